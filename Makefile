@@ -1,4 +1,4 @@
-# `make test` and `make demo` need python3 (3.11 or newer), make and a network; everything else they bring themselves.
+# `make test` and `make demo` need python3 (3.11 or newer), make and a network; they install everything else.
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -10,43 +10,43 @@ READY := .venv/.ready
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
 ARGS ?=
 
-help:  ## this list
+help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 	@echo
-	@echo '  ARGS="..." goes to the program behind the target: make demo ARGS="--seconds 10"'
+	@echo '  ARGS="..." is passed to the program that the target runs: make demo ARGS="--seconds 10"'
 
-venv: $(READY)  ## .venv with the pinned packages and sereno itself; every target below makes it when it must
+venv: $(READY)  ## create .venv with the pinned packages and sereno; the other targets do this when needed
 
-test: $(READY)  ## every test but the storms
+test: $(READY)  ## run all tests except the storms
 	@tools/bring_chromium
 	@$(PYTHON) -m pytest -n $(JOBS) --dist worksteal -m "not storm" $(ARGS)
 
-demo: $(READY)  ## see it work, with a PostgreSQL of its own
+demo: $(READY)  ## run the demo on an embedded PostgreSQL
 	@.venv/bin/sereno demo $(ARGS)
 
-check: $(READY)  ## lint, format, types, and which floor may lean on which
+check: $(READY)  ## check lint, format, types and import direction
 	@echo "ruff check" && $(PYTHON) -m ruff check --quiet
 	@echo "ruff format" && $(PYTHON) -m ruff format --check --quiet
 	@echo "mypy" && $(PYTHON) -m mypy
 	@echo "lint-imports" && $(PYTHON) -c 'from importlinter.cli import lint_imports_command as run; run()' >.venv/.imports \
 		|| { cat .venv/.imports; exit 1; }
 
-bench: $(READY)  ## the benchmarks, quickly; ARGS chooses others
+bench: $(READY)  ## run all benchmarks in their quick form; ARGS="NAME" runs one
 	@$(PYTHON) -m bench $(or $(ARGS),all --quick)
 
-storm: $(READY)  ## minutes of faults and load
+storm: $(READY)  ## run the storm tests: minutes of faults and load
 	@$(PYTHON) -m pytest -m storm --timeout 3600 $(ARGS)
 
-pictures: $(READY)  ## take the pictures of the documentation anew, of the demo at work
+pictures: $(READY)  ## take the screenshots of the documentation from the demo
 	@SERENO_TEST_PICTURES=docs/pictures $(PYTHON) -m pytest -q tests/server/web/test_demo.py -k at_work
 
-schema: $(READY)  ## write src/sereno/database/schema.sql anew, after a migration was added
+schema: $(READY)  ## write src/sereno/database/schema.sql; run it after a new migration
 	@$(PYTHON) -m tools.dump_schema
 
-reference: $(READY)  ## write docs/reference/api.md anew, after an operation of the API was added
+reference: $(READY)  ## write docs/reference/api.md; run it after a change of the API
 	@$(PYTHON) -m tools.api_reference
 
-lock:  ## choose and pin the versions in requirements.txt; ARGS=--upgrade takes the newest of everything
+lock:  ## pin the versions in requirements.txt; ARGS=--upgrade takes the newest versions
 	@set -e; directory=$$(mktemp -d); trap 'rm -rf "$$directory"' EXIT; \
 	tools/make_venv "$$directory/venv"; \
 	"$$directory/venv/bin/python" -m pip install -q --disable-pip-version-check uv==0.13.7; \
@@ -54,7 +54,7 @@ lock:  ## choose and pin the versions in requirements.txt; ARGS=--upgrade takes 
 	"$$directory/venv/bin/uv" pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
 		--generate-hashes --quiet --custom-compile-command "make lock" --output-file requirements.txt $(ARGS)
 
-clean:  ## remove what these targets made, but no database
+clean:  ## remove the files that these targets create, except databases
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 	@find src tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for every test that touches the store: one server a run, one database a test, from a template."""
+"""Fixtures: one PostgreSQL server for a test run, and for each test a database that is copied from a template."""
 
 import os
 import time
@@ -13,21 +13,21 @@ from hypothesis import settings
 
 from sereno import Sereno
 from sereno.database.migrate import migrate
-from tests.facts import PATIENCE, one
+from tests.facts import TIMEOUT, one
 from tests.manual_worker import manual  # noqa: F401 - a fixture
 from tests.shared_server import shared_server
 
-# A machine that is busy for a moment is no reason to fail.
-settings.register_profile("house", deadline=None)
-settings.load_profile("house")
+# No deadline for an example: a busy machine must not fail a test.
+settings.register_profile("sereno", deadline=None)
+settings.load_profile("sereno")
 
-# Another PostgreSQL than the embedded one: the directory of its programs.
+# Directory of the programs of another PostgreSQL than the embedded one.
 POSTGRES_BIN = os.environ.get("SERENO_TEST_POSTGRES_BIN")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_environment() -> None:
-    """The tests choose their databases; what the shell says must not leak in."""
+    """Delete the settings of the shell: the tests choose their databases."""
     for name in list(os.environ):
         if name == "DATABASE_URL" or (name.startswith("SERENO_") and not name.startswith("SERENO_TEST_")):
             del os.environ[name]
@@ -35,7 +35,7 @@ def _own_environment() -> None:
 
 @pytest.fixture(scope="session")
 def server_url(worker_id: str) -> Iterator[str]:
-    """One server for all processes of a test run."""
+    """Return the URL of one server for all processes of a test run."""
     with shared_server(Path(POSTGRES_BIN) if POSTGRES_BIN else None) as url:
         yield url
 
@@ -46,7 +46,7 @@ def _named(url: str, database: str) -> str:
 
 @pytest.fixture(scope="session")
 def template_of_today(server_url: str) -> Iterator[Callable[[], str]]:
-    """Gives a migrated database to be copied. Its partitions reach so many days ahead: the next day needs another."""
+    """Return a function that names a migrated database to copy: a new one each day, because partitions have dates."""
     made: dict[date, str] = {}
     with psycopg.connect(server_url, autocommit=True) as connection:
 
@@ -67,19 +67,19 @@ def template_of_today(server_url: str) -> Iterator[Callable[[], str]]:
 
 @pytest.fixture(scope="module")
 def template(template_of_today: Callable[[], str]) -> str:
-    """For databases that the tests of a module share."""
+    """Return the template for databases that the tests of a module share."""
     return template_of_today()
 
 
 @pytest.fixture
 def empty_database_url(server_url: str) -> Iterator[str]:
-    """A database without a schema."""
+    """Return the URL of a database without a schema."""
     yield from _database(server_url, "template1")
 
 
 @pytest.fixture
 def database_url(server_url: str, template_of_today: Callable[[], str]) -> Iterator[str]:
-    """A migrated database of the test's own."""
+    """Return the URL of a migrated database that belongs to the test."""
     yield from _database(server_url, template_of_today())
 
 
@@ -93,24 +93,24 @@ def _database(server_url: str, template: str) -> Iterator[str]:
 
 
 def _drop(connection: psycopg.Connection, name: str) -> None:
-    """Send everybody home and see them off first: where somebody is left, PostgreSQL looks again after 0.1 s only."""
-    there = "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = %s"
-    end = time.monotonic() + PATIENCE
-    while connection.execute(there, [name]).fetchone() != (0,) and time.monotonic() < end:
+    """Terminate all connections first: while one is left, PostgreSQL checks again only after 0.1 s."""
+    terminate = "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = %s"
+    end = time.monotonic() + TIMEOUT
+    while connection.execute(terminate, [name]).fetchone() != (0,) and time.monotonic() < end:
         time.sleep(0.001)
     connection.execute(f"drop database {name} with (force)")
 
 
 @pytest.fixture
 def connection(database_url: str) -> Iterator[psycopg.Connection]:
-    """A plain connection to look with."""
+    """Return a plain connection for the queries of the test."""
     with psycopg.connect(database_url, autocommit=True) as opened:
         yield opened
 
 
 @pytest.fixture
 def app(database_url: str) -> Iterator[Sereno]:
-    """An application without tasks, on a database of the test's own."""
+    """Return an application without tasks, on the database of the test."""
     made = Sereno(database_url)
     yield made
     made.close()

@@ -1,4 +1,4 @@
-"""Tests wait for facts, never for durations."""
+"""Waiting for facts, never for durations; queries and clock changes that many tests share."""
 
 import asyncio
 import time
@@ -10,64 +10,65 @@ import psycopg
 
 T = TypeVar("T")
 
-# Long enough for a busy machine; only a broken promise ever takes this long.
-PATIENCE = 30.0
-# Seconds between two looks. Looking must not be most of the work: after a slow look the pause is so many times longer.
+# Seconds. Long enough for a busy machine: only a defect takes this long.
+TIMEOUT = 30.0
+# Seconds between two checks.
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.01, 0.25
-SLOWER = 3
+# The pause is this multiple of the duration of the last check, so that checks are not most of the work.
+PAUSE_FACTOR = 3
 
 
-def until(fact: Callable[[], T], patience: float = PATIENCE) -> T:
-    """The first true answer."""
+def until(fact: Callable[[], T], timeout: float = TIMEOUT) -> T:
+    """Return the first true result of `fact`."""
     began = time.monotonic()
-    end = began + patience
-    while not (answer := fact()):
+    end = began + timeout
+    while not (result := fact()):
         now = time.monotonic()
         if now > end:
-            raise AssertionError(f"did not become true within {patience} s")
+            raise AssertionError(f"did not become true within {timeout} s")
         time.sleep(_pause(now - began))
         began = time.monotonic()
-    return answer
+    return result
 
 
-def until_at_rest(fact: Callable[[], T], measure: Callable[[], object], standstill: float = 2 * PATIENCE) -> T:
-    """The first true answer, however long it takes: only a measure that does not change for this long is a failure."""
+def until_at_rest(fact: Callable[[], T], measure: Callable[[], object], standstill: float = 2 * TIMEOUT) -> T:
+    """Return the first true result, however long it takes; fail if `measure` is unchanged for `standstill` seconds."""
     seen, since = measure(), time.monotonic()
-    while not (answer := fact()):
+    while not (result := fact()):
         began = time.monotonic()
         if (now_seen := measure()) != seen:
             seen, since = now_seen, began
         elif began - since > standstill:
             raise AssertionError(f"not true, and nothing has changed for {standstill} s: {seen!r}")
         time.sleep(_pause(time.monotonic() - began))
-    return answer
+    return result
 
 
-async def auntil(fact: Callable[[], T], patience: float = PATIENCE) -> T:
-    """`until` beside a running loop."""
+async def auntil(fact: Callable[[], T], timeout: float = TIMEOUT) -> T:
+    """Return the first true result of `fact`; the event loop runs meanwhile."""
     began = time.monotonic()
-    end = began + patience
-    while not (answer := fact()):
+    end = began + timeout
+    while not (result := fact()):
         now = time.monotonic()
         if now > end:
-            raise AssertionError(f"did not become true within {patience} s")
+            raise AssertionError(f"did not become true within {timeout} s")
         await asyncio.sleep(_pause(now - began))
         began = time.monotonic()
-    return answer
+    return result
 
 
 def _pause(took: float) -> float:
-    return max(SHORTEST_PAUSE, min(LONGEST_PAUSE, SLOWER * took))
+    return max(SHORTEST_PAUSE, min(LONGEST_PAUSE, PAUSE_FACTOR * took))
 
 
 def one(connection: psycopg.Connection, query: str, *params: Any) -> Any:
-    """One value."""
+    """Return the first column of the first row, or None."""
     row = connection.execute(query.encode(), params).fetchone()
     return None if row is None else row[0]
 
 
 def state(connection: psycopg.Connection, job_id: int) -> str | None:
-    """Where a job is, live or finished."""
+    """Return the state of a job, live or finished; None if it does not exist."""
     found: str | None = one(
         connection,
         "select state from sereno.jobs where id = %s union all select state from sereno.history where id = %s",
@@ -78,7 +79,7 @@ def state(connection: psycopg.Connection, job_id: int) -> str | None:
 
 
 def advance(connection: psycopg.Connection, seconds: float) -> None:
-    """Move the only clock that decides anything; the leases of living sessions move along."""
+    """Advance the clock of the database, and the leases of live sessions with it."""
     with connection.transaction():
         connection.execute(
             "update sereno.sessions set lease_until = lease_until + make_interval(secs => %s) where state = 'alive'",
@@ -92,12 +93,12 @@ def advance(connection: psycopg.Connection, seconds: float) -> None:
 
 
 def ten_past(connection: psycopg.Connection) -> None:
-    """The next full hour, and ten minutes: another one does not come while a test runs."""
+    """Advance to ten minutes past the next full hour, so that no full hour passes during the test."""
     advance(connection, 4200 - one(connection, "select sereno.now()").timestamp() % 3600)
 
 
 def is_gone(pid: int) -> bool:
-    """Also when nobody has asked for its exit code yet, as where the first process of a container is no init."""
+    """Return whether the process has ended. A zombie has: a container without init may never reap it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:

@@ -1,4 +1,4 @@
-"""Exceptions that resist being described: by their text, their class, their traceback or their causes."""
+"""Exceptions that are hard to describe because of their text, their class, their traceback or their causes."""
 
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -32,7 +32,7 @@ class Nameless(Exception, metaclass=NamelessKind):  # noqa: N818 - named for the
 
 
 class Faceless(Exception):  # noqa: N818 - named for the test
-    """What Python asks of an exception is not there."""
+    """The attributes that Python reads from an exception raise."""
 
     @property
     def __traceback__(self) -> NoReturn:  # type: ignore[override]  # the point
@@ -43,7 +43,7 @@ class Faceless(Exception):  # noqa: N818 - named for the test
         raise RuntimeError("no cause")
 
 
-class Text(str):
+class HostileText(str):
     __slots__ = ()
 
     def __getitem__(self, key: Any) -> NoReturn:
@@ -55,7 +55,7 @@ class Text(str):
 
 class Odd(Exception):  # noqa: N818 - named for the test
     def __str__(self) -> str:
-        return Text("odd")
+        return HostileText("odd")
 
 
 def syntax() -> Exception:

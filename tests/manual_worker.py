@@ -1,4 +1,4 @@
-"""An application with two tasks whose worker is played by the test, so that it can bring a job into every state."""
+"""An application with two tasks and no worker: the test claims and settles, so it can bring a job into every state."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from sereno.worker import sessions
 
 @dataclass
 class ManualWorker:
-    """An application whose worker is played by the test."""
+    """An application, and the operations of a worker as methods."""
 
     app: Sereno
     connection: psycopg.Connection
@@ -36,9 +36,9 @@ class ManualWorker:
         )
         return self.app.database.run(operation)[0]
 
-    def claim(self, session: int, room: int = 1, queue: str = "default") -> list[ClaimedJob]:
+    def claim(self, session: int, free_slots: int = 1, queue: str = "default") -> list[ClaimedJob]:
         floors = [{"priority": priority, "floor": 0} for priority in PRIORITIES]
-        wanted = [{"queue": queue, "room": room, "floors": floors}]
+        wanted = [{"queue": queue, "slots": free_slots, "floors": floors}]
         return self.app.database.run(transitions.claim(session, ["greet", "other"], wanted)).jobs
 
     def settle(self, session: int, job: ClaimedJob, settlement: Settlement) -> None:
@@ -46,7 +46,7 @@ class ManualWorker:
         assert self.app.database.run(attempts.settle(item.way, session, [item])) == {job.id}
 
     def finish(self, settlement: Settlement, task: str = "greet", **options: object) -> int:
-        """A job that was made, claimed and ended in this way."""
+        """Enqueue a job, claim it and settle it this way; return its id."""
         session = self.worker(queues={"apart": 1})
         job_id = self.enqueue(task, queue="apart", **options)
         (job,) = self.claim(session, queue="apart")
@@ -80,10 +80,10 @@ class ManualWorker:
 def manual(app: Sereno, connection: psycopg.Connection) -> ManualWorker:
     @app.task(name="greet", retry=Backoff(3))
     def greet(name: str) -> None:
-        """Nobody runs it here."""
+        """Never runs here."""
 
     @app.task(name="other")
     def other(name: str) -> None:
-        """Nobody runs it here."""
+        """Never runs here."""
 
     return ManualWorker(app, connection)

@@ -1,4 +1,4 @@
-"""Roles of a test's own, in its own database: every login is an address."""
+"""Database roles for one test, and a URL for each login."""
 
 import uuid
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from sereno.database.privileges import LOGINS
 
 @dataclass(frozen=True)
 class Roles:
-    """`url("worker")`: the same database, with another login."""
+    """`url("worker")` is the URL of the database with the login of the worker."""
 
     database_url: str
     prefix: str
@@ -32,13 +32,13 @@ class Roles:
 
 
 def as_login(url: str, name: str) -> str:
-    """Test servers believe whoever comes through their socket."""
+    """Return the URL with another login; test servers trust every local connection."""
     return url.replace("//postgres@", f"//{name}@", 1)
 
 
 @contextmanager
 def own_prefix(connection: psycopg.Connection) -> Iterator[str]:
-    """Roles belong to the server, and other tests run on it: a name of one's own, and nothing is left of it."""
+    """Return a unique prefix, and drop its roles afterwards: roles belong to the server, which other tests use too."""
     prefix = f"roles_{uuid.uuid4().hex[:12]}"
     yield prefix
     connection.execute("reset role")
@@ -58,15 +58,15 @@ def made(connection: psycopg.Connection, database_url: str) -> Iterator[Roles]:
 
 
 def sereno(url: str, *arguments: str) -> Result:
-    """The command line, as somebody."""
+    """Run the command line with the login of this URL."""
     return CliRunner().invoke(main, list(arguments), prog_name="sereno", env={"SERENO_DATABASE_URL": url})
 
 
 @pytest.fixture(name="roles")
 def made_by_command(connection: psycopg.Connection, database_url: str) -> Iterator[Roles]:
-    """Made by whoever looks after the database, with the command for it."""
+    """Create the roles with the command that an administrator uses."""
     with own_prefix(connection) as prefix:
-        answer = sereno(database_url, "migrate", "--roles", "create", "--prefix", prefix)
-        assert answer.exit_code == 0, answer.output
-        assert f"\\password {prefix}_worker" in answer.output
+        result = sereno(database_url, "migrate", "--roles", "create", "--prefix", prefix)
+        assert result.exit_code == 0, result.output
+        assert f"\\password {prefix}_worker" in result.output
         yield Roles(database_url, prefix)

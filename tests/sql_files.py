@@ -1,9 +1,9 @@
-"""The SQL files that lie beside the modules."""
+"""The SQL files beside the modules."""
 
 from pathlib import Path
 
 SOURCES = Path(__file__).parents[1] / "src" / "sereno"
-# Run as whole scripts, by other means.
+# Holds scripts that are run as a whole.
 _SCRIPTS = SOURCES / "database"
 
 

@@ -1,4 +1,4 @@
-"""Durations as people write them."""
+"""Durations are parsed from text and numbers, and formatted as text."""
 
 from datetime import timedelta
 from typing import Any
@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sereno import ConfigurationError
-from sereno.duration import seconds, spoken
+from sereno.duration import duration_text, seconds
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("written", "expected"),
     [
         ("30s", 30),
         ("120", 120),
@@ -30,8 +30,8 @@ from sereno.duration import seconds, spoken
         (timedelta(minutes=2), 120),
     ],
 )
-def test_what_is_written_is_what_is_meant(written: Any, meant: float) -> None:
-    assert seconds(written) == meant
+def test_a_duration_is_parsed(written: Any, expected: float) -> None:
+    assert seconds(written) == expected
 
 
 @pytest.mark.parametrize(
@@ -40,24 +40,24 @@ def test_what_is_written_is_what_is_meant(written: Any, meant: float) -> None:
      timedelta(seconds=-1), None, True, [1], "9" * 400 + "s"],
     ids=lambda wrong: repr(wrong)[:20],
 )  # fmt: skip
-def test_what_means_nothing_is_refused(wrong: Any) -> None:
+def test_an_invalid_duration_is_refused(wrong: Any) -> None:
     with pytest.raises(ConfigurationError):
         seconds(wrong)
 
 
 @given(st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=10_000)))
-def test_a_timedelta_and_its_seconds_are_the_same_length(length: timedelta) -> None:
+def test_a_timedelta_equals_its_seconds(length: timedelta) -> None:
     assert seconds(length) == seconds(length.total_seconds())
 
 
 @given(st.integers(0, 100), st.integers(0, 59), st.integers(0, 59))
-def test_parts_add_up(hours: int, minutes: int, rest: int) -> None:
+def test_hours_minutes_and_seconds_are_added(hours: int, minutes: int, rest: int) -> None:
     assert seconds(f"{hours}h{minutes}m{rest}s") == hours * 3600 + minutes * 60 + rest
 
 
 @pytest.mark.parametrize(
-    ("length", "said"),
+    ("length", "text"),
     [(0, "0 ms"), (0.85, "850 ms"), (12, "12 s"), (59.7, "1 m"), (200, "3 m 20 s"), (20460, "5 h 41 m")],
 )
-def test_a_length_is_spoken_for_people(length: float, said: str) -> None:
-    assert spoken(length) == said
+def test_a_duration_is_formatted_with_its_largest_units(length: float, text: str) -> None:
+    assert duration_text(length) == text

@@ -1,4 +1,4 @@
-"""Any exception becomes text that can be stored, whatever its class does about that."""
+"""Any exception becomes text that can be stored, however its class behaves."""
 
 import json
 import traceback
@@ -39,22 +39,22 @@ def test_any_error_can_be_described_and_stored(name: str) -> None:
     assert found.frame == "test_error_text.py:raised"
 
 
-def test_a_class_has_the_name_it_was_given() -> None:
+def test_a_class_that_hides_its_name_is_named() -> None:
     assert describe(Nameless("x"))[:2] == ("Nameless", "x")
     assert class_name(7) == "int"
 
 
-def test_a_traceback_that_python_cannot_format_still_says_where_it_was() -> None:
+def test_an_error_that_python_cannot_format_still_has_a_traceback() -> None:
     found = describe(raised(syntax()))
     assert found.traceback.splitlines()[0] == "Traceback (most recent call last):"
     assert found.traceback.splitlines()[-1].startswith("SyntaxError: bad template")
 
 
-def test_of_a_long_chain_only_the_last_error_is_told() -> None:
+def test_a_long_chain_is_reduced_to_its_last_error() -> None:
     assert "direct cause" not in describe(raised(chain())).traceback
 
 
-def test_a_cause_is_told_with_its_error() -> None:
+def test_a_traceback_includes_the_cause() -> None:
     error = ValueError("second")
     error.__cause__ = KeyError("first")
     found = describe(raised(error))
@@ -62,7 +62,7 @@ def test_a_cause_is_told_with_its_error() -> None:
     assert "direct cause" in found.traceback
 
 
-def test_a_long_story_is_cut_where_it_says_the_least() -> None:
+def test_a_long_message_keeps_its_start_and_a_long_traceback_its_end() -> None:
     found = describe(raised(ValueError("m" * 100_000 + "end")))
     assert found.message == "m" * MESSAGE_LIMIT
     assert len(found.traceback) == TRACEBACK_LIMIT
@@ -80,7 +80,7 @@ def test_any_text_is_storable(text: str) -> None:
     assert len(storable(text)) <= MESSAGE_LIMIT
 
 
-def test_the_frame_is_the_last_own_one() -> None:
+def test_the_frame_is_the_last_one_of_the_application() -> None:
     def own() -> None:
         json.loads("{")
 
@@ -95,7 +95,7 @@ def test_the_frame_is_the_last_own_one() -> None:
     "file",
     ["<string>", "<frozen importlib._bootstrap>", "/x/lib/python3.11/site-packages/httpx/_client.py", json.__file__],
 )
-def test_the_code_of_others_is_passed_over(file: str) -> None:
+def test_frames_of_libraries_and_generated_code_are_skipped(file: str) -> None:
     assert own_frame([("/srv/shop/jobs.py", "charge"), (file, "send")]) == "jobs.py:charge"
     assert own_frame([(file, "send")]) == ""
     assert own_frame([("C:\\shop\\jobs.py", "charge")]) == "jobs.py:charge"

@@ -1,4 +1,4 @@
-"""Settings: what is refused, and what is never shown."""
+"""Settings: invalid values are refused, and secrets are never shown."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from sereno.settings import LONGEST_PUBLIC_URL, SCHEMA_LENGTH, Settings, load
 SECRET = "hunter2" * 5
 
 
-def test_secrets_are_not_in_what_settings_show() -> None:
+def test_secrets_are_not_shown() -> None:
     settings = Settings(database_url=f"postgresql://me:{SECRET}@db/x", metrics_token=SECRET, secret=SECRET, grace=3.0)
     for shown in (repr(settings), str(settings), f"{settings}", str(settings.__rich_repr__())):
         assert SECRET not in shown
@@ -16,7 +16,7 @@ def test_secrets_are_not_in_what_settings_show() -> None:
     assert repr(Settings()) == "Settings()"
 
 
-def test_a_secret_that_can_be_guessed_is_refused_and_not_repeated() -> None:
+def test_a_short_secret_is_refused_and_not_repeated() -> None:
     with pytest.raises(ConfigurationError, match="at least 32 characters") as refused:
         load(environment={"SERENO_SECRET": "hunter2"})
     assert "hunter2" not in str(refused.value)
@@ -24,23 +24,23 @@ def test_a_secret_that_can_be_guessed_is_refused_and_not_repeated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("given", "stored"),
     [
-        ("https://post.example.com", "https://post.example.com"),
-        ("https://post.example.com/", "https://post.example.com"),
+        ("https://app.example.com", "https://app.example.com"),
+        ("https://app.example.com/", "https://app.example.com"),
         ("https://example.com/sereno/", "https://example.com/sereno"),
         ("http://localhost:8000", "http://localhost:8000"),
         ("http://[::1]:8000", "http://[::1]:8000"),
     ],
 )
-def test_where_people_reach_us(given: str, kept: str) -> None:
-    assert load(environment={"SERENO_PUBLIC_URL": given})[0].public_url == kept
+def test_a_public_url_is_stored_without_its_last_slash(given: str, stored: str) -> None:
+    assert load(environment={"SERENO_PUBLIC_URL": given})[0].public_url == stored
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        "post.example.com",
+        "app.example.com",
         "ftp://example.com",
         "https://",
         "https:///path",
@@ -53,13 +53,13 @@ def test_where_people_reach_us(given: str, kept: str) -> None:
         "https://example.com/" + "a" * LONGEST_PUBLIC_URL,
     ],
 )
-def test_what_is_no_address_of_ours(given: str) -> None:
+def test_an_invalid_public_url_is_refused(given: str) -> None:
     with pytest.raises(ConfigurationError, match="public_url"):
         Settings(public_url=given)
 
 
-def test_a_schema_has_room_for_the_names_that_are_made_of_it() -> None:
-    """PostgreSQL refuses a channel of NOTIFY of more than 63 bytes, and cuts other names."""
+def test_a_schema_name_that_is_too_long_is_refused() -> None:
+    """Other names contain it. PostgreSQL refuses a NOTIFY channel of more than 63 bytes, and truncates other names."""
     assert Settings(schema="s" * SCHEMA_LENGTH).schema == "s" * SCHEMA_LENGTH
     for name in ("s" * (SCHEMA_LENGTH + 1), "s" * 63, "s" * 64):
         with pytest.raises(ConfigurationError, match=f"at most {SCHEMA_LENGTH} characters"):

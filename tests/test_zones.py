@@ -1,4 +1,4 @@
-"""Zones: every stretch of constant offset begins and ends where the clock is really turned."""
+"""Time zones: every segment of constant offset begins and ends at a change of the clock."""
 
 import os
 import struct
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sereno.errors import InvalidSchedule
-from sereno.zones import BEGINNING, FOREVER, SECOND, VERSION, Segment, Zone, instant, moment, names, zone
+from sereno.zones import BEGINNING, FOREVER, SECOND, VERSION, Zone, ZoneSegment, instant, moment, names, zone
 
 HOUR = 3600 * SECOND
 
@@ -26,29 +26,29 @@ def offset_of(name: str, moment_: int) -> int:
     return offset // timedelta(microseconds=1)
 
 
-def assert_true(name: str, segment: Segment) -> None:
-    """The offsets are those of zoneinfo on both sides of both ends."""
-    where = f"{name} {segment}"
+def assert_agrees_with_zoneinfo(name: str, segment: ZoneSegment) -> None:
+    """Check that the offsets on both sides of both ends are those of zoneinfo."""
+    label = f"{name} {segment}"
     for end, before, after in (
         (segment.start, segment.offset_before, segment.offset),
         (segment.end, segment.offset, segment.offset_after),
     ):
         if end in {BEGINNING, FOREVER}:
-            assert before == after, where
+            assert before == after, label
         else:
-            assert before != after, where
-            assert (offset_of(name, end - 1), offset_of(name, end)) == (before, after), where
+            assert before != after, label
+            assert (offset_of(name, end - 1), offset_of(name, end)) == (before, after), label
 
 
 @pytest.mark.parametrize("letter", sorted({name[0] for name in names()}))
-def test_segments_of_all_zones_agree_with_zoneinfo_and_touch_each_other(letter: str) -> None:
+def test_segments_of_all_zones_agree_with_zoneinfo_and_have_no_gaps(letter: str) -> None:
     for name in sorted(name for name in names() if name.startswith(letter)):
         known, now = zone(name), at(2024, 1, 1)
         previous = None
         while now < at(2030, 1, 1):
             segment = known.segment(now)
             assert segment.start <= now < segment.end
-            assert_true(name, segment)
+            assert_agrees_with_zoneinfo(name, segment)
             if previous is not None:
                 assert (previous.end, previous.offset, previous.offset_after) == (
                     segment.start,
@@ -59,8 +59,8 @@ def test_segments_of_all_zones_agree_with_zoneinfo_and_touch_each_other(letter: 
 
 
 @pytest.mark.parametrize("year", [2005, 2031])
-def test_no_change_is_missed_between_two_looks(year: int) -> None:
-    """Two looks a day at every zone, in a year that some files list and in one that none does."""
+def test_two_samples_a_day_agree_with_zoneinfo(year: int) -> None:
+    """For every zone, in a year that some files list and in one that none does."""
     for name in sorted(names()):
         clock, known, segment = zone(name).info, zone(name), zone(name).segment(at(year, 1, 1))
         for day in range(365):
@@ -72,15 +72,15 @@ def test_no_change_is_missed_between_two_looks(year: int) -> None:
                 assert offset == timedelta(microseconds=segment.offset), (name, moment_)
 
 
-def test_chance_instants_of_four_centuries_are_in_their_segment() -> None:
-    chance = Random(1)
-    everywhere = sorted(names())
+def test_random_instants_of_four_centuries_are_in_their_segment() -> None:
+    rng = Random(1)
+    all_names = sorted(names())
     for _ in range(3000):
-        name, when = chance.choice(everywhere), chance.randrange(at(1900, 1, 2), at(2300, 1, 1))
+        name, when = rng.choice(all_names), rng.randrange(at(1900, 1, 2), at(2300, 1, 1))
         segment = zone(name).segment(when)
         assert segment.start <= when < segment.end
         assert segment.offset == offset_of(name, when), (name, moment(when))
-        assert_true(name, segment)
+        assert_agrees_with_zoneinfo(name, segment)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_a_zone_that_never_changes_is_one_segment() -> None:
         (b"XXX3", FOREVER, FOREVER),
     ],
 )
-def test_a_file_that_lists_no_change_is_read_by_its_rule(rule: bytes, january: int, july: int) -> None:
-    """Such a file is allowed, though no zone of today has one: no times, one type, and the rule at the end."""
+def test_a_file_without_listed_changes_follows_its_rule(rule: bytes, january: int, july: int) -> None:
+    """No current zone has such a file, but the format allows it: no times, one type, and the rule at the end."""
     part = b"TZif2" + bytes(15) + struct.pack(">6l", 0, 0, 0, 0, 1, 4) + struct.pack(">lbb", 0, 0, 0) + b"XXX\x00"
     made_up = Zone("Made/Up", part + part + b"\n" + rule + b"\n")
     assert made_up.segment(at(2026, 1, 1)).end == january
@@ -132,12 +132,12 @@ def test_a_file_that_lists_no_change_is_read_by_its_rule(rule: bytes, january: i
     assert made_up.segment(at(2026, 7, 1)).offset == made_up.segment(at(2031, 7, 1)).offset
 
 
-def test_a_zone_is_read_once() -> None:
+def test_a_zone_is_loaded_once() -> None:
     assert zone("Europe/Riga") is zone("Europe/Riga")
     assert repr(zone("Europe/Riga")) == "Zone(Europe/Riga)"
 
 
-def test_the_data_is_the_packages_whatever_the_system_has() -> None:
+def test_the_data_of_the_package_is_used_and_not_that_of_the_system() -> None:
     program = (
         "from sereno.zones import zone, instant, VERSION; from datetime import UTC, datetime;"
         "print(zone('Europe/Riga').segment(instant(datetime(2026, 7, 1, tzinfo=UTC))).offset, VERSION)"
@@ -147,13 +147,13 @@ def test_the_data_is_the_packages_whatever_the_system_has() -> None:
     assert printed.split() == [str(3 * HOUR), VERSION]
 
 
-def test_the_names_are_those_of_the_package() -> None:
+def test_names_are_those_of_the_package() -> None:
     assert {"UTC", "Europe/Riga", "America/Argentina/Buenos_Aires"} <= names()
     assert len(names()) > 500
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ("Europe/Rga", "did you mean Europe/Riga"),
         ("europe/riga", "did you mean Europe/Riga?"),
@@ -176,10 +176,10 @@ def test_the_names_are_those_of_the_package() -> None:
     ],
     ids=lambda value: repr(value)[:30],
 )
-def test_an_unknown_zone_is_named_and_a_near_one_suggested(wrong: Any, said: str) -> None:
+def test_an_unknown_zone_is_refused_with_a_suggestion(wrong: Any, message: str) -> None:
     with pytest.raises(InvalidSchedule) as refusal:
         zone(wrong)
-    assert said in str(refusal.value)
+    assert message in str(refusal.value)
     assert len(str(refusal.value)) < 300
     if isinstance(wrong, str) and len(wrong) < 100:
         assert VERSION in str(refusal.value)

@@ -18,8 +18,8 @@ from sereno.schedules.rules.when import When
 from sereno.testing.chats import DiscordProvider
 
 APP = "reconciliation.app:app"
-FAST: dict[str, When] = {"reconciliation.tell_of_failures": Every("5s")}
-LOOK: list[tuple[str, str]] = [
+FAST: dict[str, When] = {"reconciliation.report_failures": Every("5s")}
+LINKS: list[tuple[str, str]] = [
     (
         "A thousand schedules, each at its account's own hour in its own time zone; most of them rest at any time.",
         "/schedules?q=key:reconciliation.*",

@@ -11,7 +11,7 @@ from reconciliation.job_types import QUEUE, app
 from sereno import Content, Context, Digest, Every, Recipient, in_app
 from sereno.channels.discord import Discord
 
-PEOPLE = "reconciliation:people"
+OPERATORS = "reconciliation:operators"
 # Failures listed in one message; the rest is a count.
 MOST_LISTED = 10
 
@@ -51,22 +51,22 @@ def _line(failure: Failure) -> str:
     return f"{failure.account} {failure.period}: {failure.task}, {why:.200} (job {failure.job}, trace {failure.trace})"
 
 
-@app.cycle(Every("1m"), key="reconciliation.tell_of_failures")
-@app.task(name="reconciliation.tell_of_failures", queue="reconciliation.files")
-async def tell_of_failures(ctx: Context) -> None:
+@app.cycle(Every("1m"), key="reconciliation.report_failures")
+@app.task(name="reconciliation.report_failures", queue="reconciliation.files")
+async def report_failures(ctx: Context) -> None:
     """Publish an event for each new dead letter and record that, in one transaction."""
     addresses = {"discord": settings.DISCORD_HOOK} if settings.DISCORD_HOOK else {}
-    await app.recipients.aupsert(PEOPLE, addresses)
+    await app.recipients.aupsert(OPERATORS, addresses)
     async with ctx.transaction() as connection, connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(SQL(NEWLY_DEAD).format(dead=Identifier(app.settings.schema, "history_dead")))
         for row in await cursor.fetchall():
-            await failed.anotify(Failure(**row), to=PEOPLE, trace=row["trace"], conn=connection)
+            await failed.anotify(Failure(**row), to=OPERATORS, trace=row["trace"], conn=connection)
 
 
 NEWLY_DEAD = """
 with newly as (
-    insert into reconciliation.told (job_id, attempt)
-    select id, attempt from {dead} where task like 'reconciliation.%' and task <> 'reconciliation.tell_of_failures'
+    insert into reconciliation.reported (job_id, attempt)
+    select id, attempt from {dead} where task like 'reconciliation.%' and task <> 'reconciliation.report_failures'
     on conflict do nothing
     returning job_id, attempt)
 select id as job, task, tenant as account, coalesce(args ->> 'turn', args ->> 'today', args ->> 'file') as period,

@@ -40,7 +40,7 @@ create table if not exists reconciliation.sales (
 );
 
 -- Dead letters that were reported; a job that is retried and dies again is reported again.
-create table if not exists reconciliation.told (
+create table if not exists reconciliation.reported (
     job_id bigint not null,
     attempt integer not null,
     primary key (job_id, attempt)

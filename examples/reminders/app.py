@@ -10,7 +10,7 @@ from psycopg.rows import class_row
 from reminders.channels import ways
 from reminders.settings import EVERY, ZONE
 from sereno import Content, Context, Every, Recipient, Sereno, in_app
-from sereno.notifications.client import Event
+from sereno.notifications.event_handle import Event
 
 # Reminders in one transaction.
 BATCH = 500

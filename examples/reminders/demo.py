@@ -17,7 +17,7 @@ from sereno.schedules.rules.when import When
 
 APP = "reminders.app:app"
 FAST: dict[str, When] = {"reminders.find": Every("2s")}
-LOOK = [
+LINKS = [
     (
         "Eve's mail server is always busy: five attempts, a dead letter, and then an SMS.",
         "deliveries?q=recipient:reminders.eve",
@@ -32,7 +32,7 @@ LOOK = [
     ),
 ]
 
-PEOPLE: dict[str, dict[str, str]] = {
+RECIPIENTS: dict[str, dict[str, str]] = {
     "reminders.ana": {"email": "ana@example.org", "sms": "+37120000001", "telegram": "1001"},
     "reminders.bob": {"email": NO_MAILBOX, "sms": "+37120000002"},
     "reminders.cyd": {},
@@ -58,8 +58,8 @@ SCHEMA = Path(__file__).with_name("schema.sql")
 async def stage(app: Sereno) -> AsyncIterator[dict[str, str]]:
     """Create the table, four recipients and their providers, and write a reminder every half second."""
     await create_tables(app)
-    for person, addresses in PEOPLE.items():
-        await app.recipients.aupsert(person, addresses)
+    for recipient, addresses in RECIPIENTS.items():
+        await app.recipients.aupsert(recipient, addresses)
     async with StandIns(trouble=0.08) as stand_ins:
         writer = asyncio.create_task(write(app))
         try:
@@ -78,8 +78,8 @@ async def create_tables(app: Sereno) -> None:
 async def write(app: Sereno) -> None:
     """Insert reminders, as users of the asset manager do."""
     async with await psycopg.AsyncConnection.connect(app.url, autocommit=True) as connection:
-        for number, (person, channel) in enumerate(cycle(REMINDERS)):
-            await connection.execute(WRITE, [person, channel, f"inspect the lift {number}", f"L-{number % 7}"])
+        for number, (recipient, channel) in enumerate(cycle(REMINDERS)):
+            await connection.execute(WRITE, [recipient, channel, f"inspect the lift {number}", f"L-{number % 7}"])
             await asyncio.sleep(EACH)
 
 

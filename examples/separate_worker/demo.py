@@ -12,7 +12,7 @@ from sereno.schedules.rules.when import When
 
 APP = "separate_worker.app:app"
 FAST: dict[str, When] = {CYCLE: Every("3s")}
-LOOK = [
+LINKS = [
     (
         "The leading scheduler, its last tick, and every live worker: the seed had two tables for it",
         "system",

@@ -8,7 +8,7 @@ from pydantic.alias_generators import to_camel
 
 from separate_worker.app import CYCLE, app, connect
 from sereno import InvalidSchedule
-from sereno.jobs.rows import SessionRow
+from sereno.jobs.queries.rows import SessionRow
 from sereno.monitoring.status import SchedulerLine, status
 from sereno.worker.operations import list_workers
 

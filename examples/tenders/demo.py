@@ -23,7 +23,7 @@ FAST: dict[str, When] = {
     "sereno.archive_move": Every("7s"),
     "sereno.archive_export": Every("10s"),
 }
-LOOK = [
+LINKS = [
     (
         "Both sources were down for a while: a failed cycle, one retry, and a dead letter.",
         "/jobs?q=task:tenders.ingest",

@@ -21,7 +21,7 @@ FAST: dict[str, When] = {
     "triggers.settle:2026-10": Every("4s"),
     "triggers.purge": Every("4s"),
 }
-LOOK: list[tuple[str, str]] = [
+LINKS: list[tuple[str, str]] = [
     (
         "settle:2026-10 fails four times, is disabled, and is enabled when the price has been entered",
         "schedules?q=triggers.settle",

@@ -48,7 +48,7 @@ async def install(to: Sereno) -> str:
             connection.execute((HERE / name).read_text().replace("sereno.", f"{to.settings.schema}.").encode())
         create_login(connection, role, password)
     address = make_conninfo(to.url, user=role, password=password)
-    board = procedures.ProcedureBoard(replace(to.settings, procedure_url=address), lambda: to.url)
+    board = procedures.ProcedureOperations(replace(to.settings, procedure_url=address), lambda: to.url)
     for name, (given, timeout) in ALLOWED.items():
         signature = await board.resolve("here", name)
         await to.database.arun(procedures.allow("here", signature, given=given, timeout=timeout))

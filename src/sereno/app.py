@@ -21,7 +21,6 @@ from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.migrate import Migration, check, migrate
 from sereno.database.statement import Operation
 from sereno.decorators import BatchDecorator, ScheduleDecorator, TaskDecorator
-from sereno.duration import Duration
 from sereno.errors import ConfigurationError
 from sereno.jobs.enqueue import aenqueue, enqueue
 from sereno.jobs.enqueue_stream import aenqueue_stream, enqueue_stream
@@ -34,8 +33,9 @@ from sereno.jobs.task_handle import Task
 from sereno.jobs.task_rows import declare_code
 from sereno.monitoring.alerts.registry import AlertRegistry
 from sereno.monitoring.alerts.scheduler import scheduler_with_alerts
-from sereno.notifications.client import ChannelName, Event, Notifications
-from sereno.notifications.event import Digest, Throttle
+from sereno.notifications.client import Notifications
+from sereno.notifications.event import EventOptions
+from sereno.notifications.event_handle import ChannelName, Event
 from sereno.notifications.recipients.client import Inbox, Recipients
 from sereno.procedures.task import ProcedureOptions, declared
 from sereno.schedules.client import Schedules
@@ -60,27 +60,27 @@ class Sereno:
     """
 
     def __init__(self, database_url: str | None = None, **settings: Any) -> None:
-        self._given = {"database_url": database_url, **settings}
-        self.settings, self.setting_sources = load(self._given)
+        self._overrides = {"database_url": database_url, **settings}
+        self.settings, self.setting_sources = load(self._overrides)
         self.registry = Registry()
         self.embedded: EmbeddedPostgres | None = None
         self.database = Database(self.settings, self._find_database)
-        self._home = home_of(sys._getframe(1).f_globals)  # noqa: SLF001 - the only way to find the calling module
-        self.schedules = Schedules(self.database, lambda: self.service)
+        caller = sys._getframe(1).f_globals  # noqa: SLF001 - the only way to find the calling module
+        self.schedules = Schedules(self.database, module_name(caller))
         self.limits = LimitsClient(self.database)
-        self.notifications = Notifications(self.database, self.task, self._each_minute, lambda: self.settings.channels)
-        self.recipients = Recipients(self.database, self.notifications.channels.check_address)
+        self.notifications = Notifications(self.database, self.registry)
+        self.recipients = Recipients(self.database, self.notifications.channels)
         self.inbox = Inbox(self.database)
         self.alerts = AlertRegistry(
-            self.database, self.notifications.channels.known, self.notifications.dispatch.exchange, self.task
+            self.database, self.notifications.channels.known, self.notifications.exchanges.find, self.task
         )
         self.archive = Archive(self.database, self.task)
-        self.schedules.others = lambda: self.archive.schedules(self.schedules)
+        self.schedules.declare_built_in(partial(self.archive.schedules, self.schedules))
 
     @property
     def service(self) -> str:
         """The name under which this code declares schedules; a service never changes the schedules of another one."""
-        return self.settings.service or self._home
+        return self.schedules.service
 
     @property
     def url(self) -> str:
@@ -89,8 +89,8 @@ class Sereno:
 
     def override(self, **settings: Any) -> None:
         """Apply command line options over the constructor's; None leaves a setting as it is. Only before first use."""
-        self._given.update((name, value) for name, value in settings.items() if value is not None)
-        self.settings, self.setting_sources = load(self._given)
+        self._overrides.update((name, value) for name, value in settings.items() if value is not None)
+        self.settings, self.setting_sources = load(self._overrides)
         self.database.configure(self.settings)
 
     # Tasks
@@ -109,11 +109,11 @@ class Sereno:
         """Make a function a task. A first parameter `ctx: Context` receives the context of the attempt.
 
         retry: a Backoff, or the number of retries. timeout: "10m" by default; None disables it. isolate: run in a
-        separate process. batch=100: gets a list with the items of up to 100 jobs, returns one outcome each.
-        history=False: successes are not stored. settle_at_once: write the outcome immediately, not with the next batch.
+        separate process. batch=100: the function gets a list with the items of up to 100 jobs and returns one outcome
+        for each. history=False: do not store successes. settle_at_once: write the outcome immediately, not in batches.
         concurrency=Limit(2, key="{tenant}"): at most two at once for each tenant. rate=Rate(10, per="1s"): at most ten
         starts a second. fair_key="{tenant}": tenants take turns. order_key="{account}": one after another, in order;
-        dead_blocks: a dead job stops those behind it. tenants=False: tokens of a tenant cannot run it over HTTP.
+        dead_blocks: a dead job blocks the jobs after it. tenants=False: tokens of a tenant cannot run it over HTTP.
         """
         check_options("task", options, TaskOptions)
 
@@ -125,9 +125,9 @@ class Sereno:
         return decorate if function is None else decorate(function)
 
     def procedure(self, name: str, /, **options: Unpack[ProcedureOptions]) -> Task[..., None]:
-        """A stored procedure or function as a task: `app.procedure("reporting.close_day").enqueue(day="2026-11-01")`.
+        """Return a task for a stored procedure: `app.procedure("reporting.close_day").enqueue(day="2026-11-01")`.
 
-        It has to be on the allow-list (`sereno procedure allow`). `target`: another database. `task`: another name for
+        It must be on the allow-list (`sereno procedure allow`). `target`: another database. `task`: another name for
         the task. `tenant`: the tenant of its jobs. `tenants`: False by default. Other options: as in `@app.task`.
         """
         definition, common = declared(self.database, name, options)
@@ -183,12 +183,7 @@ class Sereno:
         /,
         *,
         channels: Sequence[ChannelName | Chain],
-        category: str | None = None,
-        critical: bool = False,
-        opt_in: bool = False,
-        ttl: Duration | None = None,
-        throttle: Throttle | None = None,
-        digest: Digest | None = None,
+        **options: Unpack[EventOptions],
     ) -> Event[Payload]:
         """Define a kind of event. `await event.anotify(…)` sends its notifications.
 
@@ -197,20 +192,15 @@ class Sereno:
         only to recipients that subscribed. ttl: drop deliveries older than this. throttle: limit the deliveries to one
         recipient. digest: collect events for a while and send them in one message.
         """
-        return self.notifications.define(
-            name,
-            payload,
-            channels=channels,
-            category=category,
-            critical=critical,
-            opt_in=opt_in,
-            ttl=ttl,
-            throttle=throttle,
-            digest=digest,
-        )
+        event = self.notifications.define(name, payload, channels, **options)
+        self._register_notifications()
+        return event
 
-    def _each_minute(self, job: NewJob) -> None:
-        self.schedules.declare(self.schedules.new(job.task, job, Every("1m"), overlap="skip"))
+    def _register_notifications(self) -> None:
+        """Register the tasks that send notifications, once, and schedule the sweep."""
+        if self.notifications.tasks.register(self.registry):
+            sweep = self.notifications.jobs.sweep()
+            self.schedules.declare(self.schedules.new(sweep.task, sweep, Every("1m"), overlap="skip"))
 
     # Enqueue
 
@@ -247,12 +237,12 @@ class Sereno:
             queues or self.default_queues(),
             service=self.service,
             declare_more=self._declare_notifications,
-            on_close=self.notifications.dispatch.close,
+            on_close=self.notifications.close,
             **options,
         )
 
     def _registry_for_worker(self) -> Registry:
-        """Return the registry; if it has tasks at all, with those of alerts and bulk operations."""
+        """Return the registry. Unless it is empty, add the tasks of alerts and bulk operations first."""
         if len(self.alerts.register(self.registry)):
             bulk_task.register(
                 self.registry, self.database, changes(partial(self.notifications.requeue_operation, only_known=True))
@@ -268,11 +258,15 @@ class Sereno:
         return scheduler_with_alerts(self.database.url, self.settings) if self.settings.scheduler else None
 
     def declare(self) -> None:
-        """Write tasks, limits and schedules, as a worker does. Limits come first, before a schedule makes jobs."""
+        """Write the tasks, limits and schedules of the code to the database, as a worker does when it starts.
+
+        Limits are written first, so that they already apply to the first job of a schedule.
+        """
         self.database.run(declare_code(self.registry, self.service))
         self.schedules.synchronise()
 
     async def adeclare(self) -> None:
+        """`declare` for async code."""
         await self.database.arun(declare_code(self.registry, self.service))
         await self.schedules.asynchronise()
 
@@ -299,7 +293,7 @@ class Sereno:
             await task
 
     def default_queues(self) -> dict[str, int]:
-        """Return the slots of each queue: as configured, or of every queue that a task names, plus `default`."""
+        """Return the slots of each queue: the setting `queues`, or `concurrency` for `default` and every task queue."""
         if self.settings.queues:
             return {name: slots or self.settings.concurrency for name, slots in self.settings.queues.items()}
         return dict.fromkeys([*self.registry.queues, "default"], self.settings.concurrency)
@@ -346,7 +340,7 @@ class Sereno:
         return url
 
 
-def home_of(names: Mapping[str, Any]) -> str:
+def module_name(names: Mapping[str, Any]) -> str:
     """Return the name of the module that creates an application; for a script, the name of its file."""
     module = str(names.get("__name__", "app"))
     return Path(str(names.get("__file__", "app"))).stem if module == "__main__" else module

@@ -40,7 +40,7 @@ def _parse(text: str) -> float:
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
-def spoken(length: float) -> str:
+def duration_text(length: float) -> str:
     """Return seconds as readable text: "850 ms", "12 s", "3 m 20 s", "5 h 41 m", "2 d 3 h"."""
     if length < 1:
         return f"{length * 1000:.0f} ms"

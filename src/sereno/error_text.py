@@ -12,13 +12,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-# Characters. Of a longer traceback the end is stored, which holds the cause.
+# Characters. The end of a longer traceback is stored: it has the innermost frames and the message.
 TRACEBACK_LIMIT = 16_000
 MESSAGE_LIMIT = 4_000
 FRAME_LIMIT = 200
-# Characters of a text by a provider.
+# Characters of a text that is shown on one line.
 LINE_LIMIT = 500
-# Most frames of one traceback that are read, and longest chain of causes that is formatted.
+# Frames of one traceback that are read at most; and the longest chain of causes that is formatted.
 DEEPEST_TRACEBACK = 10_000
 LONGEST_CHAIN = 100
 
@@ -28,7 +28,7 @@ _INSTALLED = ("/site-packages/", "/dist-packages/")
 _OURS = str(Path(__file__).parent) + "/"
 _PYTHON = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")})
 
-# Bypass attributes and properties that a class or a metaclass may override.
+# Accessors that bypass attributes and properties which a class or a metaclass may override.
 _qualified_name = type.__dict__["__qualname__"].__get__
 _traceback_of = BaseException.__dict__["__traceback__"].__get__
 _cause_of = BaseException.__dict__["__cause__"].__get__
@@ -52,7 +52,7 @@ class ErrorText(NamedTuple):
         return f"{self.name}({self.message!r})"
 
 
-class Failure(NamedTuple):
+class FailureText(NamedTuple):
     """One failure with its fingerprint. `frame`: where it was raised, `shop.py:charge`; empty if unknown."""
 
     fingerprint: str
@@ -91,10 +91,10 @@ def class_name(value: object) -> str:
     return name.encode("utf-8", "replace").decode().replace("\x00", "\N{REPLACEMENT CHARACTER}")
 
 
-def own_frame(found: Iterable[tuple[str, str]]) -> str:
+def own_frame(stack: Iterable[tuple[str, str]]) -> str:
     """Return the last frame (file, function) in application code, as `shop.py:charge`."""
     last = ""
-    for file, function in found:
+    for file, function in stack:
         if _is_own(file):
             last = f"{_SLASH.split(file)[-1]}:{function}"
     return storable(last, FRAME_LIMIT)

@@ -18,18 +18,19 @@ import msgspec
 from sereno.errors import ConfigurationError
 
 A_DAY = 86400
-# Names derived from the schema's have at most 63 bytes in PostgreSQL: the roles "…_procedure" (10), the NOTIFY
-# channels such as "….schedule" (9), the schema "…_archive" (8).
+# Characters of the schema name. PostgreSQL limits names to 63 bytes, and appends to the schema name for the roles
+# ("…_procedure", 10), the NOTIFY channels ("….schedule", 9) and the schema of the archive ("…_archive", 8).
 SCHEMA_LENGTH = 53
+# Bounds of `log_retention` in seconds: a minute to ten years.
 SHORTEST_RETENTION, LONGEST_RETENTION = 60, 3660 * A_DAY
-# Characters, as many as `openssl rand -base64 24` prints.
+# Characters of the secret: the length of the output of `openssl rand -base64 24`.
 SHORTEST_SECRET = 32
-# Characters. Links that begin with it have to fit on one line of an email.
+# Characters of the public URL: links that begin with it must fit on one line of an email.
 LONGEST_PUBLIC_URL = 200
 _PUBLIC_URL = re.compile(r"https?://[^\x00-\x20\x7f-\U0010ffff/?#@<>\"\\]+(?:/[^\x00-\x20\x7f-\U0010ffff?#<>\"\\]*)?")
 # As a browser sends it: lower case, no default port, no path.
 _ORIGIN = re.compile(r"(?!http:.*:80$|https:.*:443$)https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
-# Secrets: never shown where settings are listed.
+# Settings that contain secrets; lists of settings omit them.
 _HIDDEN = frozenset({"database_url", "metrics_token", "procedure_targets", "procedure_url", "secret"})
 
 
@@ -40,8 +41,8 @@ ArchiveKind = Literal["jobs", "deliveries", "events", "fires", "logs"]
 ARCHIVE_KINDS: tuple[ArchiveKind, ...] = get_args(ArchiveKind)
 # The archive_url of an archive under `directory`.
 DISK = "disk"
-_PLACES = ("file", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
-# Comma-separated in the environment.
+_ARCHIVE_SCHEMES = ("file", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
+# Settings whose environment variable is a comma-separated list.
 _LISTS = ("archive_kinds", "channels", "inbox_origins", "roles", "trusted_proxies")
 
 
@@ -157,7 +158,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             msgspec.structs.force_setattr(self, "public_url", _public_url(self.public_url))
         _check_origins(self.inbox_origins or [])
         _check_proxies(self.trusted_proxies or [], self.proxy_user_header)
-        _check_place(self.archive_url)
+        _check_archive_url(self.archive_url)
         _check_targets(self.procedure_targets or {})
 
     def archives(self, kind: ArchiveKind) -> bool:
@@ -186,18 +187,18 @@ def _public_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def _check_place(address: str | None) -> None:
+def _check_archive_url(address: str | None) -> None:
     if address is None or address == DISK:
         return
     scheme, _, rest = address.partition("://")
-    if scheme not in _PLACES or not rest.strip("/"):
+    if scheme not in _ARCHIVE_SCHEMES or not rest.strip("/"):
         raise ConfigurationError(
             f"archive_url {address!r:.200}: write {DISK}, file:///var/lib/sereno/archive, s3://bucket/folder, "
             "gs://bucket/folder or az://container/folder"
         )
     if "@" in rest or "?" in rest:
         raise ConfigurationError(
-            "archive_url holds neither credentials nor a query: they come from the environment (AWS_ACCESS_KEY_ID)"
+            "archive_url cannot contain credentials or a query: set credentials in the environment (AWS_ACCESS_KEY_ID)"
         )
 
 
@@ -240,16 +241,16 @@ def load(
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> tuple[Settings, dict[str, str]]:
-    """Return the settings, and the source of each one that is set. None in `overrides` means: not given."""
+    """Return the settings, and the source of each one that is set. An override of None is ignored."""
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     given = {name: value for name, value in (overrides or {}).items() if value is not None}
-    for source, found in (
+    for source, entries in (
         *_files(directory or Path.cwd()),
         ("environment", _environment(os.environ if environment is None else environment)),
         ("given", given),
     ):
-        for name, value in found.items():
+        for name, value in entries.items():
             _check_known(name, source)
             values[name] = value
             sources[name] = source
@@ -316,7 +317,7 @@ def _parse_targets(text: str) -> dict[str, str]:
 
 
 def parse_queues(words: list[str]) -> dict[str, int]:
-    """Parse `["ifood=10", "default"]`, as on the command line; 0 without a number: `concurrency` applies."""
+    """Parse `["ifood=10", "default"]`, as on the command line. 0 if there is no number: `concurrency` applies."""
     queues: dict[str, int] = {}
     for word in words:
         name, separator, slots = word.strip().partition("=")

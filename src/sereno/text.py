@@ -1,7 +1,8 @@
-"""Text that PostgreSQL can store: checks of what a caller gives."""
+"""Checks that PostgreSQL can store a text from a caller."""
 
 from sereno.errors import InvalidArguments
 
+# Characters of a name, a key or a note.
 NAME_LIMIT = 500
 
 

@@ -37,7 +37,7 @@ _YEAR = 366 * DAY
 _LONGEST_NAME = 100
 
 
-class Segment(NamedTuple):
+class ZoneSegment(NamedTuple):
     """A span from start (inclusive) to end (exclusive) in which the wall clock is UTC plus offset."""
 
     start: int
@@ -65,13 +65,13 @@ class Zone:
         self._starts = [segment.start for segment in self._segments]
         # From here on, a zone with such a rule is computed year by year.
         self._listed_until = self._starts[-1] if repeats else FOREVER
-        self._years: dict[int, list[Segment]] = {}
-        self._latest = Segment(0, 0, 0, 0, 0)
+        self._years: dict[int, list[ZoneSegment]] = {}
+        self._latest = ZoneSegment(0, 0, 0, 0, 0)
 
     def __repr__(self) -> str:
         return f"Zone({self.name})"
 
-    def segment(self, at: int) -> Segment:
+    def segment(self, at: int) -> ZoneSegment:
         """Return the segment that contains this instant."""
         if at < self._listed_until:
             return self._segments[bisect_right(self._starts, at) - 1]
@@ -81,14 +81,14 @@ class Zone:
             self._latest = latest = self._by_rule(at)
         return latest
 
-    def _by_rule(self, at: int) -> Segment:
+    def _by_rule(self, at: int) -> ZoneSegment:
         year = min(moment(at).year, _LAST_YEAR)
         segments = self._years.get(year)
         if segments is None:
             segments = self._years[year] = self._around(year)
         return next(segment for segment in segments if at < segment.end)
 
-    def _around(self, year: int) -> list[Segment]:
+    def _around(self, year: int) -> list[ZoneSegment]:
         """Return the segments of a year by the yearly rule; their ends may be in a neighbouring year."""
         first = max(_new_year(year - 1), self._listed_until - SECOND)
         changes = self._changes(first, _new_year(min(year + 1, _LAST_YEAR) + 1))
@@ -110,12 +110,12 @@ class Zone:
                 high = middle
         return high * SECOND
 
-    def _between(self, changes: list[int], first: int) -> list[Segment]:
+    def _between(self, changes: list[int], first: int) -> list[ZoneSegment]:
         """Return segments for all of time, split at the changes; `first` is an instant before them."""
         cuts = [BEGINNING, *changes, FOREVER]
         offsets = [self._offset(at) for at in (first, *changes)]
         around = [offsets[0], *offsets, offsets[-1]]
-        return [Segment(cuts[i], cuts[i + 1], offsets[i], around[i], around[i + 2]) for i in range(len(offsets))]
+        return [ZoneSegment(cuts[i], cuts[i + 1], offsets[i], around[i], around[i + 2]) for i in range(len(offsets))]
 
     def _offset(self, at: int) -> int:
         offset = self.info.fromutc(moment(at).replace(tzinfo=self.info)).utcoffset()

@@ -40,24 +40,24 @@ class WorkerProcess:
                 start_new_session=True,
             )
 
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self.output.read_text()
 
     def children(self) -> list[int]:
-        """Return the worker children that registered a session."""
+        """Return the process ids of its direct children."""
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return [int(pid) for pid in path.read_text().split()] if path.exists() else []
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
-    def begun(self) -> None:
-        """Wait until it runs or has ended. An earlier signal would hit a process that is still loading."""
-        until(lambda: '"worker.started"' in self.said() or self.process.poll() is not None)
+    def wait_started(self) -> None:
+        """Wait until it runs or has ended. A signal before that would hit a process that is still loading."""
+        until(lambda: '"worker.started"' in self.log_text() or self.process.poll() is not None)
 
     def end(self) -> int:
         """Send TERM once it runs, and return its exit code."""
-        self.begun()
+        self.wait_started()
         if self.process.poll() is None:
             self.process.terminate()
         return self.process.wait(timeout=60)
@@ -77,30 +77,30 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def worker(database_url: str, log: Path) -> Iterator[Callable[..., WorkerProcess]]:
-    """Start workers; kill those that are left afterwards."""
+    """Return a function that starts workers; those that are left are killed afterwards."""
     started: list[WorkerProcess] = []
 
     def start(*arguments: str, url: str = database_url, wait: bool = True, **environment: str) -> WorkerProcess:
         process = WorkerProcess(url, log, *arguments, **environment)
         started.append(process)
         if wait:
-            process.begun()
+            process.wait_started()
         return process
 
     yield start
     for process in started:
         process.kill()
         # Shown by pytest when the test failed.
-        sys.stdout.write(process.said())
+        sys.stdout.write(process.log_text())
     sys.stdout.write(log.read_text())
 
 
 def lines(log: Path, word: str) -> list[list[str]]:
-    """Return the entries of handlers under this word."""
+    """Return the log entries that begin with this word, without it."""
     return [line.split()[1:] for line in log.read_text().splitlines() if line.split()[0] == word]
 
 
-def leases_run_out(connection: psycopg.Connection) -> None:
+def expire_leases(connection: psycopg.Connection) -> None:
     """Expire the leases of killed workers when no other worker is alive: that delay is not under test."""
     connection.execute("update sereno.sessions set lease_until = sereno.now() where state = 'alive'")
 

@@ -30,17 +30,17 @@ async def quick(ctx: Context, n: int) -> None:
 async def slow(ctx: Context, n: int) -> None:
     note("start", n, ctx.attempt, os.getpid())
     go = Path(os.environ["TEST_LOG"] + ".go")
-    while not go.exists():  # noqa: ASYNC110, ASYNC240 - another process says when
+    while not go.exists():  # noqa: ASYNC110, ASYNC240 - another process creates the file
         await asyncio.sleep(0.01)
     note("end", n, ctx.attempt, os.getpid())
 
 
 @app.task(retry=Backoff(0))
-async def child_leaves(ways: list[str], awaits: bool) -> None:
-    async def leave(way: str) -> None:
-        raise {"exit": SystemExit, "interrupt": KeyboardInterrupt}[way](way)
+async def child_exits(kinds: list[str], awaits: bool) -> None:
+    async def exit_with(kind: str) -> None:
+        raise {"exit": SystemExit, "interrupt": KeyboardInterrupt}[kind](kind)
 
-    children = [asyncio.create_task(leave(way)) for way in ways]
+    children = [asyncio.create_task(exit_with(kind)) for kind in kinds]
     await asyncio.wait(children)
     if awaits:
         await children[0]
@@ -50,7 +50,7 @@ async def child_leaves(ways: list[str], awaits: bool) -> None:
 async def blocks_the_loop(ctx: Context) -> None:
     note("blocking", ctx.attempt, os.getpid())
     if ctx.attempt == 1:
-        time.sleep(600)  # noqa: ASYNC251 - the offence under test
+        time.sleep(600)  # noqa: ASYNC251 - the fault under test
 
 
 @app.task(retry=QUICK, timeout="1s")

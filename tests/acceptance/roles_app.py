@@ -6,7 +6,7 @@ from typing import Any
 from sereno import Backoff, Context, Dead, Every, Limit, Sereno
 from sereno.channels.contract import IN_APP
 from sereno.jobs.task_handle import Task
-from sereno.notifications.client import Event
+from sereno.notifications.event_handle import Event
 from tests.notifications.conftest import Pager, Tender
 
 QUICK = Backoff(1, delays=["50ms"], jitter=0)
@@ -14,7 +14,7 @@ QUICK = Backoff(1, delays=["50ms"], jitter=0)
 
 @dataclass(frozen=True)
 class Shop:
-    """Run what the tests request."""
+    """The tasks and the event that the tests use."""
 
     works: Task[..., Any]
     fails_once: Task[..., Any]

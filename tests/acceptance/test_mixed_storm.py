@@ -18,66 +18,66 @@ from tests.jobs.public_sql.sql_worker import Claimed, SqlWorker, outcome
 
 Start = Callable[..., WorkerProcess]
 
-# What a session hears that has no lease, and what a strict settlement says of a job that is no longer ours.
+# The errors of a session without a lease, and of a strict settlement of a job that the session no longer holds.
 LOST = ("SR001", "SR002")
 
 
-class Careless(threading.Thread):
-    """Runs sessions one after the other. The first vanishes while it holds jobs; some settle twice, or too late."""
+class UnreliableSqlWorker(threading.Thread):
+    """Runs one session after the other. The first vanishes while it holds jobs; some settle twice, or too late."""
 
     def __init__(self, url: str, seed: int) -> None:
         super().__init__()
         self._url = url
-        self._chance = random.Random(seed)
-        self._enough = threading.Event()
+        self._rng = random.Random(seed)
+        self._stopping = threading.Event()
         self.settled = 0
 
     def vanish(self) -> None:
         """Run a session that ends while it holds jobs."""
         with psycopg.connect(self._url, autocommit=True) as connection:
             worker = self._worker(connection)
-            # The slots of a limit may still be with the one that vanished before.
+            # The session that vanished before may still hold the slots of a limit.
             until(lambda: worker.beat([]).alive and worker.claim(2))
 
     def run(self) -> None:
-        while not self._enough.is_set():
+        while not self._stopping.is_set():
             with psycopg.connect(self._url, autocommit=True) as connection:
                 try:
-                    self._life(self._worker(connection))
+                    self._run_session(self._worker(connection))
                 except psycopg.Error as error:
                     if error.sqlstate not in LOST:
                         raise
 
     def stop(self) -> None:
-        self._enough.set()
+        self._stopping.set()
         self.join()
 
     def _worker(self, connection: psycopg.Connection) -> SqlWorker:
         return SqlWorker(connection, queues=["work"], tasks=["counted"], lease="2 seconds")
 
-    def _life(self, worker: SqlWorker) -> None:
-        while not self._enough.is_set():
-            jobs = worker.claim(self._chance.choice([1, 5, 20]))
+    def _run_session(self, worker: SqlWorker) -> None:
+        while not self._stopping.is_set():
+            jobs = worker.claim(self._rng.choice([1, 5, 20]))
             if not worker.beat([job.id for job in jobs]).alive:
                 return
             if jobs:
-                self._do(worker, jobs)
+                self._settle(worker, jobs)
             else:
-                self._enough.wait(0.05)
+                self._stopping.wait(0.05)
         worker.close()
 
-    def _do(self, worker: SqlWorker, jobs: list[Claimed]) -> None:
+    def _settle(self, worker: SqlWorker, jobs: list[Claimed]) -> None:
         """Settle most jobs with their effects in one transaction; one may be released."""
-        if self._chance.random() < 0.2:
-            worker.end([jobs.pop()], self._chance.choice(["release", "retry"]), delay=0)
+        if self._rng.random() < 0.2:
+            worker.end([jobs.pop()], self._rng.choice(["release", "retry"]), delay=0)
         with worker.connection.transaction():
-            worker.ask(
+            worker.query(
                 "insert into effects (n) select unnest(%s::bigint[]) returning n", [[job.args["n"] for job in jobs]]
             )
             worker.settle(*map(outcome, jobs), strict=True)
         self.settled += len(jobs)
-        if self._chance.random() < 0.1:
-            # The reply was lost, it thinks.
+        if self._rng.random() < 0.1:
+            # As if the reply had been lost.
             assert {each.why for each in worker.settle(*map(outcome, jobs), strict=True)} <= {"it was written before"}
 
 
@@ -93,46 +93,46 @@ def test_every_job_of_mixed_workers_is_settled_once(
     if slots is not None:
         set_limit(connection, "whole", Limit(slots), queue="work")
         set_limit(connection, "each", Limit(1))
-    sql_workers = [Careless(database_url, seed) for seed in (1, 2)]
+    sql_workers = [UnreliableSqlWorker(database_url, seed) for seed in (1, 2)]
     wanted = [
         limited_job(None if slots is None else keys(("each", str(n % 6))), "counted", b'{"n": %d}' % n, queue="work")
         for n in range(jobs)
     ]
-    # In parts, so that every worker gets one: the Python worker alone, all together, those that remain after a kill.
+    # In parts, so that each phase has jobs: the Python worker alone, all together, those that remain after a kill.
     size = -(-jobs // (2 + 2 * kills))
     parts = iter([wanted[start : start + size] for start in range(0, jobs, size)])
 
-    def bring() -> None:
+    def enqueue_part() -> None:
         run(connection, enqueue(next(parts)))
 
     def ended() -> int:
         running = connection.execute("select keys from sereno.jobs where state = 'running'").fetchall()
         if slots is not None:
             assert len(running) <= slots
-            assert len({str(of) for (of,) in running}) == len(running), "two of a key run"
+            assert len({str(job_keys) for (job_keys,) in running}) == len(running), "two jobs of a key run at once"
         return int(one(connection, "select count(*) from sereno.history"))
 
     def settled() -> int:
         return sum(sql_worker.settled for sql_worker in sql_workers)
 
-    bring()
+    enqueue_part()
     for sql_worker in sql_workers:
         sql_worker.vanish()
     python = worker("--queue", "work=2", SERENO_LEASE="3")
-    until(lambda: ended() >= size // 2, patience=300)
+    until(lambda: ended() >= size // 2, timeout=300)
     for sql_worker in sql_workers:
         sql_worker.start()
     try:
         for number in range(1, kills + 1):
-            bring()
-            until(lambda: ended() >= size * (2 * number - 1) + size // 2, patience=300)  # noqa: B023
+            enqueue_part()
+            until(lambda: ended() >= size * (2 * number - 1) + size // 2, timeout=300)  # noqa: B023
             python.kill()
             before = settled()
-            bring()
-            until(lambda: settled() > before, patience=300)  # noqa: B023
+            enqueue_part()
+            until(lambda: settled() > before, timeout=300)  # noqa: B023
             python = worker("--queue", "work=2", SERENO_LEASE="3")
-        bring()
-        until(lambda: ended() == jobs, patience=300)
+        enqueue_part()
+        until(lambda: ended() == jobs, timeout=300)
     finally:
         for sql_worker in sql_workers:
             sql_worker.stop()

@@ -26,8 +26,8 @@ def pooled_url(database_url: str) -> Iterator[str]:
     """Start a PgBouncer in front of the test's database, on a socket in its own directory."""
     assert PGBOUNCER is not None
     parts = urlsplit(database_url)
-    where = parse_qs(parts.query)
-    host, name = where["host"][0], parts.path.lstrip("/")
+    query = parse_qs(parts.query)
+    host, name = query["host"][0], parts.path.lstrip("/")
     # It refuses to run as root, and only the server's own user can open the server's socket.
     owner = pwd.getpwuid(Path(host).stat().st_uid).pw_name
     directory = Path(tempfile.mkdtemp(prefix="sereno-pgbouncer-"))
@@ -36,7 +36,7 @@ def pooled_url(database_url: str) -> Iterator[str]:
         shutil.chown(directory, owner)
     (directory / "users").write_text('"postgres" ""\n')
     (directory / "ini").write_text(
-        f"[databases]\n{name} = host={host} port={where.get('port', ['5432'])[0]} dbname={name} user=postgres\n"
+        f"[databases]\n{name} = host={host} port={query.get('port', ['5432'])[0]} dbname={name} user=postgres\n"
         f"[pgbouncer]\nlisten_addr =\nlisten_port = 6432\nunix_socket_dir = {directory}\nauth_type = trust\n"
         f"auth_file = {directory}/users\npool_mode = transaction\ndefault_pool_size = 2\nmax_client_conn = 200\n"
         f"ignore_startup_parameters = extra_float_digits\n"
@@ -65,7 +65,7 @@ def pooled_url(database_url: str) -> Iterator[str]:
     shutil.rmtree(directory)
 
 
-async def test_jobs_of_every_kind_arrive_through_a_transaction_pooler(
+async def test_plain_keyed_and_failing_jobs_run_through_a_transaction_pooler(
     pooled_url: str, connection: psycopg.Connection
 ) -> None:
     app = Sereno(pooled_url, transaction_pooler=True, poll=0.1)
@@ -84,12 +84,12 @@ async def test_jobs_of_every_kind_arrive_through_a_transaction_pooler(
         await auntil(lambda: one(connection, "select count(*) from sereno.history where state = 'succeeded'") == 501)
         await auntil(lambda: one(connection, "select failures from sereno.jobs where id = %s", failing.id) == 1)
     assert {state(connection, job.id) for job in [*jobs, keyed]} == {"succeeded"}
-    # The planner's settings are ours alone: nothing of them stays on the shared server connections.
+    # Planner settings are local to a transaction: none of them stays on the shared server connections.
     with psycopg.connect(pooled_url, autocommit=True, prepare_threshold=None) as other:
         assert {one(other, "show enable_sort") for _ in range(10)} == {"on"}
 
 
-def test_a_worker_process_works_through_a_transaction_pooler(
+def test_a_worker_process_runs_jobs_through_a_transaction_pooler(
     pooled_url: str, worker: Callable[..., WorkerProcess], connection: psycopg.Connection, log: Path
 ) -> None:
     process = worker("--processes", "2", url=pooled_url, SERENO_TRANSACTION_POOLER="true", SERENO_POLL="0.2")
@@ -103,7 +103,7 @@ def test_a_worker_process_works_through_a_transaction_pooler(
 def test_schedules_fire_through_a_transaction_pooler(
     pooled_url: str, worker: Callable[..., WorkerProcess], connection: psycopg.Connection
 ) -> None:
-    """Enough fire at once that the scheduler opens its second connection."""
+    """5000 schedules fire at once, so that the scheduler opens its second connection."""
     process = worker(url=pooled_url, SERENO_TRANSACTION_POOLER="true", SERENO_POLL="0.2")
     connection.execute(
         "select sereno.schedule('k' || n, 'quick', jsonb_build_object('n', n), every => '1 hour') "

@@ -33,7 +33,7 @@ from tests.server.web.world import addresses, pages
 
 __all__ = ["made_by_command"]
 
-# A job of forty days ago, with a try before its last; rows of a user's, two years old; and a day that is missing.
+# A job of forty days ago with two attempts, rows of a user's table that are two years old, and a missing partition.
 PAST = """
 create table done (job bigint primary key);
 create table tenders (id bigint primary key, published_at timestamptz not null, code text);
@@ -56,14 +56,14 @@ select to_regclass('sereno.history_done_' || to_char(now() at time zone 'UTC' + 
 
 @pytest.fixture
 def worker(roles: Roles, connection: psycopg.Connection, tmp_path: Path) -> Iterator[Path]:
-    """Start a process that is logged in as the worker role; its output goes to a file."""
+    """Start a worker process that is logged in as the worker role; return the file of its output."""
     connection.execute(PAST)
     name = roles.name("worker")
     connection.execute(
         f"grant select, insert on done to {name}; grant select, update, delete on tenders to {name}".encode()
     )
-    said = tmp_path / "said"
-    more = {
+    output_path = tmp_path / "output"
+    environment = {
         "SERENO_DATABASE_URL": roles.url("worker"),
         "SERENO_LOG_FORMAT": "json",
         "SERENO_ARCHIVE_URL": "disk",
@@ -71,18 +71,18 @@ def worker(roles: Roles, connection: psycopg.Connection, tmp_path: Path) -> Iter
         "SERENO_DIRECTORY": str(tmp_path / "files"),
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
     }
-    with said.open("wb") as output:
+    with output_path.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "sereno", "worker", "tests.acceptance.roles_app:app"],
             cwd=ROOT,
-            env=os.environ | more,
+            env=os.environ | environment,
             stdout=output,
             stderr=output,
         )
-    until(lambda: '"worker.started"' in said.read_text() or process.poll() is not None)
-    yield said
+    until(lambda: '"worker.started"' in output_path.read_text() or process.poll() is not None)
+    yield output_path
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0, said.read_text()
+    assert process.wait(60) == 0, output_path.read_text()
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_worker_does_all_of_its_work_under_its_own_role(
     shop.tender_published.notify(Tender("1"), to="ada")
     app.archive.register()
     moves = app.enqueue_many([app.new_job("sereno.archive_move", b"{}")])[0].id
-    made = _ask_for_jobs(shop)
+    made = _enqueue_jobs(shop)
 
     def ended(jobs: list[int], state: str) -> bool:
         found = one(connection, "select count(*) from sereno.history where id = any(%s) and state = %s", jobs, state)
@@ -119,7 +119,7 @@ def test_a_worker_does_all_of_its_work_under_its_own_role(
     until(lambda: one(connection, THIRD_DAY) is not None)
 
     until(lambda: ended([moves], "succeeded"))
-    # Verified by the first, dropped by the second: no grace was asked for.
+    # The first verifies, the second drops: the grace period is zero.
     for _ in range(2):
         exported = app.enqueue_many([app.new_job("sereno.archive_export", b"{}")])[0].id
         until(lambda job=exported: ended([job], "succeeded"))  # type: ignore[misc]
@@ -130,7 +130,7 @@ def test_a_worker_does_all_of_its_work_under_its_own_role(
     assert "permission denied" not in worker.read_text()
     assert "must be owner" not in worker.read_text()
     with roles.connect("reader") as reader:
-        assert [proof.name for proof in run(reader, verify(lease=30.0)) if not proof.holds] == []
+        assert [check.name for check in run(reader, verify(lease=30.0)) if not check.holds] == []
 
 
 def test_archived_rows_are_readable_by_roles_that_could_read_the_table(
@@ -146,17 +146,17 @@ def test_archived_rows_are_readable_by_roles_that_could_read_the_table(
         worker.execute("select sereno.plan_files(id, 10) from sereno.archive_batches")
         assert one(worker, f"select count(*) from sereno_archive.{held}") == 1
     for login in ("worker", "server", "reader"):
-        with roles.connect(login) as someone:
-            # Who may not read it proves the rest.
-            assert [proof.name for proof in run(someone, verify(lease=30.0)) if not proof.holds] == []
-            assert one(someone, "select sereno.is_held(%s, 'id', 1)", held) == (login == "worker")
+        with roles.connect(login) as connected:
+            # A role that may not read the rows checks the other invariants.
+            assert [check.name for check in run(connected, verify(lease=30.0)) if not check.holds] == []
+            assert one(connected, "select sereno.is_held(%s, 'id', 1)", held) == (login == "worker")
             if login != "worker":
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                    someone.execute(f"select * from sereno_archive.{held}".encode())
+                    connected.execute(f"select * from sereno_archive.{held}".encode())
 
 
 def test_one_login_can_have_two_roles(roles: Roles, connection: psycopg.Connection) -> None:
-    """As needed by `sereno run`, which is several processes in one."""
+    """`sereno run` needs it: a worker and a server in one process."""
     name = roles.name("both")
     made = f"create role {name} login in role {roles.name('worker')}, {roles.name('server')}"
     connection.execute(made.encode())
@@ -168,15 +168,15 @@ def test_one_login_can_have_two_roles(roles: Roles, connection: psycopg.Connecti
 
 
 def test_a_worker_in_another_language_needs_five_functions(roles: Roles, connection: psycopg.Connection) -> None:
-    """With a custom role that does not have the worker role."""
+    """A custom role, which is not a member of the worker role, is granted them."""
     with roles.connect("producer") as producer:
         job = one(producer, "select sereno.enqueue('resize')")
     functions = "open_session, sereno.claim_jobs, sereno.heartbeat, sereno.settle_jobs, sereno.close_session"
     name = roles.name("images")
     connection.execute(f"create role {name} login; grant usage on schema sereno to {name}".encode())
     connection.execute(f"grant execute on function sereno.{functions} to {name}".encode())
-    answer = sereno(roles.database_url, "migrate", "--roles", "create", "--prefix", roles.prefix)
-    assert answer.exit_code == 0, answer.output
+    result = sereno(roles.database_url, "migrate", "--roles", "create", "--prefix", roles.prefix)
+    assert result.exit_code == 0, result.output
     with roles.connect("images") as images:
         session = one(images, "select sereno.open_session(array['default'], array['resize'])")
         assert one(images, "select (sereno.claim_jobs(%s)).id", session) == job
@@ -190,7 +190,7 @@ def test_a_worker_in_another_language_needs_five_functions(roles: Roles, connect
     connection.execute(f"drop owned by {name}; drop role {name}".encode())
 
 
-def _ask_for_jobs(shop: Shop) -> list[int]:
+def _enqueue_jobs(shop: Shop) -> list[int]:
     """Enqueue plain and keyed jobs, immediate and delayed, ordered, with a retry; one becomes dead."""
     shop.dies.enqueue()
     jobs = [shop.works.enqueue(), shop.works.using(unique_key="k").enqueue(), shop.works.using(delay="1s").enqueue()]
@@ -200,7 +200,7 @@ def _ask_for_jobs(shop: Shop) -> list[int]:
 
 @pytest.fixture
 def ann(app: Sereno, roles: Roles, connection: psycopg.Connection) -> Things:
-    """Create a recipient with all features. During the setup, the server's role has all privileges."""
+    """Create a tenant with everything that it can have. During the setup, the server's role is a superuser."""
     things = Things("ann-tenant", "canary-ann")
     name = roles.name("server")
     connection.execute(f"alter role {name} superuser".encode())
@@ -215,23 +215,23 @@ def _client(app: Sereno, url: str, path: str = "/api/v1") -> httpx.Client:
     return httpx.Client(base_url=url + path, headers={"Authorization": f"Bearer {made.secret}"}, timeout=30)
 
 
-def test_every_endpoint_works_under_the_server_role(app: Sereno, ann: Things, roles: Roles) -> None:
+def test_every_page_endpoint_and_command_works_under_the_server_role(app: Sereno, ann: Things, roles: Roles) -> None:
     served = Served(app)
     with _client(app, served.url) as admin, _client(app, served.url, "") as visitor:
         fill_over_http(admin, ann)
         for route in pages(app):
             for address, _ in addresses(route, ann):
-                answer = visitor.get(address)
-                assert answer.status_code in (200, 303), (address, answer.text[:2000])
+                response = visitor.get(address)
+                assert response.status_code in (200, 303), (address, response.text[:2000])
         known: list[Operation] = list(operations(admin.get("/openapi.json").json()))
         for operation in known:
-            answer = send(admin, operation, requests(ann)[operation.name])
-            assert answer.is_success, (operation.name, answer.status_code, answer.text)
+            response = send(admin, operation, requests(ann)[operation.name])
+            assert response.is_success, (operation.name, response.status_code, response.text)
     served.stop()
     commands = ("status", "job list", "schedule list", "queue list", "event list", "token list", "limit list", "verify")
     for command in commands:
-        answered = sereno(roles.url("server"), *command.split())
-        assert answered.exit_code == 0, (command, answered.output)
+        result = sereno(roles.url("server"), *command.split())
+        assert result.exit_code == 0, (command, result.output)
     assert f"{roles.name('server')} is not a superuser" in sereno(roles.url("server"), "doctor").output
 
 
@@ -242,14 +242,14 @@ def test_a_read_only_server_needs_only_read_privileges(
     with _client(app, served.url) as admin:
         fill_over_http(admin, ann)
     served.stop()
-    looking = Sereno(roles.url("reader"), read_only=True)
-    served = Served(looking)
+    read_only = Sereno(roles.url("reader"), read_only=True)
+    served = Served(read_only)
     with _client(app, served.url, "") as visitor:
         for operation in operations(visitor.get("/api/v1/openapi.json").json()):
             if operation.method == "GET":
                 visitor.base_url = httpx.URL(f"{served.url}/api/v1")
-                answer = send(visitor, operation, requests(ann)[operation.name])
-                assert answer.is_success, (operation.name, answer.text)
+                response = send(visitor, operation, requests(ann)[operation.name])
+                assert response.is_success, (operation.name, response.text)
         assert visitor.post("/queues/default/pause").status_code == 403
         visitor.base_url = httpx.URL(served.url)
         for path in (
@@ -265,9 +265,9 @@ def test_a_read_only_server_needs_only_read_privileges(
         ):
             assert visitor.get(path).status_code == 200, path
     served.stop()
-    looking.close()
+    read_only.close()
     assert one(connection, "select used_at is null from sereno.tokens where name = 'admin of pages'"), (
-        "it writes nothing"
+        "the server wrote to the database"
     )
 
 
@@ -281,9 +281,9 @@ def test_a_member_of_the_owner_role_can_run_the_next_upgrade(
     tomorrow = [*known, migrate.Migration(known[-1].number + 1, "tomorrow", added)]
     monkeypatch.setattr(migrate, "migrations", lambda: tomorrow)
     url = roles.url("deployer")
-    answer = sereno(url, "migrate")
-    assert answer.exit_code == 0, answer.output
-    assert f"The roles {roles.prefix}_* have exactly the privileges that this version needs" in answer.output
+    result = sereno(url, "migrate")
+    assert result.exit_code == 0, result.output
+    assert f"The roles {roles.prefix}_* have exactly the privileges that this version needs" in result.output
     owners = (
         "select array_agg(distinct pg_get_userbyid(proowner)) from pg_proc where pronamespace = 'sereno'::regnamespace"
     )
@@ -291,7 +291,7 @@ def test_a_member_of_the_owner_role_can_run_the_next_upgrade(
     assert one(connection, "select sereno.of_tomorrow()") == 1
     with roles.connect("producer") as producer:
         assert one(producer, "select sereno.enqueue('works')") > 0
-    # Who may not, is told whom to ask.
+    # A login that may not create roles is told what to do.
     refused = sereno(roles.url("worker"), "migrate", "--roles", "create", "--prefix", roles.prefix)
     assert refused.exit_code == 8
     assert "sereno migrate --roles print" in refused.output
@@ -300,7 +300,7 @@ def test_a_member_of_the_owner_role_can_run_the_next_upgrade(
     )
 
 
-def test_the_doctor_names_the_role(roles: Roles, database_url: str) -> None:
+def test_the_doctor_reports_a_superuser_login(roles: Roles, database_url: str) -> None:
     def login(url: str) -> Any:
         app = Sereno(url)
         (found,) = [check for check in app.database.run(doctor(app.settings)) if check.name == "login"]

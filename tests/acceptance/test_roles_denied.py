@@ -1,4 +1,4 @@
-"""What each role cannot do, including attempts to work around it."""
+"""Actions that roles cannot do, including attempts to circumvent that."""
 
 import httpx
 import psycopg
@@ -51,7 +51,7 @@ def test_actions_denied_to_each_role(roles: Roles, connection: psycopg.Connectio
         roles,
         "worker",
         "select * from sereno.tokens",
-        "select body from sereno.answers",
+        "select body from sereno.idempotency_keys",
         "insert into sereno.audit (actor, action, subject, login) values ('ada', 'token.create', 'x', 'postgres')",
         "insert into sereno.audit (at, actor, action, subject) values (now(), 'ada', 'x', 'y')",
         "insert into sereno.tokens (name, hash, role, created_by) values ('mine', '', 'admin', 'me')",
@@ -78,7 +78,7 @@ def test_actions_denied_to_each_role(roles: Roles, connection: psycopg.Connectio
         roles,
         "reader",
         "select * from sereno.accounts",
-        "select * from sereno.answers",
+        "select * from sereno.idempotency_keys",
         "update sereno.tokens set role = 'admin'",
         "insert into sereno.jobs (task) values ('works')",
         "select sereno.enqueue('works')",
@@ -134,7 +134,7 @@ def test_a_producer_creates_jobs_schedules_and_events_and_reads_nothing(
         "select nextval('sereno.ready_seq')",
         "select sereno.put_recipient('ada')",
     )
-    # Who may write jobs anyway may ask for ours.
+    # A role that may write jobs anyway may enqueue the tasks of sereno.
     with roles.connect("server") as server:
         assert one(server, "select sereno.enqueue('sereno.archive_export')") > 0
         server.execute("select sereno.schedule('its own', 'works', every => '1 hour')")
@@ -199,7 +199,7 @@ def test_objects_of_a_caller_are_not_run_as_the_owner(roles: Roles, connection: 
         caller.execute(TRAPPED)
         with pytest.raises(DENIED, match="may not enqueue"):
             caller.execute("select sereno.enqueue('sereno.archive_export')")
-    # A number that was drawn stays so, whatever was rolled back.
+    # A sequence keeps a drawn number even after a rollback.
     assert not one(connection, "select is_called from traps.caught")
 
 
@@ -240,20 +240,20 @@ def test_a_batch_with_rows_cannot_be_deleted(roles: Roles, connection: psycopg.C
             worker.execute("select sereno.forget_batch(%s, 'another')", [batch])
 
 
-def test_a_refusal_says_what_to_do(roles: Roles) -> None:
+def test_a_denied_statement_says_what_to_do(roles: Roles) -> None:
     with roles.connect("reader") as connection, pytest.raises(DENIED) as refused:
         connection.execute("delete from sereno.jobs")
     assert "see `sereno migrate --roles print`" in explained(refused.value)
 
 
-def test_a_server_without_privileges_reports_it(roles: Roles, app: Sereno) -> None:
+def test_a_server_whose_role_cannot_write_responds_with_503(roles: Roles, app: Sereno) -> None:
     """Its settings allow changes, but its role does not."""
     token = app.database.run(create("ada", "admin", actor="test")).secret
-    showing = Sereno(roles.url("reader"))
-    served = Served(showing)
-    shown = {"Authorization": f"Bearer {token}"}
-    answer = httpx.post(f"{served.url}/api/v1/queues/default/pause", headers=shown, timeout=30)
+    reader = Sereno(roles.url("reader"))
+    served = Served(reader)
+    headers = {"Authorization": f"Bearer {token}"}
+    response = httpx.post(f"{served.url}/api/v1/queues/default/pause", headers=headers, timeout=30)
     served.stop()
-    showing.close()
-    assert answer.status_code == 503
-    assert "sereno migrate --roles" in answer.json()["detail"]
+    reader.close()
+    assert response.status_code == 503
+    assert "sereno migrate --roles" in response.json()["detail"]

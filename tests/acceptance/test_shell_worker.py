@@ -23,7 +23,7 @@ from tests.facts import one, state, until
 EXAMPLE = ROOT / "examples" / "worker_in_another_language"
 BIN = Path(os.environ.get("SERENO_TEST_POSTGRES_BIN") or wheel_bin_dir())
 
-# The tasks of tests.acceptance.jobs that both know, and what only the shell knows.
+# The first two are tasks of tests.acceptance.jobs too; the others exist only for the shell worker.
 TASKS = {
     "quick": """n=$(cat | tr -dc 0-9); echo "quick $n $SERENO_ATTEMPT shell" >>"$TEST_LOG" """,
     "slow": """n=$(cat | tr -dc 0-9); echo "start $n $SERENO_ATTEMPT $$" >>"$TEST_LOG"
@@ -57,9 +57,9 @@ class ShellWorker:
                 stderr=output,
                 start_new_session=True,
             )
-        until(lambda: "session " in self.said() or self.process.poll() is not None)
+        until(lambda: "session " in self.log_text() or self.process.poll() is not None)
 
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self.output.read_text(errors="replace")
 
     def end(self) -> int:
@@ -76,24 +76,24 @@ class ShellWorker:
 
 @pytest.fixture
 def shell(database_url: str, log: Path, tmp_path: Path) -> Iterator[Callable[..., ShellWorker]]:
-    """Start workers; kill those that are left afterwards."""
+    """Return a function that starts workers; those that are left are killed afterwards."""
     started: list[ShellWorker] = []
 
-    def start(*names: str, **more: int) -> ShellWorker:
+    def start(*names: str, **options: int) -> ShellWorker:
         tasks = tmp_path / f"tasks_{len(started)}"
         tasks.mkdir()
         for name in names:
             program = tasks / name
             program.write_text(f"#!/bin/sh\n{TASKS[name]}\n")
             program.chmod(0o755)
-        worker = ShellWorker(database_url, log, tasks, **more)
+        worker = ShellWorker(database_url, log, tasks, **options)
         started.append(worker)
         return worker
 
     yield start
     for worker in started:
         worker.kill()
-        sys.stdout.write(worker.said())
+        sys.stdout.write(worker.log_text())
 
 
 Shell = Callable[..., ShellWorker]
@@ -126,8 +126,8 @@ def test_each_exit_code_has_its_outcome(shell: Shell, connection: psycopg.Connec
     assert one(connection, "select error_message from sereno.history_dead") == "no such account"
     outcomes: dict[int, str] = dict(connection.execute("select job_id, outcome from sereno.attempts").fetchall())
     assert outcomes == {fails: "retry", sleepy: "snooze", dies: "crash"}
-    said = one(connection, "select error_message from sereno.attempts where job_id = %s", fails)
-    assert said == f"attempt 1: 'no' \"luck\" \\ {os.environ['HOME']}; drop table x"
+    message = one(connection, "select error_message from sereno.attempts where job_id = %s", fails)
+    assert message == f"attempt 1: 'no' \"luck\" \\ {os.environ['HOME']}; drop table x"
     assert worker.end() == 0
 
 
@@ -141,21 +141,23 @@ def test_retries_follow_the_backoff_and_the_last_one_is_dead(shell: Shell, conne
     assert one(connection, "select reason from sereno.history_dead") == "failed 11 times"
 
 
-def test_term_finishes_what_runs_and_exits_with_zero(shell: Shell, connection: psycopg.Connection, log: Path) -> None:
+def test_term_lets_the_shell_worker_finish_its_job_and_exit_with_zero(
+    shell: Shell, connection: psycopg.Connection, log: Path
+) -> None:
     worker = shell("slow")
     first, second = enqueue(connection, "slow", 2)
     until(lambda: lines(log, "start"))
     worker.process.terminate()
-    # Longer than the lease, which is renewed while the job runs.
+    # Longer than the lease: it is renewed while the job runs.
     until(lambda: one(connection, "select seen_at > started_at + interval '4 s' from sereno.sessions"))
     Path(f"{log}.go").touch()
     assert worker.process.wait(timeout=60) == 0
     assert (state(connection, first), state(connection, second)) == ("succeeded", "ready")
-    assert "closed, given back: 0" in worker.said()
+    assert "closed, given back: 0" in worker.log_text()
     assert alive_sessions(connection) == 0
 
 
-def test_a_cancelled_job_is_stopped(shell: Shell, connection: psycopg.Connection, log: Path) -> None:
+def test_a_cancelled_program_is_stopped(shell: Shell, connection: psycopg.Connection, log: Path) -> None:
     shell("slow")
     (job,) = enqueue(connection, "slow")
     until(lambda: lines(log, "start"))
@@ -163,13 +165,15 @@ def test_a_cancelled_job_is_stopped(shell: Shell, connection: psycopg.Connection
     until(lambda: state(connection, job) == "cancelled")
 
 
-def test_a_worker_whose_session_died_opens_a_new_one(shell: Shell, connection: psycopg.Connection, log: Path) -> None:
+def test_a_shell_worker_whose_session_died_opens_a_new_one(
+    shell: Shell, connection: psycopg.Connection, log: Path
+) -> None:
     worker = shell("slow", "quick")
     (job,) = enqueue(connection, "slow")
     until(lambda: lines(log, "start"))
     connection.execute("update sereno.sessions set state = 'dead', ended_at = sereno.now()")
-    until(lambda: worker.said().count("session ") >= 2)
-    assert "the session has no lease" in worker.said()
+    until(lambda: worker.log_text().count("session ") >= 2)
+    assert "the session has no lease" in worker.log_text()
     Path(f"{log}.go").touch()
     until(lambda: state(connection, job) == "succeeded")
     assert one(connection, "select attempt from sereno.history") == 2
@@ -177,7 +181,7 @@ def test_a_worker_whose_session_died_opens_a_new_one(shell: Shell, connection: p
     assert_sound(connection)
 
 
-def test_killed_in_the_middle_beside_python_nothing_is_lost_and_nothing_ends_twice(
+def test_a_shell_worker_killed_beside_a_python_worker_loses_no_job_and_repeats_no_other(
     shell: Shell, worker: Callable[..., WorkerProcess], connection: psycopg.Connection, log: Path
 ) -> None:
     """Both workers run jobs of one queue and task; the shell worker is killed while it runs a job."""
@@ -205,7 +209,7 @@ def test_killed_in_the_middle_beside_python_nothing_is_lost_and_nothing_ends_twi
     assert_sound(connection)
 
 
-def test_the_heartbeats_of_a_killed_worker_end_with_it(shell: Shell, connection: psycopg.Connection, log: Path) -> None:
+def test_the_heartbeats_of_a_killed_shell_worker_end(shell: Shell, connection: psycopg.Connection, log: Path) -> None:
     """Only the worker itself is killed: its child processes must not extend its lease."""
     worker = shell("slow")
     (job,) = enqueue(connection, "slow")
@@ -220,7 +224,7 @@ def test_the_heartbeats_of_a_killed_worker_end_with_it(shell: Shell, connection:
     assert_sound(connection)
 
 
-def test_the_dashboard_shows_the_worker() -> None:
+def test_the_documentation_shows_the_script_of_the_example() -> None:
     (shown,) = (
         block
         for block in blocks(ROOT / "docs" / "extend" / "worker-in-another-language.md")
@@ -229,12 +233,12 @@ def test_the_dashboard_shows_the_worker() -> None:
     assert shown.code == (EXAMPLE / "worker.sh").read_text()
 
 
-def test_the_example_greets(database_url: str, connection: psycopg.Connection, log: Path) -> None:
+def test_the_task_of_the_example_runs(database_url: str, connection: psycopg.Connection, log: Path) -> None:
     connection.execute("""select sereno.enqueue('greet', '{"name": "Ada"}')""")
     worker = ShellWorker(database_url, log, EXAMPLE / "tasks")
     try:
         until(lambda: done(connection) == 1)
         assert worker.end() == 0
-        assert 'job 1, attempt 1: hello, {"name": "Ada"}' in worker.said()
+        assert 'job 1, attempt 1: hello, {"name": "Ada"}' in worker.log_text()
     finally:
         worker.kill()

@@ -1,4 +1,4 @@
-"""Secrets and addresses are masked, whatever their names; everything else is unchanged."""
+"""Secrets and addresses are masked, by their name or their pattern; everything else is unchanged."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rows of every kind, and a count of all of them wherever they are: in their tables, in batches, in files."""
+"""Rows of every kind, and queries that count them in their tables, in batches and in files."""
 
 import struct
 from collections import Counter

@@ -81,14 +81,14 @@ class _Forwarding(BaseHTTPRequestHandler):
         """Logs nothing."""
 
     def do_GET(self) -> None:
-        fault = self._begun()
+        fault = self._record()
         if fault is None or not self._refused(fault):
-            self._answer(*self._ask(b""), fault)
+            self._respond(*self._forward(b""), fault)
 
     do_HEAD = do_GET  # noqa: N815 - required by the library
 
     def do_PUT(self) -> None:
-        fault = self._begun()
+        fault = self._record()
         length = int(self.headers.get("Content-Length", 0))
         if fault == "reset on the way in":
             self.rfile.read(length // 2)
@@ -103,18 +103,18 @@ class _Forwarding(BaseHTTPRequestHandler):
             case "changed on the way in":
                 body = _changed(body)
             case "dropped on the way in":
-                self._answer(200, [("ETag", '"0123456789abcdef0123456789abcdef"')], b"", None)
+                self._respond(200, [("ETag", '"0123456789abcdef0123456789abcdef"')], b"", None)
                 return
-        self._answer(*self._ask(body), fault)
+        self._respond(*self._forward(body), fault)
 
     do_POST = do_PUT  # noqa: N815 - required by the library
     do_DELETE = do_GET  # noqa: N815 - required by the library
 
-    def _begun(self) -> Fault | None:
+    def _record(self) -> Fault | None:
         self.faulty.served += 1
         return self.faulty.fault_of(self.command, self.path)
 
-    def _ask(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+    def _forward(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         """Return the response of the real store."""
         connection = http.client.HTTPConnection(*self.faulty.target, timeout=30)
         try:
@@ -133,9 +133,9 @@ class _Forwarding(BaseHTTPRequestHandler):
             case "forbidden":
                 # Some stores repeat the request's credentials.
                 repeated = " ".join([self.headers["Authorization"], *map(str, self.headers.values())])
-                self._answer(403, [], f"<Error>AccessDenied {repeated}</Error>".encode(), None)
+                self._respond(403, [], f"<Error>AccessDenied {repeated}</Error>".encode(), None)
             case "unavailable":
-                self._answer(503, [], b"<Error><Code>SlowDown</Code></Error>", None)
+                self._respond(503, [], b"<Error><Code>SlowDown</Code></Error>", None)
             case "slow to respond":
                 time.sleep(LONG)
                 self._reset()
@@ -143,7 +143,7 @@ class _Forwarding(BaseHTTPRequestHandler):
                 return False
         return True
 
-    def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes, fault: Fault | None) -> None:
+    def _respond(self, status: int, headers: list[tuple[str, str]], content: bytes, fault: Fault | None) -> None:
         is_content = self.command == "GET" and status < http.client.BAD_REQUEST
         if is_content and fault == "changed on the way out":
             content = _changed(content)

@@ -10,7 +10,7 @@ import psycopg
 from sereno import Sereno
 from sereno.archive import restore
 from sereno.archive.restore import RestoreRequest, RestoreResult
-from sereno.archive.restore_store import Span
+from sereno.archive.rows import TimeSpan
 from sereno.archive.storage import Storage
 from sereno.database.driver import drive
 
@@ -18,9 +18,9 @@ from sereno.database.driver import drive
 EVER = datetime(9000, 1, 1, tzinfo=UTC)
 
 
-def bring_back(app: Sereno, place: Path, kind: str, *keys: object, **more: Any) -> RestoreResult:
+def restore_rows(app: Sereno, place: Path, kind: str, *keys: object, **more: Any) -> RestoreResult:
     """Restore rows with these keys, or all of them."""
-    span = Span(keys=[str(key) for key in keys]) if keys else Span(to_at=EVER)
+    span = TimeSpan(keys=[str(key) for key in keys]) if keys else TimeSpan(to_at=EVER)
     options = {name: more.pop(name) for name in ("yes", "actor") if name in more}
     request = RestoreRequest(kind, span, **more)
     request.check()

@@ -1,4 +1,4 @@
-"""Old rows leave for files that were read back; until then none is lost, and none exists twice."""
+"""Old rows are moved to files that are read back before rows are dropped; no row is lost or duplicated."""
 
 import logging
 import tempfile
@@ -65,7 +65,7 @@ def mode(place: Path) -> int:
     return place.stat().st_mode
 
 
-async def test_old_rows_become_verified_files_and_leave(
+async def test_old_rows_are_written_to_verified_files_and_dropped(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
     add_everything(connection)
@@ -77,7 +77,7 @@ async def test_old_rows_become_verified_files_and_leave(
     assert everything(connection, place) == before
     assert one(connection, "select count(*) from sereno.message_ids") == 0
     hot = Counter(kind for kind, _ in everything(connection, place) - _held(connection))
-    assert hot == {}, "everything was old"
+    assert hot == {}, "all rows were old enough"
     exported = await working.export()
     assert exported.problems == []
     assert (exported.rows, exported.dropped) == (before.total(), exported.files)
@@ -428,7 +428,9 @@ async def test_progress_stays_below_one(app: Sereno, connection: psycopg.Connect
     assert all(0 <= fraction < 1 for fraction in fractions)
 
 
-async def test_an_event_leaves_after_its_deliveries(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_an_event_is_archived_after_its_deliveries(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
     event = add_event(connection)
     connection.execute(
         "insert into sereno.deliveries (event_id, recipient_id, channel, state, due_at) "
@@ -441,13 +443,13 @@ async def test_an_event_leaves_after_its_deliveries(app: Sereno, connection: psy
     assert one(connection, "select count(*) from sereno.archive_batches") == 0
     connection.execute("update sereno.deliveries set state = 'sent', changed_at = sereno.now()")
     await working.move()
-    assert one(connection, "select count(*) from sereno.archive_batches") == 0, "it changed just now"
+    assert one(connection, "select count(*) from sereno.archive_batches") == 0, "the event has just changed"
     advance(connection, 31 * DAY)
     await working.move()
     assert {row[0] for row in connection.execute("select kind from sereno.archive_batches")} == {"deliveries", "events"}
 
 
-async def test_a_refused_table_is_reported_and_the_others_leave(
+async def test_a_refused_table_is_reported_and_the_others_are_archived(
     app: Sereno, connection: psycopg.Connection, place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     add_tenders(connection, 5)
@@ -476,7 +478,9 @@ async def test_a_reader_of_the_history_does_not_delay_writers_for_long(
     with psycopg.connect(app.database.url) as reader:
         reader.execute("select count(*) from sereno.history")
         moved = await working.move()
-        assert (moved.days, len(moved.waiting), moved.problems) == (0, 1, []), "the other days are not even tried"
+        assert (moved.days, len(moved.waiting), moved.problems) == (0, 1, []), (
+            "the move stops at the first locked partition"
+        )
         assert everything(connection, place) == before
     assert (await working.move()).days == 3
     assert everything(connection, place) == before

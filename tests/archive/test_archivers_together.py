@@ -1,4 +1,4 @@
-"""The archiver with others: a second archiver, maintenance, as jobs of a worker, in another schema."""
+"""The archiver beside a second archiver and maintenance, in jobs of a worker, and in another schema."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.archive import parquet
-from sereno.database.connect import Line
+from sereno.database.connect import ServiceConnection
 from sereno.schedules.maintenance import fires_duty
 from sereno.settings import Settings
 from sereno.worker.maintenance import housekeeping, retention
@@ -66,15 +66,15 @@ async def test_two_archivers_do_the_work_once(app: Sereno, connection: psycopg.C
 async def test_two_archivers_with_different_files_do_not_conflict(
     app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, number, turn = parquet.write, iter(range(1000)), threading.Lock()
+    write, number, lock = parquet.write, iter(range(1000)), threading.Lock()
 
-    def differently(url: str, select: str, file: Path, rising: Any, facts: Any) -> None:
+    def write_another_file(url: str, select: str, file: Path, rising: Any, facts: Any) -> None:
         """Write as another version would."""
-        with turn:
+        with lock:
             mine = str(next(number))
         write(url, select, file, rising, facts | {"version": mine})
 
-    monkeypatch.setattr(parquet, "write", differently)
+    monkeypatch.setattr(parquet, "write", write_another_file)
     add_everything(connection, 50)
     before = everything(connection, place)
     advance(connection, 60 * DAY)
@@ -122,7 +122,7 @@ async def test_a_cancelled_archiver_loses_nothing(
 
 async def clean_up(app: Sereno, **settings: Any) -> None:
     """Run the hourly maintenance of workers and schedulers."""
-    line = Line(app.database.url, app.settings, "test")
+    line = ServiceConnection(app.database.url, app.settings, "test")
     chosen: Settings = msgspec.structs.replace(app.settings, **settings)
     await do_all(line, [*housekeeping.duties(chosen), fires_duty(chosen)])
     while await retention.forget_lines(line, chosen):
@@ -156,7 +156,7 @@ async def test_the_archive_can_be_switched_off_and_on(app: Sereno, connection: p
     advance(connection, 60 * DAY)
     await clean_up(app)
     assert left(connection)["logs"] == 0, "the archive is off"
-    assert one(connection, "select count(*) from sereno_archive.logs_1") == 5, "what has left stays where it is"
+    assert one(connection, "select count(*) from sereno_archive.logs_1") == 5, "archived rows stay archived"
     assert (await on.export()).rows == 5
 
 

@@ -49,13 +49,13 @@ async def test_a_file_with_one_different_value_is_refused(
     working = archiver(app, place, TENDERS)
     await working.move()
 
-    write_well = file_process.write
+    write_correctly = file_process.write
 
     def faulty(name: str, swap: bool) -> Callable[..., None]:
         def write(
             rows: int, url: str, select: str, file: Path, rising: Sequence[str], facts: Mapping[str, str]
         ) -> None:
-            write_well(rows, url, select, file, rising, facts)
+            write_correctly(rows, url, select, file, rising, facts)
             change_value(file, name, swap=swap)
 
         return write

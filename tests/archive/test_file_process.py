@@ -1,4 +1,4 @@
-"""Large files are written and checked by a separate process: its orders, and what runs in the meantime."""
+"""Large files are written and checked by a separate process, while the event loop runs."""
 
 import asyncio
 import json
@@ -81,7 +81,7 @@ async def test_a_large_batch_is_written_by_a_separate_process(
     await working.move()
     exported = await working.export()
     assert (exported.problems, exported.rows) == ([], 3 * SMALL_ROWS)
-    assert started == {"write": files(place), "check": files(place)}, "one for each"
+    assert started == {"write": files(place), "check": files(place)}, "one process per file"
     assert writers() == []
     assert one(connection, "select count(*) from sereno.archive_batches where dropped_at is null") == 0
     assert rows_of_files(place, "jobs") == SMALL_ROWS

@@ -10,9 +10,9 @@ import pytest
 
 from sereno import Sereno
 from sereno.monitoring.alerts.condition import AlertCondition
-from sereno.monitoring.alerts.current_conditions import attention
+from sereno.monitoring.alerts.current_conditions import current_conditions
 from sereno.monitoring.alerts.watcher import AlertWatcher
-from sereno.monitoring.doctor import Check, doctor
+from sereno.monitoring.doctor import DoctorCheck, doctor
 from sereno.monitoring.verify import verify
 from sereno.settings import A_DAY
 from tests.facts import advance, one
@@ -30,22 +30,22 @@ def app(database_url: str, tmp_path: Path) -> Iterator[Sereno]:
 
 
 def conditions(app: Sereno, **options: str) -> dict[str, AlertCondition]:
-    found = app.database.run(attention(app.settings, **options))
+    found = app.database.run(current_conditions(app.settings, **options))
     return {each.kind: each for each in found if each.kind in ARCHIVE}
 
 
-def check(app: Sereno) -> Check:
+def check(app: Sereno) -> DoctorCheck:
     """Return the worst finding about the archive."""
     found = [each for each in app.database.run(doctor(app.settings)) if each.name == "archive"]
     return max(found, key=lambda each: ("ok", "warn", "fail").index(each.level))
 
 
 def broken(app: Sereno, window: int | None = 1000) -> dict[str, list[str]]:
-    proofs = app.database.run(verify(lease=30.0, window=window))
-    return {proof.name: [each.what for each in proof.violations] for proof in proofs if not proof.holds}
+    results = app.database.run(verify(lease=30.0, window=window))
+    return {result.name: [each.what for each in result.violations] for result in results if not result.holds}
 
 
-def in_the_way(tmp_path: Path) -> Path:
+def block_directory(tmp_path: Path) -> Path:
     """Put a file where the directory of the files should be."""
     place = tmp_path / "archive"
     place.write_text("in the way")
@@ -119,7 +119,7 @@ def test_a_file_that_could_not_be_written_is_reported(
 ) -> None:
     fill(connection, 40)
     move(app)
-    place = in_the_way(tmp_path)
+    place = block_directory(tmp_path)
     assert export(app)
     advance(connection, 3 * A_DAY)
     failed = conditions(app)
@@ -211,7 +211,9 @@ def test_an_inbox_item_may_refer_to_an_archived_delivery(app: Sereno, connection
     assert set(broken(app)) == {"inbox_delivered"}
 
 
-def test_another_schema(database_url: str, connection: psycopg.Connection, tmp_path: Path) -> None:
+def test_the_archive_is_checked_in_another_schema(
+    database_url: str, connection: psycopg.Connection, tmp_path: Path
+) -> None:
     app = Sereno(database_url, schema="other", archive_url=f"file://{tmp_path}")
     app.migrate()
     assert broken(app) == {}

@@ -1,4 +1,4 @@
-"""Read models of the archive: what is where, what waits, what failed; read from its catalogue only."""
+"""Read models of the archive: locations, waiting batches and failures, read from its catalogue only."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -10,11 +10,12 @@ import pytest
 
 from sereno import Sereno
 from sereno.archive import operations as archive
+from sereno.archive import queries
 from sereno.archive import store as moves
 from sereno.archive.operations import ArchiveStatus
 from sereno.errors import InvalidArguments
 from tests.archive.archive_steps import DAY, TENDERS, add_everything, add_jobs, add_logs, archiver, cold_place
-from tests.archive.restore_steps import bring_back
+from tests.archive.restore_steps import restore_rows
 from tests.facts import advance, one
 
 
@@ -24,7 +25,7 @@ def place() -> Iterator[Path]:
         yield path
 
 
-def look(app: Sereno, place: Path) -> ArchiveStatus:
+def read_status(app: Sereno, place: Path) -> ArchiveStatus:
     settings = msgspec.structs.replace(app.settings, archive_url=f"file://{place}", keep_dead_days=30)
     return app.database.run(archive.status(settings))
 
@@ -38,25 +39,27 @@ def test_the_status_of_an_empty_archive(app: Sereno, connection: psycopg.Connect
     assert (found.on, found.lag, found.overdue, found.failures, found.restored.value) == (False, 0.0, 0.0, [], 0)
     assert {kind.kind for kind in found.kinds} == {"jobs", "deliveries", "events", "fires", "logs"}
     assert all(kind.found is None and not kind.on for kind in found.kinds)
-    assert app.database.run(archive.batches()) == []
+    assert app.database.run(queries.batches()) == []
     assert app.database.run(archive.batch(1)) is None
     assert app.database.run(archive.whereabouts("jobs", 1)) == []
 
 
-async def test_a_batch_from_its_move_to_its_drop(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_the_status_follows_a_batch_from_its_move_to_its_drop(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
     add_everything(connection)
     advance(connection, 60 * DAY)
     working = archiver(app, place, TENDERS, archive_grace_days=7)
     await working.move()
-    found = look(app, place)
+    found = read_status(app, place)
     assert found.on
-    assert found.totals.waiting_batches == len(app.database.run(archive.batches(limit=1000)))
+    assert found.totals.waiting_batches == len(app.database.run(queries.batches(limit=1000)))
     assert found.totals.verified_files == 0
     advance(connection, 3600)
-    assert look(app, place).lag == pytest.approx(3600, abs=60)
+    assert read_status(app, place).lag == pytest.approx(3600, abs=60)
 
     await working.export()
-    found = look(app, place)
+    found = read_status(app, place)
     rows = one(connection, "select sum(rows)::bigint from sereno.archive_batches")
     assert (found.totals.waiting_batches, found.totals.waiting_rows, found.lag) == (0, 0, 0.0)
     assert (found.totals.verified_rows, found.totals.grace_rows, found.totals.dropped_rows) == (rows, rows, 0)
@@ -69,24 +72,26 @@ async def test_a_batch_from_its_move_to_its_drop(app: Sereno, connection: psycop
 
     advance(connection, 8 * DAY)
     await working.export()
-    found = look(app, place)
+    found = read_status(app, place)
     assert (found.totals.grace_batches, found.totals.dropped_rows) == (0, rows)
-    assert {line.state for line in app.database.run(archive.batches(limit=1000))} == {"dropped"}
+    assert {line.state for line in app.database.run(queries.batches(limit=1000))} == {"dropped"}
 
 
-async def test_pages_of_batches_and_their_files(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_batches_and_their_files_are_listed_in_pages(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
     for _ in range(3):
         add_logs(connection, 3)
         advance(connection, 20 * DAY)
         await archiver(app, place).move()
     await archiver(app, place).export()
-    every = app.database.run(archive.batches("logs"))
+    every = app.database.run(queries.batches("logs"))
     assert len(every) == 3
-    first = app.database.run(archive.batches("logs", limit=2))
-    second = app.database.run(archive.batches("logs", before=first[-1].id, limit=2))
+    first = app.database.run(queries.batches("logs", limit=2))
+    second = app.database.run(queries.batches("logs", before=first[-1].id, limit=2))
     assert [line.id for line in [*first, *second]] == [line.id for line in every]
-    assert app.database.run(archive.batches("logs", "moved")) == []
-    assert app.database.run(archive.batches("jobs")) == []
+    assert app.database.run(queries.batches("logs", "moved")) == []
+    assert app.database.run(queries.batches("jobs")) == []
     detail = app.database.run(archive.batch(every[0].id))
     assert detail is not None
     assert (detail.batch, len(detail.files), detail.more) == (every[0], 1, False)
@@ -101,12 +106,12 @@ async def test_failures_are_listed(app: Sereno, connection: psycopg.Connection, 
     working = archiver(app, place, archive_grace_days=7)
     await working.move()
     await working.export()
-    (line,) = app.database.run(archive.batches())
+    (line,) = app.database.run(queries.batches())
     app.database.run(moves.failed(line.id, 1, "it is broken"))
-    found = look(app, place)
+    found = read_status(app, place)
     assert [(file.batch, file.error, file.held) for file in found.failures] == [(line.id, "it is broken", True)]
     assert found.totals.failures == 1
-    assert [each.state for each in app.database.run(archive.batches(state="failed"))] == ["failed"]
+    assert [each.state for each in app.database.run(queries.batches(state="failed"))] == ["failed"]
     day = found.at.date()
     (shown,) = app.database.run(archive.days(day - timedelta(days=100), day))
     assert shown.state == "failed"
@@ -129,7 +134,7 @@ async def test_the_calendar_lists_the_days_of_files(app: Sereno, connection: psy
         (began, "logs", 5, "archived"),
         (began + timedelta(days=1), "logs", 0, "archived"),
         (ended, "logs", 0, "archived"),
-    ], "a file shows on each day that it touches, and is counted once"
+    ], "a file is listed on each day that it covers, and counted once"
     assert app.database.run(archive.days(began + timedelta(days=1), began + timedelta(days=1), "logs")) == [found[1]]
     assert app.database.run(archive.days(began, ended, "jobs")) == []
     with pytest.raises(InvalidArguments):
@@ -147,7 +152,7 @@ async def test_an_archived_job_is_located(app: Sereno, connection: psycopg.Conne
         found = app.database.run(archive.whereabouts(kind, number))
         return [(each.state, each.held, each.object is not None) for each in found]
 
-    assert places(2) == [("waiting", True, False)], "moved, and in no file yet"
+    assert places(2) == [("waiting", True, False)], "the job is moved, but in no file yet"
     assert places(7) == [], "a held table is searched"
     await working.export()
     assert places(2) == [("verified", True, True)]
@@ -156,7 +161,7 @@ async def test_an_archived_job_is_located(app: Sereno, connection: psycopg.Conne
     advance(connection, 8 * DAY)
     await working.export()
     assert places(2) == [("verified", False, True)]
-    assert places(7) == [("verified", False, True)], "it may be there: the file goes from 1 to 12"
+    assert places(7) == [("verified", False, True)], "the job may be in the file, whose ids are 1 to 12"
     assert places(13) == []
     for kind, number in (("fires", 1), ("banana", 1), ("jobs", 2**70)):
         with pytest.raises(InvalidArguments):
@@ -166,13 +171,13 @@ async def test_an_archived_job_is_located(app: Sereno, connection: psycopg.Conne
 async def test_restored_rows_do_not_count_as_overdue(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_logs(connection, 3)
     advance(connection, 20 * DAY)
-    late = look(app, place)
+    late = read_status(app, place)
     assert late.overdue == pytest.approx(6 * DAY, abs=600), "14 days are retained"
     working = archiver(app, place)
     await working.move()
     await working.export()
-    assert look(app, place).overdue == 0.0
-    bring_back(app, place, "logs")
-    found = look(app, place)
+    assert read_status(app, place).overdue == 0.0
+    restore_rows(app, place, "logs")
+    found = read_status(app, place)
     assert (found.overdue, found.restored.value) == (0.0, 3)
     assert [(each.kind, each.rows) for each in found.restored_kinds] == [("logs", 3)]

@@ -1,4 +1,4 @@
-"""Queries of archived files: the right rows, once each; nothing else can be read, and nothing written."""
+"""Queries of archived files return each row once; nothing else can be read, and nothing can be written."""
 
 import csv
 from collections.abc import Iterator
@@ -14,16 +14,16 @@ from sereno import Sereno
 from sereno.archive.archiver import OwnTable
 from sereno.archive.duckdb_views import QueryRows
 from sereno.archive.files import export, views
-from sereno.archive.restore_store import Span
+from sereno.archive.rows import TimeSpan
 from sereno.archive.storage import Storage
 from sereno.database.driver import drive
 from sereno.errors import ArchiveUnavailable, InvalidArguments
 from tests.archive.archive_steps import DAY, TENDERS, add_jobs, add_logs, add_tenders, archiver, cold_place
 from tests.archive.conftest import Bucket
-from tests.archive.restore_steps import bring_back, cold
+from tests.archive.restore_steps import cold, restore_rows
 from tests.facts import advance, one
 
-ALL = Span()
+ALL = TimeSpan()
 
 
 @pytest.fixture
@@ -39,10 +39,12 @@ async def archive(app: Sereno, place: Path, *tables: OwnTable) -> None:
     assert [*moved.problems, *exported.problems] == []
 
 
-def queried(app: Sereno, place: Path | Storage, question: str, span: Span = ALL) -> list[tuple[str | None, ...]]:
+def query_rows(
+    app: Sereno, place: Path | Storage, query_text: str, span: TimeSpan = ALL
+) -> list[tuple[str | None, ...]]:
     where = cold(place) if isinstance(place, Path) else place
     with QueryRows(where, app.database.run(views(span))) as rows:
-        return list(rows.texts(question)[1])
+        return list(rows.texts(query_text)[1])
 
 
 async def test_a_query_returns_the_archived_rows(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
@@ -50,13 +52,13 @@ async def test_a_query_returns_the_archived_rows(app: Sereno, connection: psycop
     add_tenders(connection, 4)
     advance(connection, 60 * DAY)
     await archive(app, place, TENDERS)
-    assert queried(app, place, "select count(*), sum(id), min(args ->> 'n') from jobs") == [("10", "55", "1")]
+    assert query_rows(app, place, "select count(*), sum(id), min(args ->> 'n') from jobs") == [("10", "55", "1")]
     types = "typeof(any_value(price)), typeof(any_value(unit))"
-    found = queried(app, place, f"select sum(price), {types} from public.tenders;")
+    found = query_rows(app, place, f"select sum(price), {types} from public.tenders;")
     assert found == [("12.00", "DECIMAL(12,2)", "UUID")]
-    assert queried(app, place, "select count(*) from attempts join jobs on id = job_id where id = 3") == [("2",)]
-    assert queried(app, place, "with a as (select 1 as n) select n from a -- with a comment") == [("1",)]
-    assert {row[0] for row in queried(app, place, "show tables")} == {"attempts", "jobs"}
+    assert query_rows(app, place, "select count(*) from attempts join jobs on id = job_id where id = 3") == [("2",)]
+    assert query_rows(app, place, "with a as (select 1 as n) select n from a -- with a comment") == [("1",)]
+    assert {row[0] for row in query_rows(app, place, "show tables")} == {"attempts", "jobs"}
 
 
 async def test_a_row_in_two_files_is_returned_once_in_its_last_state(
@@ -71,17 +73,17 @@ async def test_a_row_in_two_files_is_returned_once_in_its_last_state(
     advance(connection, 60 * DAY)
     await archive(app, place, TENDERS)
     for kind in ("jobs", "public.tenders", "fires"):
-        bring_back(app, place, kind)
+        restore_rows(app, place, kind)
     connection.execute("update sereno.history set reason = 'changed' where id = 2")
     connection.execute("update public.tenders set price = 7 where part = 3")
     connection.execute("update sereno.fires set reason = 'changed' where schedule_id = 2")
     advance(connection, 31 * DAY)
     await archive(app, place, TENDERS)
     assert one(connection, "select sum(rows) from sereno.archive_files where kind = 'jobs'") == 6
-    assert queried(app, place, "select count(*), string_agg(reason, ',') from jobs") == [("5", "changed")]
-    assert queried(app, place, "select count(*), max(price) from public.tenders") == [("3", "7.00")]
-    assert queried(app, place, "select count(*), string_agg(reason, ',') from fires") == [("3", "changed")]
-    assert queried(app, place, "select count(*) from attempts") == [("10",)]
+    assert query_rows(app, place, "select count(*), string_agg(reason, ',') from jobs") == [("5", "changed")]
+    assert query_rows(app, place, "select count(*), max(price) from public.tenders") == [("3", "7.00")]
+    assert query_rows(app, place, "select count(*), string_agg(reason, ',') from fires") == [("3", "changed")]
+    assert query_rows(app, place, "select count(*) from attempts") == [("10",)]
 
 
 async def test_a_time_span_skips_other_files(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
@@ -90,11 +92,11 @@ async def test_a_time_span_skips_other_files(app: Sereno, connection: psycopg.Co
         advance(connection, 20 * DAY)
         await archive(app, place)
     first = one(connection, "select min(from_at) from sereno.archive_files")
-    span = Span(from_at=first + timedelta(days=10), to_at=first + timedelta(days=30))
+    span = TimeSpan(from_at=first + timedelta(days=10), to_at=first + timedelta(days=30))
     (view,) = app.database.run(views(span))
     assert len(view.objects) == 1
-    assert queried(app, place, "select count(*) from logs", span) == [("2",)]
-    assert app.database.run(views(Span(to_at=first - timedelta(days=1)))) == []
+    assert query_rows(app, place, "select count(*) from logs", span) == [("2",)]
+    assert app.database.run(views(TimeSpan(to_at=first - timedelta(days=1)))) == []
 
 
 HOSTILE = (
@@ -137,11 +139,11 @@ async def test_nothing_else_can_be_read_or_written(app: Sereno, connection: psyc
     content, out = file.read_bytes(), place / "out"
     with QueryRows(cold(place), app.database.run(views(ALL))) as rows:
         for words in HOSTILE:
-            question = words.replace("{out}", str(out)).replace("{file}", str(file))
+            query_text = words.replace("{out}", str(out)).replace("{file}", str(file))
             with pytest.raises(InvalidArguments):
-                list(rows.texts(question)[1])
+                list(rows.texts(query_text)[1])
             with pytest.raises(InvalidArguments):
-                list(rows.lines(question))
+                list(rows.lines(query_text))
         assert list(rows.texts("select count(*) from logs")[1]) == [("3",)]
     assert file.read_bytes() == content
     assert not out.exists()
@@ -155,7 +157,7 @@ async def test_a_bucket_is_read_through_the_storage(
     working = archiver(app, tmp_path, archive_url=bucket.url)
     await working.move()
     assert (await working.export()).problems == []
-    assert queried(app, working.place, "select count(*), sum(id) from jobs") == [("200", "20100")]
+    assert query_rows(app, working.place, "select count(*), sum(id) from jobs") == [("200", "20100")]
     with QueryRows(working.place, app.database.run(views(ALL))) as rows:
         name = one(connection, "select object from sereno.archive_files where kind = 'jobs'")
         with pytest.raises(InvalidArguments):
@@ -171,7 +173,7 @@ async def test_a_missing_file_is_reported(app: Sereno, connection: psycopg.Conne
     await archive(app, place)
     (place / one(connection, "select object from sereno.archive_files")).unlink()
     with pytest.raises(ArchiveUnavailable):
-        queried(app, place, "select * from logs")
+        query_rows(app, place, "select * from logs")
 
 
 async def test_values_without_a_json_equivalent_are_null(
@@ -192,7 +194,7 @@ async def test_a_table_with_an_odd_name_can_be_queried(
     connection.execute(f'create schema "Odd.one"; create table {name} ("Id" int primary key, "At" date, n numeric)')
     connection.execute(f"insert into {name} values (1, '2020-01-01', 1.5), (2, '2020-01-02', 'NaN')".encode())
     await archive(app, place, OwnTable(name, "At", 30.0 * DAY))
-    assert queried(app, place, f'select "Id", n from {name} order by 1') == [("1", "1.5"), ("2", "nan")]
+    assert query_rows(app, place, f'select "Id", n from {name} order by 1') == [("1", "1.5"), ("2", "nan")]
 
 
 async def test_a_directory_named_like_a_glob_pattern_can_be_queried(
@@ -202,7 +204,7 @@ async def test_a_directory_named_like_a_glob_pattern_can_be_queried(
     advance(connection, 60 * DAY)
     odd = place.parent / "cold [ab]*"
     await archive(app, odd)
-    assert queried(app, odd, "select count(*) from logs") == [("3",)]
+    assert query_rows(app, odd, "select count(*) from logs") == [("3",)]
 
 
 @pytest.mark.parametrize("form", [".parquet", ".csv", ".jsonl"])
@@ -215,7 +217,7 @@ async def test_an_export_has_the_rows_of_its_time_span(
         await archive(app, place)
     first = one(connection, "select min(from_at) from sereno.archive_files")
     out = tmp_path / f"logs{form}"
-    span = Span(from_at=first, to_at=first + timedelta(days=5))
+    span = TimeSpan(from_at=first, to_at=first + timedelta(days=5))
     assert drive(export("logs", span, cold(place), out, lambda *_: None), app.database.run) == 3
     assert messages(out) == ["line 1", "line 2", "line 3"]
     assert names_in(tmp_path) == [out.name]

@@ -12,7 +12,7 @@ from sereno import Sereno
 from sereno.archive import restore
 from sereno.archive.archiver import OwnTable
 from sereno.archive.restore import RestoreRequest
-from sereno.archive.restore_store import Span
+from sereno.archive.rows import TimeSpan
 from sereno.database.driver import drive
 from sereno.errors import ArchiveUnavailable, InvalidArguments, Refused
 from sereno.jobs import transitions
@@ -29,7 +29,7 @@ from tests.archive.archive_steps import (
     archiver,
     cold_place,
 )
-from tests.archive.restore_steps import EVER, bring_back, cold, digests
+from tests.archive.restore_steps import EVER, cold, digests, restore_rows
 from tests.facts import advance, one, state
 
 KINDS = ("jobs", "deliveries", "events", "fires", "logs", "public.tenders")
@@ -59,8 +59,8 @@ async def test_every_kind_is_restored_unchanged(
     await archive(app, place, TENDERS, grace=grace)
     assert not any(digests(connection, *TABLES).values())
     for kind in KINDS:
-        outcome = bring_back(app, place, kind)
-        assert (outcome.brought.restored, outcome.brought.refused) == (outcome.brought.found, 0)
+        outcome = restore_rows(app, place, kind)
+        assert (outcome.rows.restored, outcome.rows.refused) == (outcome.rows.found, 0)
     assert digests(connection, *TABLES) == before
     marks = one(connection, "select count(*) from sereno.restored")
     assert marks == sum(map(len, before.values()))
@@ -74,14 +74,16 @@ async def test_a_move_ignores_restored_rows_until_they_expire(
     advance(connection, 60 * DAY)
     await archive(app, place, TENDERS)
     for kind in KINDS:
-        bring_back(app, place, kind)
+        restore_rows(app, place, kind)
     files = one(connection, "select count(*) from sereno.archive_files")
     await archive(app, place, TENDERS)
     assert digests(connection, *TABLES) == before
     advance(connection, 31 * DAY)
     await archive(app, place, TENDERS)
     assert not any(digests(connection, *TABLES).values())
-    assert one(connection, "select count(*) from sereno.archive_files") == files, "they are in the archive already"
+    assert one(connection, "select count(*) from sereno.archive_files") == files, (
+        "restored rows are in the archive already"
+    )
     assert one(connection, "select count(*) from sereno.restored") == 0
     assert one(connection, "select count(*) from sereno.archived_again") == 0
 
@@ -92,8 +94,8 @@ async def test_a_job_is_restored_with_only_its_own_attempts(
     add_jobs(connection, 1, 20)
     advance(connection, 60 * DAY)
     await archive(app, place)
-    outcome = bring_back(app, place, "jobs", 7, "008")
-    assert (outcome.brought.restored, outcome.children_kind, outcome.children.restored) == (2, "attempts", 4)
+    outcome = restore_rows(app, place, "jobs", 7, "008")
+    assert (outcome.rows.restored, outcome.children_kind, outcome.children.restored) == (2, "attempts", 4)
     assert connection.execute("select id from sereno.history order by id").fetchall() == [(7,), (8,)]
     assert one(connection, "select tableoid::regclass::text from sereno.history limit 1") == (
         "sereno.history_done_default"
@@ -109,8 +111,8 @@ async def test_a_delivery_is_restored_with_its_receipts(
     advance(connection, 60 * DAY)
     await archive(app, place)
     chosen = one(connection, "select min(first_id) from sereno.archive_files where kind = 'deliveries'")
-    outcome = bring_back(app, place, "deliveries", chosen)
-    assert (outcome.brought.restored, outcome.children.restored) == (1, 2)
+    outcome = restore_rows(app, place, "deliveries", chosen)
+    assert (outcome.rows.restored, outcome.children.restored) == (1, 2)
     assert connection.execute("select distinct delivery_id from sereno.receipts").fetchall() == [(chosen,)]
 
 
@@ -118,14 +120,14 @@ async def test_a_second_restore_makes_no_duplicates(app: Sereno, connection: psy
     add_jobs(connection, 1, 5)
     advance(connection, 60 * DAY)
     await archive(app, place)
-    bring_back(app, place, "jobs", 1)
+    restore_rows(app, place, "jobs", 1)
     before = digests(connection, *TABLES[:-1])
-    outcome = bring_back(app, place, "jobs", 1, keep=60.0 * DAY)
-    assert (outcome.brought.found, outcome.brought.restored, outcome.brought.present) == (1, 0, 1)
+    outcome = restore_rows(app, place, "jobs", 1, keep=60.0 * DAY)
+    assert (outcome.rows.found, outcome.rows.restored, outcome.rows.present) == (1, 0, 1)
     assert digests(connection, *TABLES[:-1]) == before
     left = one(connection, "select min(until) - sereno.now() from sereno.restored where kind = 'jobs'")
     assert left.days == 59, "a longer restore extends it"
-    bring_back(app, place, "jobs", 1, keep=1.0)
+    restore_rows(app, place, "jobs", 1, keep=1.0)
     assert one(connection, "select min(until) - sereno.now() from sereno.restored").days == 59
 
 
@@ -137,11 +139,11 @@ async def test_a_job_that_is_live_again_is_not_overwritten(
     connection.execute("update sereno.history set tags = array['ä', 'a,b']")
     advance(connection, 60 * DAY)
     await archive(app, place)
-    bring_back(app, place, "jobs", 1)
+    restore_rows(app, place, "jobs", 1)
     app.database.run(transitions.requeue([1]))
     assert state(connection, 1) == "ready"
-    outcome = bring_back(app, place, "jobs", 1)
-    assert (outcome.brought.restored, outcome.brought.present) == (0, 1)
+    outcome = restore_rows(app, place, "jobs", 1)
+    assert (outcome.rows.restored, outcome.rows.present) == (0, 1)
     assert one(connection, "select count(*) from sereno.history") == 0
     advance(connection, 31 * DAY)
     await archive(app, place)
@@ -155,10 +157,10 @@ async def test_two_concurrent_restores_make_one_row(app: Sereno, connection: psy
     await archive(app, place)
     found: list[int] = []
 
-    def bring() -> None:
-        found.append(bring_back(app, place, "jobs").brought.restored)
+    def restore_in_thread() -> None:
+        found.append(restore_rows(app, place, "jobs").rows.restored)
 
-    threads = [threading.Thread(target=bring) for _ in range(3)]
+    threads = [threading.Thread(target=restore_in_thread) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -175,8 +177,8 @@ async def test_a_changed_row_is_archived_again_and_restored_in_its_last_state(
     add_tenders(connection, 5)
     advance(connection, 60 * DAY)
     await archive(app, place, TENDERS)
-    bring_back(app, place, "jobs")
-    bring_back(app, place, "public.tenders")
+    restore_rows(app, place, "jobs")
+    restore_rows(app, place, "public.tenders")
     connection.execute("update sereno.history set reason = 'changed' where id = 2")
     connection.execute(
         "insert into sereno.attempts (job_id, number, started_at, finished_at, outcome) "
@@ -190,8 +192,8 @@ async def test_a_changed_row_is_archived_again_and_restored_in_its_last_state(
     again = connection.execute("select kind, key from sereno.archived_again where kind <> 'attempts' order by 1, 2")
     assert again.fetchall() == [("jobs", "2"), ("jobs", "3"), ("public.tenders", "ä 4\n\t4")]
     assert one(connection, "select sum(rows) from sereno.archive_batches where kind = 'jobs'") == 7
-    bring_back(app, place, "jobs")
-    bring_back(app, place, "public.tenders")
+    restore_rows(app, place, "jobs")
+    restore_rows(app, place, "public.tenders")
     assert digests(connection, *TABLES) == changed
 
 
@@ -201,7 +203,7 @@ async def test_a_restored_row_stays_if_its_file_is_broken(
     add_logs(connection, 3)
     advance(connection, 60 * DAY)
     await archive(app, place)
-    bring_back(app, place, "logs")
+    restore_rows(app, place, "logs")
     connection.execute("update sereno.archive_files set failed_at = sereno.now(), error = 'broken'")
     advance(connection, 31 * DAY)
     await archiver(app, place).move()
@@ -216,7 +218,7 @@ async def test_a_restored_dead_job_does_not_block_its_order_key(
     connection.execute("""update sereno.history set keys = '{"order": "r1", "blocks": true, "fair": "x"}'""")
     advance(connection, 60 * DAY)
     await archive(app, place)
-    bring_back(app, place, "jobs", 1)
+    restore_rows(app, place, "jobs", 1)
     assert one(connection, "select keys from sereno.history_dead") == {"order": "r1", "fair": "x"}
     advance(connection, 31 * DAY)
     await archive(app, place)
@@ -235,9 +237,9 @@ async def test_a_table_with_added_and_dropped_columns_is_restored(
         "drop column ratio, alter column part type bigint"
     )
     with pytest.raises(psycopg.Error, match=r"public\.tenders no longer has what the archive has: ratio"):
-        bring_back(app, place, "public.tenders")
+        restore_rows(app, place, "public.tenders")
     assert one(connection, "select count(*) from public.tenders") == 0
-    assert bring_back(app, place, "public.tenders", without=("ratio",)).brought.restored == 3
+    assert restore_rows(app, place, "public.tenders", without=("ratio",)).rows.restored == 3
     assert connection.execute("select distinct grade, more from public.tenders").fetchall() == [("A", None)]
 
 
@@ -250,9 +252,9 @@ async def test_values_that_no_longer_fit_are_refused_not_truncated(
     await archive(app, place, OwnTable("public.t", "at", 30.0 * DAY))
     connection.execute("alter table public.t alter column name type varchar(5)")
     with pytest.raises(psycopg.errors.StringDataRightTruncation):
-        bring_back(app, place, "public.t", 1)
+        restore_rows(app, place, "public.t", 1)
     connection.execute("alter table public.t alter column name type text")
-    bring_back(app, place, "public.t", 1)
+    restore_rows(app, place, "public.t", 1)
     assert connection.execute("select name, code from public.t").fetchall() == [("a long name", "abc   ")]
 
 
@@ -273,8 +275,8 @@ async def test_generated_columns_identities_and_odd_names_are_restored(
     advance(connection, 60 * DAY)
     await archive(app, place, OwnTable(name, 'At "when"', 30.0 * DAY))
     assert digests(connection, name) == {name: []}
-    assert bring_back(app, place, name, 2).brought.restored == 1
-    assert bring_back(app, place, name).brought.restored == 2
+    assert restore_rows(app, place, name, 2).rows.restored == 1
+    assert restore_rows(app, place, name).rows.restored == 2
     assert digests(connection, name) == before
     advance(connection, 31 * DAY)
     await archive(app, place)
@@ -287,8 +289,8 @@ async def test_a_conflicting_row_is_refused(app: Sereno, connection: psycopg.Con
     advance(connection, 60 * DAY)
     await archive(app, place, OwnTable("public.t", "at", 30.0 * DAY))
     connection.execute("insert into public.t values (3, sereno.now(), 'a')")
-    brought = bring_back(app, place, "public.t").brought
-    assert (brought.found, brought.restored, brought.present, brought.refused) == (2, 1, 0, 1)
+    rows = restore_rows(app, place, "public.t").rows
+    assert (rows.found, rows.restored, rows.present, rows.refused) == (2, 1, 0, 1)
     assert one(connection, "select array_agg(id order by id) from public.t") == [2, 3]
     assert one(connection, "select count(*) from sereno.restored") == 1
 
@@ -300,13 +302,13 @@ async def test_a_referenced_row_stays_and_is_reported(app: Sereno, connection: p
     advance(connection, 60 * DAY)
     table = OwnTable("public.t", "at", 30.0 * DAY)
     await archive(app, place, table)
-    bring_back(app, place, "public.t")
-    bring_back(app, place, "logs")
+    restore_rows(app, place, "public.t")
+    restore_rows(app, place, "logs")
     connection.execute("create table public.child (id int references public.t); insert into public.child values (1)")
     advance(connection, 31 * DAY)
     moved = await archiver(app, place).move()
     assert [problem.partition(":")[0] for problem in moved.problems] == ["public.t"]
-    assert one(connection, "select count(*) from sereno.logs") == 0, "it holds up no other"
+    assert one(connection, "select count(*) from sereno.logs") == 0, "the referenced row does not block the others"
     assert one(connection, "select count(*) from public.t") == 1
     assert one(connection, "select count(*) from sereno.restored") == 1
 
@@ -322,10 +324,10 @@ async def test_a_file_that_differs_from_the_verified_one_is_not_used(
     for broken in (content[:-1], content[:100] + b"x" + content[101:]):
         file.write_bytes(broken)
         with pytest.raises(ArchiveUnavailable, match="differs from the file that was verified"):
-            bring_back(app, place, "logs")
+            restore_rows(app, place, "logs")
     file.unlink()
     with pytest.raises(ArchiveUnavailable, match="is not in the archive"):
-        bring_back(app, place, "logs")
+        restore_rows(app, place, "logs")
     assert one(connection, "select count(*) from sereno.logs") == 0
 
 
@@ -337,10 +339,10 @@ async def test_a_time_span_is_restored(app: Sereno, connection: psycopg.Connecti
     await archive(app, place)
     first, last = connection.execute("select min(from_at), max(to_at) from sereno.archive_files").fetchone() or ()
     day = (last - first) / 3
-    span = Span(from_at=first + day / 2, to_at=last - day / 2)
+    span = TimeSpan(from_at=first + day / 2, to_at=last - day / 2)
     assert drive(restore.count(RestoreRequest("logs", span), cold(place), lambda *_: None), app.database.run) == 4
     outcome = drive(restore.restore(RestoreRequest("logs", span), cold(place), lambda *_: None), app.database.run)
-    assert outcome.brought.restored == 4
+    assert outcome.rows.restored == 4
     assert one(connection, "select count(distinct at) from sereno.logs") == 2
 
 
@@ -352,10 +354,10 @@ async def test_many_rows_need_a_confirmation_and_are_audited(
     advance(connection, 60 * DAY)
     await archive(app, place)
     with pytest.raises(Refused, match="more than 5 rows of logs"):
-        bring_back(app, place, "logs")
+        restore_rows(app, place, "logs")
     assert one(connection, "select count(*) from sereno.logs") == 0
     assert one(connection, "select count(*) from sereno.audit") == 0
-    bring_back(app, place, "logs", yes=True, actor="ada")
+    restore_rows(app, place, "logs", yes=True, actor="ada")
     audit = connection.execute("select actor, action, subject, detail ->> 'count' from sereno.audit").fetchall()
     assert audit == [("ada", "archive.restore", "6 logs", "6")]
 
@@ -376,12 +378,12 @@ async def test_invalid_requests_are_refused(app: Sereno, connection: psycopg.Con
         ("fires", [1], "have no ids"),
     ):
         with pytest.raises(InvalidArguments, match=words):
-            bring_back(app, place, kind, *keys)
-    for span in (Span(), Span(keys=[]), Span(keys=["1"], from_at=EVER), Span(from_at=EVER, to_at=EVER)):
+            restore_rows(app, place, kind, *keys)
+    for span in (TimeSpan(), TimeSpan(keys=[]), TimeSpan(keys=["1"], from_at=EVER), TimeSpan(from_at=EVER, to_at=EVER)):
         with pytest.raises(InvalidArguments):
             RestoreRequest("logs", span).check()
     with pytest.raises(InvalidArguments):
-        RestoreRequest("logs", Span(keys=["1"]), keep=0.0).check()
+        RestoreRequest("logs", TimeSpan(keys=["1"]), keep=0.0).check()
 
 
 async def test_an_interrupted_restore_can_be_repeated(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
@@ -389,17 +391,21 @@ async def test_an_interrupted_restore_can_be_repeated(app: Sereno, connection: p
     before = digests(connection, *TABLES[:2])
     advance(connection, 60 * DAY)
     await archive(app, place)
-    with closing(restore.restore(RestoreRequest("jobs", Span(to_at=EVER)), cold(place), lambda *_: None)) as plan:
+    with closing(restore.restore(RestoreRequest("jobs", TimeSpan(to_at=EVER)), cold(place), lambda *_: None)) as plan:
         operation = next(plan)
         while one(connection, "select count(*) from sereno.history") == 0:
             operation = plan.send(app.database.run(operation))
-    assert one(connection, "select count(*) from sereno.attempts") == 0, "it ended between the two"
-    outcome = bring_back(app, place, "jobs")
-    assert (outcome.brought.present, outcome.children.restored) == (5, 10)
+    assert one(connection, "select count(*) from sereno.attempts") == 0, (
+        "the restore was interrupted between the two tables"
+    )
+    outcome = restore_rows(app, place, "jobs")
+    assert (outcome.rows.present, outcome.children.restored) == (5, 10)
     assert digests(connection, *TABLES[:2]) == before
 
 
-async def test_a_restore_in_another_schema(database_url: str, connection: psycopg.Connection, place: Path) -> None:
+async def test_rows_are_restored_in_another_schema(
+    database_url: str, connection: psycopg.Connection, place: Path
+) -> None:
     elsewhere = Sereno(database_url, schema="elsewhere")
     elsewhere.migrate()
     try:
@@ -410,7 +416,7 @@ async def test_a_restore_in_another_schema(database_url: str, connection: psycop
         before = digests(connection, "elsewhere.logs")
         await archive(elsewhere, place)
         assert digests(connection, "elsewhere.logs") == {"elsewhere.logs": []}
-        assert bring_back(elsewhere, place, "logs").brought.restored == 3
+        assert restore_rows(elsewhere, place, "logs").rows.restored == 3
         assert digests(connection, "elsewhere.logs") == before
         assert one(connection, "select count(*) from sereno.restored") == 0
         connection.execute("update elsewhere.restored set until = elsewhere.now()")

@@ -15,7 +15,7 @@ from sereno import Sereno
 from sereno.archive import row_text as module
 from sereno.archive.archiver import OwnTable
 from tests.archive.archive_steps import DAY, archiver, cold_place
-from tests.archive.restore_steps import bring_back, digests
+from tests.archive.restore_steps import digests, restore_rows
 from tests.archive.test_column_types import OLD, STRANGE, TYPES, VALUES, add_tables
 from tests.facts import advance, one
 
@@ -42,29 +42,29 @@ def place() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("grace", [0, 7], ids=["from files", "from held tables"])
-@pytest.mark.parametrize("manners", [{}, STRANGE], ids=["usual", "strange"])
+@pytest.mark.parametrize("server_settings", [{}, STRANGE], ids=["usual", "strange"])
 async def test_a_key_of_any_type_is_restored_and_removed_again(
     app: Sereno,
     connection: psycopg.Connection,
     place: Path,
     server_url: str,
     grace: int,
-    manners: dict[str, str],
+    server_settings: dict[str, str],
 ) -> None:
     tables = add_tables(connection)
     names = [table.name for table in tables]
     before = digests(connection, *names)
     with psycopg.connect(server_url, autocommit=True) as elsewhere:
-        for name, value in manners.items():
+        for name, value in server_settings.items():
             elsewhere.execute(f"alter database {connection.info.dbname} set {name} = {value}".encode())
     working = archiver(app, place, *tables, archive_grace_days=grace)
     assert (await working.move()).problems == []
     assert (await working.export()).problems == []
     for name in names:
-        bring_back(app, place, name)
+        restore_rows(app, place, name)
     assert digests(connection, *names) == before
     assert (await working.move()).problems == []
-    assert digests(connection, *names) == before, "marks hold them"
+    assert digests(connection, *names) == before, "restore marks protect the rows"
     batches = one(connection, "select count(*) from sereno.archive_batches")
     advance(connection, 31 * DAY)
     assert (await working.move()).problems == []
@@ -92,8 +92,8 @@ async def test_a_value_of_any_type_is_restored(
     working = archiver(app, place, OwnTable(ODD, "at", OLD), archive_grace_days=grace)
     assert (await working.move()).problems == []
     assert (await working.export()).problems == []
-    bring_back(app, place, ODD, 1)
-    bring_back(app, place, ODD)
+    restore_rows(app, place, ODD, 1)
+    restore_rows(app, place, ODD)
     assert digests(connection, ODD) == before
     advance(connection, 31 * DAY)
     await working.move()
@@ -130,5 +130,5 @@ def test_archive_and_restore_change_nothing(
         return bool(moved.rows)
 
     if asyncio.run(there()):
-        bring_back(app, place, ODD)
+        restore_rows(app, place, ODD)
     assert digests(connection, ODD) == before

@@ -53,11 +53,11 @@ def test_a_directory_is_removed_at_the_end(own_place: Path) -> None:
 def test_the_directory_of_a_killed_process_is_removed_by_the_next(own_place: Path) -> None:
     with other() as (process, left):
         with scratch("try"):
-            assert (left / "half").exists(), "its owner is alive"
+            assert (left / "half").exists(), "the owner is alive"
         process.send_signal(signal.SIGKILL)
     assert (left / "half").exists()
     with scratch("other"):
-        assert left.exists(), "it was for something else"
+        assert left.exists(), "the directory has another prefix"
     with scratch("try") as directory:
         assert list(own_place.iterdir()) == [directory]
 

@@ -8,7 +8,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.telemetry.archive_stats import COUNTED, ArchiveTally
-from sereno.telemetry.metrics import Tally, exposition
+from sereno.telemetry.metrics import MetricTally, exposition
 from tests.facts import advance
 from tests.server.api.archive.archived import OLD_JOBS, archive, export, fill, move
 
@@ -50,7 +50,7 @@ def test_files_rows_and_drops_are_counted(app: Sereno, connection: psycopg.Conne
 
 
 def test_counts_of_several_workers_are_added() -> None:
-    one, other = Tally(), Tally()
+    one, other = MetricTally(), MetricTally()
     one.archive.file("verified", 5, 100)
     other.archive.file("verified", 7, 10)
     other.archive.file("unverified")

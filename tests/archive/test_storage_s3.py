@@ -77,7 +77,7 @@ async def test_old_rows_are_archived_into_a_bucket(
     assert len(manifests) == exported.files
 
 
-LIES: dict[Fault, tuple[str, str]] = {
+STORE_FAULTS: dict[Fault, tuple[str, str]] = {
     "cut on the way in": ("archive.unverified", "bytes were read back"),
     "changed on the way in": ("archive.unverified", "its checksum is"),
     "dropped on the way in": ("archive.failed", "is not in the archive"),
@@ -93,7 +93,7 @@ LIES: dict[Fault, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("fault", LIES)
+@pytest.mark.parametrize("fault", STORE_FAULTS)
 async def test_a_file_that_cannot_be_verified_keeps_its_rows(
     app: Sereno,
     connection: psycopg.Connection,
@@ -102,7 +102,7 @@ async def test_a_file_that_cannot_be_verified_keeps_its_rows(
     caplog: pytest.LogCaptureFixture,
     fault: Fault,
 ) -> None:
-    event, words = LIES[fault]
+    event, words = STORE_FAULTS[fault]
     with bad(bucket, fault, only=".parquet"):
         exported = await working(app, bucket).export()
     assert (exported.files, exported.dropped, len(exported.problems)) == (0, 0, 1)
@@ -260,7 +260,7 @@ def test_credentials_repeated_by_a_store_are_masked(
     place = Storage(bucket.url, str(tmp_path))
     with bucket.store.bad("forbidden"), pytest.raises(ArchiveUnavailable) as refused:
         place.put_bytes("name", b"content")
-    everything_said = f"{refused.value!r} {refused.value.__cause__!r}"
-    assert "403" in everything_said
+    message = f"{refused.value!r} {refused.value.__cause__!r}"
+    assert "403" in message
     canaries = [*CANARIES.values(), "canary-session-token"]
-    assert [value for value in canaries if value in everything_said] == []
+    assert [value for value in canaries if value in message] == []

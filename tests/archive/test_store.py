@@ -1,4 +1,4 @@
-"""Old rows leave their table for a batch in one transaction; young, live or refused rows stay."""
+"""Old rows are moved from their table to a batch in one transaction; young, live and refused rows stay."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -167,7 +167,7 @@ def test_concurrent_moves_of_a_partition_make_one_batch(connection: Connection, 
 # Rows
 
 
-def test_old_rows_leave_and_young_ones_stay(connection: Connection) -> None:
+def test_old_rows_are_moved_and_young_ones_stay(connection: Connection) -> None:
     add_everything(connection)
     old = everything(connection, NOWHERE)
     advance(connection, 60 * DAY)
@@ -189,7 +189,7 @@ def test_old_rows_leave_and_young_ones_stay(connection: Connection) -> None:
     assert one(connection, "select count(*) from sereno.message_ids") == 0
 
 
-def test_rows_leave_in_batches_of_a_size(connection: Connection) -> None:
+def test_rows_are_moved_in_batches_of_a_size(connection: Connection) -> None:
     add_logs(connection, 25)
     before = everything(connection, NOWHERE)
     advance(connection, 60 * DAY)
@@ -277,14 +277,14 @@ def test_unknown_tables_are_refused(connection: Connection) -> None:
         do(connection, archive.move_rows("audit", AGE, MOST))  # type: ignore[arg-type]
 
 
-# Tables of the user's
+# Tables of users
 
 
 def move_table(connection: Connection, name: str, moment: str = "at", most: int = MOST) -> int:
     return do(connection, archive.move_table(name, moment, AGE, most))
 
 
-def test_rows_of_a_users_table_leave_in_the_order_of_its_key(connection: Connection) -> None:
+def test_rows_of_a_users_table_are_moved_in_the_order_of_its_key(connection: Connection) -> None:
     add_tenders(connection, 20)
     before = everything(connection, NOWHERE)
     advance(connection, 60 * DAY)
@@ -331,7 +331,7 @@ def test_a_table_that_cannot_be_archived_is_refused_unchanged(connection: Connec
 
 
 @pytest.mark.parametrize("name", ["sereno.jobs", "sereno.logs", "sereno.archive_batches", "pg_catalog.pg_class"])
-def test_tables_of_ours_and_of_postgresql_are_refused(connection: Connection, name: str) -> None:
+def test_tables_of_sereno_and_of_postgresql_are_refused(connection: Connection, name: str) -> None:
     with pytest.raises(psycopg.errors.WrongObjectType):
         move_table(connection, name)
 
@@ -462,12 +462,12 @@ def test_files_are_planned_once(connection: Connection) -> None:
     assert do(connection, archive.open_files()) == [(batch, 1)]
 
 
-def test_a_batch_is_dropped_only_when_all_of_it_is_in_files(connection: Connection) -> None:
+def test_a_batch_is_dropped_only_when_all_its_rows_are_in_files(connection: Connection) -> None:
     add_logs(connection, 5)
     advance(connection, 60 * DAY)
     do(connection, archive.move_rows("logs", AGE, MOST))
     ((batch, _),) = do(connection, archive.open_batches())
-    assert do(connection, archive.settle_batch(batch, 0)) is False, "it has no files"
+    assert do(connection, archive.settle_batch(batch, 0)) is False, "the batch has no files"
     do(connection, archive.plan(batch, 100))
     assert do(connection, archive.settle_batch(batch, 0)) is False, "its file is not verified"
     prepared = do(connection, archive.prepare(batch, 1))
@@ -478,9 +478,11 @@ def test_a_batch_is_dropped_only_when_all_of_it_is_in_files(connection: Connecti
     assert do(connection, archive.verified(batch, 1, "another")) is False
     assert do(connection, archive.drop_batch(batch)) is False
     assert do(connection, archive.verified(batch, 1, "sum"))
-    assert do(connection, archive.uploaded(batch, 1, measured, "other", "other", 10)) is False, "it stays as it is"
+    assert do(connection, archive.uploaded(batch, 1, measured, "other", "other", 10)) is False, (
+        "a verified file is not changed"
+    )
     assert do(connection, archive.not_written(batch, 1, "too late")) is False
-    assert do(connection, archive.drop_batch(batch)) is False, "it is not settled"
+    assert do(connection, archive.drop_batch(batch)) is False, "the batch is not settled"
     assert do(connection, archive.settle_batch(batch, 60))
     assert do(connection, archive.settle_batch(batch, 0)) is False, "its grace has begun"
     assert do(connection, archive.droppable()) == []

@@ -8,13 +8,13 @@ import pytest
 from sereno import Sereno
 from sereno.bulk import operations as bulk
 from sereno.jobs import bulk as store
-from sereno.jobs.bulk import BulkOperation
 from sereno.jobs.filters import JobFilter
+from sereno.jobs.rows import BulkOperation
 from tests.facts import advance, auntil, one, state
 
-# One job per batch, and ten seconds between batches.
-SLOWEST = 0.1
-BETWEEN = "select state = 'scheduled' from sereno.jobs where task = %s"
+# Jobs a second: one job per batch, and ten seconds between batches.
+SLOW_RATE = 0.1
+WAITS_FOR_ITS_NEXT_BATCH = "select state = 'scheduled' from sereno.jobs where task = %s"
 
 
 @pytest.fixture
@@ -22,9 +22,9 @@ def ids(app: Sereno) -> list[int]:
     """Return the ids of three jobs that the operation matches."""
 
     @app.task(queue="elsewhere")
-    def wanted(number: int) -> None: ...
+    def matching(number: int) -> None: ...
 
-    return [wanted.enqueue(number).id for number in range(3)]
+    return [matching.enqueue(number).id for number in range(3)]
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def work(app: Sereno) -> Any:
 
 
 def _begin(app: Sereno, ids: list[int]) -> int:
-    return app.database.run(bulk.begin("job.cancel", JobFilter(ids=ids), rate=SLOWEST, actor="ann")).id
+    return app.database.run(bulk.begin("job.cancel", JobFilter(ids=ids), rate=SLOW_RATE, actor="ann")).id
 
 
 def _show(app: Sereno, number: int) -> BulkOperation:
@@ -56,8 +56,8 @@ async def test_a_slow_operation_frees_its_slot_between_batches(
             await auntil(lambda: state(connection, other) == "succeeded")  # noqa: B023 - awaited here
             seen = _show(app, number)
             assert (seen.state, seen.done, seen.waits_for) == ("running", done, None)
-            await auntil(lambda: one(connection, BETWEEN, store.TASK))
-            advance(connection, 1 / SLOWEST)
+            await auntil(lambda: one(connection, WAITS_FOR_ITS_NEXT_BATCH, store.TASK))
+            advance(connection, 1 / SLOW_RATE)
             # The poll would also find it; this notification is faster.
             work.enqueue()
         await auntil(lambda: _show(app, number).is_over)
@@ -72,12 +72,12 @@ async def test_an_operation_that_waits_for_its_next_batch_is_stopped_at_once(
 ) -> None:
     number = _begin(app, ids)
     async with app.working({"default": 1}):
-        await auntil(lambda: one(connection, BETWEEN, store.TASK))
+        await auntil(lambda: one(connection, WAITS_FOR_ITS_NEXT_BATCH, store.TASK))
         assert _show(app, number).done == 1
         stopped = app.database.run(bulk.stop(number, actor="bob"))
-        assert (stopped.state, stopped.done, stopped.stop_asked_by) == ("stopped", 1, "bob")
-        # Its job runs once more, and finds nothing to do.
-        advance(connection, 1 / SLOWEST)
+        assert (stopped.state, stopped.done, stopped.stop_requested_by) == ("stopped", 1, "bob")
+        # Its job runs once more and changes nothing.
+        advance(connection, 1 / SLOW_RATE)
         work.enqueue()
         await auntil(lambda: one(connection, "select count(*) from sereno.jobs where task = %s", store.TASK) == 0)
     assert sorted(str(state(connection, each)) for each in ids) == ["cancelled", "ready", "ready"]

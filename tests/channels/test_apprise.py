@@ -17,7 +17,7 @@ from sereno.testing.provider import Fault, Provider, Request
 # One of its services imports a module that Python deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")
 
-SECRET = "canary-5up3r"  # noqa: S105 - made up, to search for
+SECRET = "canary-5up3r"  # noqa: S105 - invented; the tests search for it
 
 
 class Receiver(Provider):
@@ -43,11 +43,9 @@ def message(address: str, **more: Any) -> Message:
     return Message(delivery=1, key="k", address=address, **{"title": "Pedido", "body": "Chegou"} | more)
 
 
-async def sent(
-    *batch: Message, schemes: Any = ("json",), private: bool = False, patience: float = 5.0
-) -> list[Outcome]:
+async def sent(*batch: Message, schemes: Any = ("json",), private: bool = False, timeout: float = 5.0) -> list[Outcome]:
     account = {} if schemes is None else {"schemes": schemes}
-    async with Exchange(account, private=private, timeout=patience) as exchange:
+    async with Exchange(account, private=private, timeout=timeout) as exchange:
         return list(await Apprise().send(batch, exchange))
 
 
@@ -73,7 +71,7 @@ async def test_a_failure_without_a_reason_is_unknown_and_waits_for_an_operator(
 ) -> None:
     caplog.set_level(logging.INFO)
     receiver.fault = fault
-    (outcome,) = await sent(message(receiver.address()), patience=1.0 if fault == "silence" else 20.0)
+    (outcome,) = await sent(message(receiver.address()), timeout=1.0 if fault == "silence" else 20.0)
     assert isinstance(outcome, Unknown)
     assert outcome.code == "apprise"
     assert SECRET not in repr(outcome)

@@ -13,7 +13,7 @@ from sereno.channels.contract import Callback, Channel, Exchange, Message
 from sereno.channels.discord import Discord
 from sereno.channels.email import Email
 from sereno.channels.expo import Expo
-from sereno.channels.http import HTTPAnswer, call, refused
+from sereno.channels.http import HTTPResponse, call, refused
 from sereno.channels.outcome import Delivered, Down, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.channels.slack import Slack
 from sereno.channels.telegram import Telegram
@@ -78,20 +78,20 @@ class Pager(Channel):
             return []
         pages = [{"to": message.address, "text": message.body, "key": self.key(message)} for message in batch]
         headers = {"Authorization": f"Bearer {exchange.account['token']}"}
-        answer = await call(exchange, "POST", exchange.account["url"], json=pages, headers=headers)
-        if not isinstance(answer, HTTPAnswer):
-            return [answer] * len(batch)
-        if (refusal := refused(answer)) is not None:
+        response = await call(exchange, "POST", exchange.account["url"], json=pages, headers=headers)
+        if not isinstance(response, HTTPResponse):
+            return [response] * len(batch)
+        if (refusal := refused(response)) is not None:
             return [refusal] * len(batch)
-        return self.read(answer, batch)
+        return self.read(response, batch)
 
     def key(self, message: Message) -> str:
         return message.key
 
-    def read(self, answer: HTTPAnswer, batch: Sequence[Message]) -> Sequence[Outcome]:
-        content = answer.json()
+    def read(self, response: HTTPResponse, batch: Sequence[Message]) -> Sequence[Outcome]:
+        content = response.json()
         if not isinstance(content, list) or len(content) != len(batch):
-            return [Unknown("odd_answer")] * len(batch)
+            return [Unknown("invalid_response")] * len(batch)
         return [Sent(each["id"]) for each in content]
 
 
@@ -198,7 +198,7 @@ class TestTelegram(ChannelExam):
 class FaultyMailServer(MailServer):
     """A mail server with the faults of a provider."""
 
-    BAD_DAYS: Mapping[Any, tuple[Step, str]] = {
+    SMTP_FAULTS: Mapping[Any, tuple[Step, str]] = {
         "silence": ("END", SILENCE),
         "close": ("END", CLOSE),
         "broken": ("MAIL", "451 4.3.0 try later"),
@@ -217,7 +217,7 @@ class FaultyMailServer(MailServer):
     def fault(self, fault: Any) -> None:
         self.forget()
         if fault is not None:
-            self.say(*self.BAD_DAYS[fault])
+            self.say(*self.SMTP_FAULTS[fault])
 
 
 class TestEmail(ChannelExam):
@@ -226,30 +226,30 @@ class TestEmail(ChannelExam):
 
     @asynccontextmanager
     async def setup(self) -> AsyncIterator[Subject]:
-        async with FaultyMailServer() as office:
-            account = {"host": office.host, "port": office.port, "sender": "ops@example.org", "tls": "none"}
+        async with FaultyMailServer() as server:
+            account = {"host": server.host, "port": server.port, "sender": "ops@example.org", "tls": "none"}
             async with Exchange(account) as exchange:
-                yield Subject(Email(), office, exchange, messages("alice@example.org"))
+                yield Subject(Email(), server, exchange, messages("alice@example.org"))
 
 
-class Forgetful(Pager):
+class DropsAnOutcome(Pager):
     async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
         return list(await super().send(batch, exchange))[1:]
 
 
-class Optimist(Pager):
-    def read(self, answer: HTTPAnswer, batch: Sequence[Message]) -> Sequence[Outcome]:  # noqa: ARG002 - it ignores the response
+class AlwaysDelivered(Pager):
+    def read(self, response: HTTPResponse, batch: Sequence[Message]) -> Sequence[Outcome]:  # noqa: ARG002 - it ignores the response
         return [Delivered()] * len(batch)
 
 
-class Chatterbox(Pager):
+class RevealsToken(Pager):
     async def post(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
         outcomes = await super().post(batch, exchange)
         text = f"with {exchange.account['token']}"
         return [Retryable(each.code, text) if isinstance(each, Retryable) else each for each in outcomes]
 
 
-class Impatient(Pager):
+class IgnoresDelay(Pager):
     async def post(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
         outcomes = await super().post(batch, exchange)
         return [Retryable(each.code, after=1) if isinstance(each, Retryable) else each for each in outcomes]
@@ -260,23 +260,23 @@ class NewKeyPerAttempt(Pager):
         return f"{message.key}{'' if message.attempt == 1 else 'again'}"
 
 
-class Credulous(Pager):
+class AcceptsAnyCallback(Pager):
     def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:  # noqa: ARG002 - it believes
         return ()
 
 
-class Welcoming(Pager):
+class AcceptsAnyAddress(Pager):
     def check_address(self, address: str) -> str:
         return address
 
 
-class Shuffled(Pager):
+class WrongOrder(Pager):
     async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
         outcomes = list(await super().send(batch, exchange))
         return outcomes[-1:] + outcomes[:-1]
 
 
-class Dramatic(Pager):
+class RaisesErrors(Pager):
     async def post(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
         outcomes = await super().post(batch, exchange)
         if any(isinstance(each, Unknown) for each in outcomes):
@@ -292,34 +292,34 @@ class NewKeyPerAttemptExam(PagerExam):
         return [page["key"] for request in subject.provider.log for page in request.json()]
 
 
-def exam_of(taken_by: type[Channel]) -> PagerExam:
+def exam_of(channel: type[Channel]) -> PagerExam:
     exam = PagerExam()
-    exam.channel = taken_by
+    exam.channel = channel
     return exam
 
 
 @pytest.mark.parametrize(
-    ("channel", "question"),
+    ("channel", "exam_test"),
     [
-        (Forgetful, lambda exam: exam.test_a_message_is_taken()),
-        (Forgetful, lambda exam: exam.test_a_full_batch_is_taken()),
-        (Optimist, lambda exam: exam.test_an_answer_that_says_nothing_is_never_a_success("html")),
-        (Chatterbox, lambda exam: exam.test_a_broken_provider_is_asked_again()),
-        (Chatterbox, lambda exam: exam.test_what_never_left_is_sent_again()),
-        (Impatient, lambda exam: exam.test_a_busy_provider_is_asked_again_when_it_says()),
-        (Credulous, lambda exam: exam.test_a_callback_that_proves_nothing_is_rejected()),
-        (Welcoming, lambda exam: exam.test_it_knows_its_own_addresses_and_refuses_broken_ones()),
-        (Shuffled, lambda exam: exam.test_outcomes_come_in_order_and_a_wrong_message_harms_no_other()),
-        (Dramatic, lambda exam: exam.test_an_answer_that_says_nothing_is_never_a_success("close")),
+        (DropsAnOutcome, lambda exam: exam.test_a_message_is_sent()),
+        (DropsAnOutcome, lambda exam: exam.test_a_full_batch_is_sent()),
+        (AlwaysDelivered, lambda exam: exam.test_an_invalid_response_is_never_a_success("html")),
+        (RevealsToken, lambda exam: exam.test_a_broken_provider_is_tried_again()),
+        (RevealsToken, lambda exam: exam.test_an_unreachable_provider_is_tried_again()),
+        (IgnoresDelay, lambda exam: exam.test_a_busy_provider_is_tried_again_after_its_delay()),
+        (AcceptsAnyCallback, lambda exam: exam.test_an_unauthenticated_callback_is_rejected()),
+        (AcceptsAnyAddress, lambda exam: exam.test_valid_addresses_are_accepted_and_broken_ones_refused()),
+        (WrongOrder, lambda exam: exam.test_outcomes_are_in_order_and_an_invalid_message_affects_no_other()),
+        (RaisesErrors, lambda exam: exam.test_an_invalid_response_is_never_a_success("close")),
     ],
 )
 def test_a_channel_that_breaks_the_contract_fails(
-    channel: type[Channel], question: Callable[[PagerExam], None]
+    channel: type[Channel], exam_test: Callable[[PagerExam], None]
 ) -> None:
     with pytest.raises((AssertionError, ConnectionError, pytest.fail.Exception)):
-        question(exam_of(channel))
+        exam_test(exam_of(channel))
 
 
 def test_a_channel_with_a_new_key_per_attempt_fails() -> None:
     with pytest.raises(AssertionError, match="has another key"):
-        NewKeyPerAttemptExam().test_every_try_of_a_message_carries_the_same_key()
+        NewKeyPerAttemptExam().test_every_attempt_of_a_message_has_the_same_key()

@@ -21,7 +21,7 @@ from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Receipt, Ret
 from sereno.errors import InvalidAddress, RejectedCallback
 from sereno.testing.smtp import CLOSE, SILENCE, MailServer, Step
 
-PASSWORD = "correct horse battery"  # noqa: S105 - made up, and searched for in what comes out
+PASSWORD = "correct horse battery"  # noqa: S105 - invented; the tests search outputs for it
 SECRET = "bounce-canary"  # noqa: S105 - made up
 
 
@@ -139,11 +139,11 @@ async def test_a_connection_cut_in_the_middle_of_an_email_sends_nothing(server: 
     assert [type(outcome) for outcome in outcomes] == [Retryable, Retryable]
 
 
-@pytest.mark.parametrize("answer", [CLOSE, SILENCE, "garbage", "354 what", "25 half a code", "250-half\r\n"])
-async def test_no_valid_reply_after_the_dot_is_unknown_and_the_rest_is_retried(server: MailServer, answer: str) -> None:
-    server.say("END", answer, to="user2@example.com")
-    patience = 1.0 if answer == SILENCE else 20.0
-    outcomes = await send(server, *(mail(number) for number in (1, 2, 3, 4)), timeout=patience)
+@pytest.mark.parametrize("reply", [CLOSE, SILENCE, "garbage", "354 what", "25 half a code", "250-half\r\n"])
+async def test_no_valid_reply_after_the_dot_is_unknown_and_the_rest_is_retried(server: MailServer, reply: str) -> None:
+    server.say("END", reply, to="user2@example.com")
+    timeout = 1.0 if reply == SILENCE else 20.0
+    outcomes = await send(server, *(mail(number) for number in (1, 2, 3, 4)), timeout=timeout)
     assert [type(outcome) for outcome in outcomes] == [Sent, Unknown, Retryable, Retryable]
     assert {"user1@example.com"} <= {taken.recipients[0] for taken in server.mails}
     assert not {"user3@example.com", "user4@example.com"} & {taken.recipients[0] for taken in server.mails}
@@ -157,7 +157,7 @@ async def test_a_server_that_closes_in_the_middle_leaves_the_rest_for_later(serv
 
 @pytest.mark.parametrize("fault", [CLOSE, SILENCE, "500 never"])
 async def test_a_failed_quit_changes_nothing(server: MailServer, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sereno.channels.email.GOODBYE", 0.1)
+    monkeypatch.setattr("sereno.channels.email.QUIT_TIMEOUT", 0.1)
     server.say("QUIT", fault)
     assert isinstance((await send(server, mail()))[0], Sent)
 
@@ -171,7 +171,7 @@ async def test_a_refused_connection_is_retried() -> None:
 
 
 @pytest.mark.parametrize("way", ["PLAIN LOGIN", "LOGIN"])
-async def test_it_authenticates_with_each_method(way: str) -> None:
+async def test_each_authentication_method_works(way: str) -> None:
     async with MailServer({"shop": PASSWORD}) as server:
         server.ways = way
         (outcome,) = await send(server, mail(), username="shop", password=PASSWORD, tls="none")
@@ -439,7 +439,7 @@ async def test_a_bounce_has_the_provider_id_of_the_sent_email(server: MailServer
     )
     assert receipt.provider_id == outcome.provider_id
     (guessable,) = await send(server, mail(), bounce_secret="another")  # noqa: S106 - made up
-    assert guessable != outcome, "who does not know the secret cannot tell the Message-ID of a key"
+    assert guessable != outcome, "without the secret, the Message-ID of a key cannot be computed"
 
 
 @pytest.mark.parametrize("given", [None, "", "wrong", SECRET + " ", "ü", "\ud800"])

@@ -33,8 +33,8 @@ def message(name: object, **fields: Any) -> Message:
     return Message(delivery=1, key="k", address=token(name), **{"title": "Hi", "body": "there", **fields})
 
 
-async def send(provider: ExpoProvider, *messages: Message, patience: float = 20.0, **account: Any) -> list[Outcome]:
-    async with Exchange({"url": provider.url, **account}, timeout=patience) as exchange:
+async def send(provider: ExpoProvider, *messages: Message, timeout: float = 20.0, **account: Any) -> list[Outcome]:
+    async with Exchange({"url": provider.url, **account}, timeout=timeout) as exchange:
         return list(await Expo().send(messages, exchange))
 
 
@@ -266,13 +266,13 @@ async def test_an_invalid_ticket_does_not_affect_the_others(expo: ExpoProvider) 
 )
 async def test_faults_of_expo_are_outcomes(expo: ExpoProvider, fault: Fault, kind: type) -> None:
     expo.fault = fault
-    patience = 1.0 if fault == "silence" else 20.0
-    outcomes = await send(expo, message(1), message(2), patience=patience, access_token=SECRET)
+    timeout = 1.0 if fault == "silence" else 20.0
+    outcomes = await send(expo, message(1), message(2), timeout=timeout, access_token=SECRET)
     assert kinds(outcomes) == [kind] * 2
     assert len(expo.log) == 1
     if fault == "busy":
         assert outcomes == [Retryable("http_429", "slow down", after=RETRY_AFTER)] * 2
-    async with Exchange({"url": expo.url}, timeout=patience) as exchange:
+    async with Exchange({"url": expo.url}, timeout=timeout) as exchange:
         assert await Expo().receipts([UUID], exchange) == ()
 
 

@@ -41,8 +41,8 @@ SECRETS = {
 }
 
 
-class Says(Provider):
-    """One response to every request; `echoes`: it repeats the request, including secrets."""
+class FixedResponse(Provider):
+    """Returns one response to every request; with `echoes` it returns the request, including secrets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,8 +66,8 @@ class Case(msgspec.Struct):
     def message(self, **changed: Any) -> Message:
         return Message(**{"delivery": 1, "key": "k1", "address": self.address, "body": "Good morning", **changed})
 
-    async def send(self, *messages: Message, patience: float = 5.0) -> Sequence[Outcome]:
-        async with Exchange(self.account, timeout=patience) as exchange:
+    async def send(self, *messages: Message, timeout: float = 5.0) -> Sequence[Outcome]:
+        async with Exchange(self.account, timeout=timeout) as exchange:
             return await self.channel.send(messages or [self.message()], exchange)
 
 
@@ -90,13 +90,13 @@ def case_of(name: str, url: str) -> Case:
 
 
 @pytest.fixture
-async def provider() -> AsyncIterator[Says]:
-    async with Says() as provider:
+async def provider() -> AsyncIterator[FixedResponse]:
+    async with FixedResponse() as provider:
         yield provider
 
 
 @pytest.fixture(params=SECRETS)
-def case(request: pytest.FixtureRequest, provider: Says) -> Case:
+def case(request: pytest.FixtureRequest, provider: FixedResponse) -> Case:
     return case_of(request.param, provider.url)
 
 
@@ -108,23 +108,27 @@ FAULTS: dict[Fault, type[Outcome]] = {
 
 
 @pytest.mark.parametrize(("fault", "kind"), FAULTS.items())
-async def test_faults_of_a_provider_are_outcomes(case: Case, provider: Says, fault: Fault, kind: type[Outcome]) -> None:
+async def test_faults_of_a_provider_are_outcomes(
+    case: Case, provider: FixedResponse, fault: Fault, kind: type[Outcome]
+) -> None:
     provider.fault = fault
-    (outcome,) = await case.send(patience=1.0 if fault == "silence" else 20.0)
+    (outcome,) = await case.send(timeout=1.0 if fault == "silence" else 20.0)
     assert type(outcome) is kind
-    assert len(provider.log) == 1, "no try of its own"
+    assert len(provider.log) == 1, "the channel does not retry by itself"
     if isinstance(outcome, Retryable):
         assert outcome.after == (RETRY_AFTER if fault == "busy" else None)
 
 
-async def test_an_unreachable_provider_is_retried(case: Case, provider: Says) -> None:
+async def test_an_unreachable_provider_is_retried(case: Case, provider: FixedResponse) -> None:
     await provider.__aexit__(None, None, None)
     (outcome,) = await case.send()
     assert isinstance(outcome, Retryable)
 
 
 @pytest.mark.parametrize("status", [500, 502, 504])
-async def test_a_server_error_is_unknown_where_messages_cost_money(case: Case, provider: Says, status: int) -> None:
+async def test_a_server_error_is_unknown_where_messages_cost_money(
+    case: Case, provider: FixedResponse, status: int
+) -> None:
     provider.status, provider.body = status, b"bad gateway"
     (outcome,) = await case.send()
     assert type(outcome) is (Unknown if case.channel.on_unknown == "park" else Retryable)
@@ -145,7 +149,7 @@ ODD_BODIES = [
 
 
 @pytest.mark.parametrize("body", ODD_BODIES, ids=range(len(ODD_BODIES)))
-async def test_an_invalid_success_is_unknown(case: Case, provider: Says, body: bytes) -> None:
+async def test_an_invalid_success_is_unknown(case: Case, provider: FixedResponse, body: bytes) -> None:
     provider.body = body
     (outcome,) = await case.send()
     assert isinstance(outcome, Unknown)
@@ -153,18 +157,18 @@ async def test_an_invalid_success_is_unknown(case: Case, provider: Says, body: b
 
 
 @pytest.mark.parametrize("body", ODD_BODIES, ids=range(len(ODD_BODIES)))
-async def test_an_invalid_refusal_deactivates_no_address(case: Case, provider: Says, body: bytes) -> None:
+async def test_an_invalid_refusal_deactivates_no_address(case: Case, provider: FixedResponse, body: bytes) -> None:
     provider.status, provider.body = 404, body
     (outcome,) = await case.send()
     assert isinstance(outcome, Failed | Down | Unknown)
 
 
-async def test_a_bot_unknown_to_telegram_stops_the_channel(provider: Says) -> None:
+async def test_a_bot_unknown_to_telegram_stops_the_channel(provider: FixedResponse) -> None:
     provider.status, provider.body = 404, b"<html>not here</html>"
     assert await case_of("telegram", provider.url).send() == [Down("http_404", "<html>not here</html>")]
 
 
-async def test_a_redirect_is_not_followed(case: Case, provider: Says) -> None:
+async def test_a_redirect_is_not_followed(case: Case, provider: FixedResponse) -> None:
     provider.status = 302
     assert await case.send() == [Failed("http_302")]
     assert len(provider.log) == 1
@@ -172,12 +176,14 @@ async def test_a_redirect_is_not_followed(case: Case, provider: Says) -> None:
 
 @pytest.mark.parametrize("status", [200, 302, 400, 401, 403, 404, 429, 500, 503])
 async def test_no_outcome_contains_a_secret(
-    case: Case, provider: Says, status: int, caplog: pytest.LogCaptureFixture
+    case: Case, provider: FixedResponse, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     provider.status, provider.echoes = status, True
     (outcome,) = await case.send()
-    assert HIDDEN in repr(outcome) or getattr(outcome, "message", None) == "", "the test itself: the provider echoed"
+    assert HIDDEN in repr(outcome) or getattr(outcome, "message", None) == "", (
+        "the provider must have echoed the secret, or the test proves nothing"
+    )
     assert case.secret not in repr(outcome)
     assert base64.b64encode(f"AC01:{case.secret}".encode()).decode() not in repr(outcome)
     assert case.secret not in repr(case.channel) + repr(case.channel.settings(case.account))
@@ -187,13 +193,13 @@ async def test_no_outcome_contains_a_secret(
 
 @pytest.mark.parametrize("name", SECRETS)
 async def test_a_response_that_is_not_http_reveals_no_secret(name: str) -> None:
-    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def echo_line(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         first = await reader.readline()
-        writer.write(b"I heard " + first + b"\r\n\r\n")
+        writer.write(b"received " + first + b"\r\n\r\n")
         await writer.drain()
         writer.close()
 
-    async with await asyncio.start_server(babble, "127.0.0.1", 0) as server:
+    async with await asyncio.start_server(echo_line, "127.0.0.1", 0) as server:
         host, port = server.sockets[0].getsockname()
         case = case_of(name, f"http://{host}:{port}")
         (outcome,) = await case.send()
@@ -201,7 +207,7 @@ async def test_a_response_that_is_not_http_reveals_no_secret(name: str) -> None:
     assert case.secret not in repr(outcome)
 
 
-async def test_an_invalid_message_does_not_affect_the_others(case: Case, provider: Says) -> None:
+async def test_an_invalid_message_does_not_affect_the_others(case: Case, provider: FixedResponse) -> None:
     provider.status, provider.body = 503, b"later"
     outcomes = await case.send(
         case.message(),
@@ -215,16 +221,16 @@ async def test_an_invalid_message_does_not_affect_the_others(case: Case, provide
     assert len(provider.log) == 2
 
 
-async def test_invalid_settings_stop_the_channel(case: Case, provider: Says) -> None:
+async def test_invalid_settings_stop_the_channel(case: Case, provider: FixedResponse) -> None:
     for wrong in ({"url": "ftp://nowhere"}, {"url": 5}, {"url": "http://a b"}):
-        case.account |= wrong  # type: ignore[arg-type] # accounts are written by people
+        case.account |= wrong  # type: ignore[arg-type] # accounts are written by hand
         (outcome,) = await case.send()
         assert getattr(outcome, "code", None) == "bad_settings"
     assert provider.log == []
 
 
 @pytest.mark.parametrize("name", ["sms", "whatsapp", "telegram"])
-async def test_without_credentials_nothing_is_sent(name: str, provider: Says) -> None:
+async def test_without_credentials_nothing_is_sent(name: str, provider: FixedResponse) -> None:
     case = case_of(name, provider.url)
     case.account = {"url": provider.url}
     (outcome,) = await case.send()
@@ -235,7 +241,7 @@ async def test_without_credentials_nothing_is_sent(name: str, provider: Says) ->
 @pytest.mark.parametrize(
     "wrong", [{"auth_token": "a\r\nX-Evil: 1"}, {"account_sid": "../../x"}, {"account_sid": "a?b"}, {"auth_token": 7}]
 )
-async def test_credentials_cannot_change_the_request(provider: Says, wrong: dict[str, Any]) -> None:
+async def test_credentials_cannot_change_the_request(provider: FixedResponse, wrong: dict[str, Any]) -> None:
     case = case_of("sms", provider.url)
     case.account |= wrong
     (outcome,) = await case.send()
@@ -259,13 +265,13 @@ def test_the_account_wins_over_the_constructor() -> None:
 
 async def test_a_batch_is_sent_concurrently_with_outcomes_in_order() -> None:
     inside: list[int] = []
-    full, go_on = asyncio.Event(), asyncio.Event()
+    full, release = asyncio.Event(), asyncio.Event()
 
     async def send(message: Message) -> Outcome:
         inside.append(message.delivery)
         if len(inside) == AT_ONCE:
             full.set()
-        await go_on.wait()
+        await release.wait()
         if message.delivery == 3:
             raise ZeroDivisionError("the token is abcdef")
         return Sent(str(message.delivery))
@@ -273,8 +279,8 @@ async def test_a_batch_is_sent_concurrently_with_outcomes_in_order() -> None:
     batch = [Message(delivery=number, key="k", address="a") for number in range(3 * AT_ONCE)]
     sending = asyncio.create_task(one_by_one(batch, send))
     await full.wait()
-    assert len(inside) == AT_ONCE, "the others wait for a place"
-    go_on.set()
+    assert len(inside) == AT_ONCE, "the others wait for a free slot"
+    release.set()
     expected: list[Outcome] = [Sent(str(number)) for number in range(3 * AT_ONCE)]
     expected[3] = Unknown("error", "internal error of the channel: ZeroDivisionError")
     assert await sending == expected

@@ -20,7 +20,7 @@ def test_no_password_is_sent_to_other_machines_without_tls() -> None:
     assert "the password" in (refusal(HERE, tls="starttls", allowed=True, has_password=True) or "")
 
 
-def test_loopback_is_judged_by_the_socket() -> None:
+def test_loopback_is_determined_by_the_socket() -> None:
     here: list[object] = [("127.0.0.1", 25), ("127.8.8.8", 25), ("::1", 25, 0, 0)]
     elsewhere: list[object] = [("192.0.2.7", 25), ("fe80::1%eth0", 25, 0, 2), ("localhost", 25), ("::", 25, 0, 0)]
     assert [peer for peer in here if not is_loopback(peer)] == []

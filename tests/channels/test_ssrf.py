@@ -1,4 +1,4 @@
-"""However a URL is written, only public addresses are called."""
+"""Only public addresses are called, in every notation of a URL."""
 
 import ipaddress
 import socket
@@ -116,16 +116,16 @@ TABLE = [host for ip in INSIDE for host in encodings(ip)] + [
 ]
 
 
-class NumbersOnly:
+class NumericResolver:
     """The system's resolver without DNS: numbers in any notation, and localhost."""
 
     async def resolve(self, host: str, port: int, family: socket.AddressFamily) -> list[Any]:
         flags = 0 if host.rstrip(".") == "localhost" else socket.AI_NUMERICHOST
         found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, flags=flags)
-        return [answer(str(address[0]), port, kind) for kind, _, _, _, address in found]
+        return [resolved(str(address[0]), port, kind) for kind, _, _, _, address in found]
 
 
-class Scripted:
+class ScriptedResolver:
     """Returns one list of addresses per call."""
 
     def __init__(self, *results: list[str]) -> None:
@@ -134,15 +134,15 @@ class Scripted:
 
     async def resolve(self, host: str, port: int, family: socket.AddressFamily) -> list[Any]:  # noqa: ARG002 - any name
         self.calls += 1
-        return [answer(ip, port, socket.AF_INET6 if ":" in ip else socket.AF_INET) for ip in self.left.pop(0)]
+        return [resolved(ip, port, socket.AF_INET6 if ":" in ip else socket.AF_INET) for ip in self.left.pop(0)]
 
 
-def answer(ip: str, port: int, family: socket.AddressFamily) -> dict[str, Any]:
+def resolved(ip: str, port: int, family: socket.AddressFamily) -> dict[str, Any]:
     return {"hostname": "somewhere", "host": ip, "port": port, "family": family, "proto": 0, "flags": 0}
 
 
 def all_but_first_loopback(ip: str) -> bool:
-    """127.0.0.1 stands for the internet in this test, and everything else for private networks."""
+    """Refuse everything but 127.0.0.1, which stands for the internet in this test."""
     return ip != "127.0.0.1"
 
 
@@ -162,16 +162,16 @@ def test_no_notation_of_a_private_address_passes_the_check_of_urls(host: str) ->
 
 @pytest.mark.parametrize("host", [*TABLE, "localhost", "LOCALHOST."], ids=ascii)
 async def test_no_notation_of_a_private_address_is_connected_to(host: str) -> None:
-    judged: dict[str, bool] = {}
+    checked: dict[str, bool] = {}
 
-    def judge(ip: str) -> bool:
-        judged[ip] = is_refused(ip)
-        return judged[ip]
+    def check(ip: str) -> bool:
+        checked[ip] = is_refused(ip)
+        return checked[ip]
 
-    async with guarded_session(5.0, inner=NumbersOnly(), refuses=judge) as session:
+    async with guarded_session(5.0, inner=NumericResolver(), refuses=check) as session:
         with pytest.raises((aiohttp.ClientError, ValueError)):
             await session.get(f"http://{host}/", allow_redirects=False)
-    assert all(judged.values()), "no socket is made unless it was judged, and none was let through"
+    assert all(checked.values()), "an address was not refused"
 
 
 @pytest.mark.parametrize("ip", ["127.0.0.1", "10.0.0.1", "169.254.169.254"])
@@ -253,7 +253,7 @@ def test_addresses_of_others_are_not_own(ip: str) -> None:
 async def test_one_private_address_refuses_the_whole_name() -> None:
     async with WebhookReceiver([]) as receiver:
         port = receiver.url.rpartition(":")[2]
-        resolver = Scripted(["127.0.0.1", "127.0.0.2"])
+        resolver = ScriptedResolver(["127.0.0.1", "127.0.0.2"])
         async with guarded_session(5.0, inner=resolver, refuses=all_but_first_loopback) as session:
             with pytest.raises(aiohttp.ClientConnectorDNSError) as caught:
                 await session.post(f"http://somewhere.test:{port}/")
@@ -264,7 +264,7 @@ async def test_one_private_address_refuses_the_whole_name() -> None:
 async def test_a_name_is_resolved_once_per_request() -> None:
     async with WebhookReceiver([]) as receiver:
         url = f"http://somewhere.test:{receiver.url.rpartition(':')[2]}/"
-        resolver = Scripted(["127.0.0.1"], ["127.0.0.2"], ["127.0.0.1"])
+        resolver = ScriptedResolver(["127.0.0.1"], ["127.0.0.2"], ["127.0.0.1"])
         async with guarded_session(5.0, inner=resolver, refuses=all_but_first_loopback) as session:
             async with session.post(url) as response:
                 assert response.status == 401
@@ -278,14 +278,14 @@ async def test_a_name_is_resolved_once_per_request() -> None:
 
 
 async def test_the_socket_is_checked_even_if_the_name_was_not() -> None:
-    guard = SSRFGuard(Scripted(), is_refused)
+    guard = SSRFGuard(ScriptedResolver(), is_refused)
     with pytest.raises(AddressRefused):
         guard.socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 80)))
 
 
 async def test_all_addresses_are_checked_and_a_few_are_tried() -> None:
     many = ["127.0.0.1"] * 1000
-    guard = SSRFGuard(Scripted(many, [*many, "10.0.0.1"]), all_but_first_loopback)
+    guard = SSRFGuard(ScriptedResolver(many, [*many, "10.0.0.1"]), all_but_first_loopback)
     assert len(await guard.resolve("somewhere.test", 80, socket.AF_INET)) == MOST_ADDRESSES
     with pytest.raises(AddressRefused):
         await guard.resolve("somewhere.test", 80, socket.AF_INET)
@@ -294,4 +294,4 @@ async def test_all_addresses_are_checked_and_a_few_are_tried() -> None:
 @pytest.mark.parametrize("results", [[], ["localhost"], ["not an address"]])
 async def test_a_name_without_an_address_is_refused(results: list[str]) -> None:
     with pytest.raises(OSError, match=r"address refused|no address"):
-        await SSRFGuard(Scripted(results), is_refused).resolve("somewhere.test", 80, socket.AF_INET)
+        await SSRFGuard(ScriptedResolver(results), is_refused).resolve("somewhere.test", 80, socket.AF_INET)

@@ -14,7 +14,7 @@ from sereno.channels.web_push import (
     LARGEST_TEXT,
     TOKEN_USE,
     WebPush,
-    _judged,
+    _final_outcome,
     application_server_key,
     encrypt,
     private_key,
@@ -259,7 +259,9 @@ async def test_a_subscription_with_another_key_does_not_stop_the_channel(exchang
         stale, good = service.subscribe(), service.subscribe()
         service.stale = stale.address.removeprefix(service.url)
         channel = WebPush()
-        assert isinstance((await channel.send([message(stale)], exchange))[0], Down), "nothing speaks for our key yet"
+        assert isinstance((await channel.send([message(stale)], exchange))[0], Down), (
+            "no push service has accepted our key yet"
+        )
         first, second = await channel.send([message(stale), message(good)], exchange)
         assert isinstance(second, Sent)
         assert isinstance(first, Failed)
@@ -281,7 +283,7 @@ async def test_a_token_is_reused_for_an_hour(service: PushService, exchange: Exc
         await channel.send([message(browser)], exchange)
     tokens = [request.headers["authorization"] for request in service.log]
     assert tokens[0] == tokens[1]
-    assert len(set(tokens)) == 3, "a clock that was put back makes a new one as well"
+    assert len(set(tokens)) == 3, "a clock that was set back causes a new token as well"
 
 
 async def test_cached_tokens_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,5 +392,5 @@ def test_endpoints_of_browsers_are_stored_unchanged(address: str) -> None:
 )
 def test_only_a_known_push_service_can_stop_the_channel(address: str, kind: type) -> None:
     message = Message(delivery=1, key="k", address=address, keys={"p256dh": EXAMPLE_BROWSER, "auth": EXAMPLE_AUTH})
-    ready = WebPush()._ready(message, ACCOUNT, private_key(EXAMPLE_SENDER), ACCOUNT["subject"], private=False)
-    assert isinstance(_judged(ready, Down("http_401")), kind)
+    ready = WebPush()._prepare(message, ACCOUNT, private_key(EXAMPLE_SENDER), ACCOUNT["subject"], private=False)
+    assert isinstance(_final_outcome(ready, Down("http_401")), kind)

@@ -14,7 +14,7 @@ from standardwebhooks import WebhookVerificationError
 
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.outcome import Delivered, Down, Failed, Invalid, Outcome, Retryable, Unknown
-from sereno.channels.webhook import LARGEST_ANSWER, RETRY_DELAYS, Webhook
+from sereno.channels.webhook import LARGEST_RESPONSE, RETRY_DELAYS, Webhook
 from sereno.errors import ConfigurationError, InvalidAddress
 from sereno.testing.provider import RETRY_AFTER, Fault
 from sereno.testing.webhook import WebhookReceiver
@@ -44,7 +44,7 @@ async def send(sent: Message, channel: Webhook | None = None, **options: Any) ->
     return outcome
 
 
-async def test_a_webhook_arrives_signed_and_whole(receiver: WebhookReceiver) -> None:
+async def test_a_webhook_arrives_signed_and_complete(receiver: WebhookReceiver) -> None:
     before = datetime.now(UTC)
     assert await send(message(f"{receiver.url}/hook?team=a%20b")) == Delivered()
     (request,) = receiver.log
@@ -138,7 +138,7 @@ async def test_a_secret_may_lack_its_padding() -> None:
             {"Retry-After": "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"},
             Retryable("http_503", "words"),
         ),
-        (700, {}, Unknown("no_sense", "status 700")),
+        (700, {}, Unknown("invalid_response", "status 700")),
     ],
 )
 async def test_the_status_decides_the_outcome(
@@ -168,7 +168,7 @@ async def test_a_redirect_is_not_followed(receiver: WebhookReceiver, status: int
         ("busy", Retryable("http_429", "slow down", after=float(RETRY_AFTER))),
         ("broken", Retryable("http_503", "upstream gone")),
         ("denied", Retryable("http_401", "who are you")),
-        ("close", Unknown("no_answer", "ServerDisconnectedError")),
+        ("close", Unknown("no_response", "ServerDisconnectedError")),
     ],
 )
 async def test_faults_of_a_receiver_are_outcomes(receiver: WebhookReceiver, fault: Fault, expected: Outcome) -> None:
@@ -215,8 +215,8 @@ async def test_only_the_start_of_a_huge_body_is_read(
     receiver.status, receiver.body = status, flood()
     outcome = await send(message(receiver.url))
     assert isinstance(outcome, expected)
-    assert len(getattr(outcome, "message", "")) < LARGEST_ANSWER
-    assert written < HUGE, "all of it was read"
+    assert len(getattr(outcome, "message", "")) < LARGEST_RESPONSE
+    assert written < HUGE, "the whole body was read"
 
 
 async def test_a_compressed_body_is_not_decompressed(receiver: WebhookReceiver) -> None:
@@ -244,12 +244,12 @@ async def test_a_compressed_body_is_not_decompressed(receiver: WebhookReceiver) 
     ids=range(9),
 )
 async def test_an_invalid_response_leaves_the_outcome_unknown(content: bytes) -> None:
-    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"}}")
         writer.write(content)
         writer.close()
 
-    server = await asyncio.start_server(speak, "127.0.0.1", 0)
+    server = await asyncio.start_server(respond, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
         assert isinstance(await send(message(f"http://127.0.0.1:{port}/")), Unknown)
@@ -267,7 +267,7 @@ async def test_a_receiver_without_tls_is_retried(receiver: WebhookReceiver) -> N
     assert (outcome.code, receiver.log) == ("tls", [])
 
 
-class Names:
+class FixedResolver:
     """A resolver with a fixed result: an address, an error, or silence."""
 
     def __init__(self, answer: str | Exception | None) -> None:
@@ -288,23 +288,23 @@ class Names:
 )
 async def test_a_name_that_cannot_be_resolved_is_retried(error: Exception) -> None:
     sent = message("https://hooks.example.com/")
-    assert await send(sent, Webhook(resolver=Names(error)), private=False) == Retryable("unresolved")
+    assert await send(sent, Webhook(resolver=FixedResolver(error)), private=False) == Retryable("unresolved")
 
 
 async def test_a_silent_name_server_is_retried() -> None:
-    outcome = await send(message("https://hooks.example.com/"), Webhook(resolver=Names(None)), timeout=0.4)
+    outcome = await send(message("https://hooks.example.com/"), Webhook(resolver=FixedResolver(None)), timeout=0.4)
     assert outcome == Retryable("unreachable", "no connection in time")
 
 
 @pytest.mark.parametrize("ip", ["127.0.0.1", "169.254.169.254", "10.1.2.3", "100.64.0.9"])
 async def test_a_name_with_a_private_address_is_refused_without_details(ip: str) -> None:
     sent = message("https://hooks.example.com/")
-    assert await send(sent, Webhook(resolver=Names(ip)), private=False) == Failed("address_refused")
+    assert await send(sent, Webhook(resolver=FixedResolver(ip)), private=False) == Failed("address_refused")
 
 
 async def test_a_name_with_a_private_address_is_called_if_private_is_set(receiver: WebhookReceiver) -> None:
     url = receiver.url.replace("127.0.0.1", "hooks.example.com")
-    assert await send(message(url), Webhook(resolver=Names("127.0.0.1"))) == Delivered()
+    assert await send(message(url), Webhook(resolver=FixedResolver("127.0.0.1"))) == Delivered()
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ async def test_a_message_that_cannot_be_encoded_is_not_sent(
     assert (outcome.code, receiver.log) == (code, [])
 
 
-async def test_one_bad_message_does_not_harm_the_rest(receiver: WebhookReceiver) -> None:
+async def test_an_invalid_message_does_not_affect_the_others(receiver: WebhookReceiver) -> None:
     batch = [message(receiver.url, key="a"), message("nonsense", key="b"), message(receiver.url, key="c")]
     async with Exchange(private=True) as exchange:
         outcomes = await Webhook().send(batch, exchange)
@@ -434,9 +434,9 @@ def test_private_addresses_are_accepted_only_if_private_is_set(address: str) -> 
     assert Webhook(private=True).check_address(address) == address
 
 
-async def test_ports_are_a_setting() -> None:
+async def test_allowed_ports_are_a_setting() -> None:
     assert Webhook(ports=[8443]).check_address("https://example.com:8443/") == "https://example.com:8443/"
-    sent, channel = message("https://example.com:8443/"), Webhook(resolver=Names(OSError("down")))
+    sent, channel = message("https://example.com:8443/"), Webhook(resolver=FixedResolver(OSError("down")))
     assert await send(sent, channel, private=False) == Failed("address_refused")
     assert await send(sent, channel, private=False, account={"ports": [8443]}) == Retryable("unresolved")
 

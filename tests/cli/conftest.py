@@ -49,5 +49,5 @@ def process(database_url: str, tmp_path: Path) -> Process:
 
 
 def process_environment(**more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("SERENO_")}
-    return kept | {"PYTHONPATH": str(SOURCES)} | more
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("SERENO_")}
+    return inherited | {"PYTHONPATH": str(SOURCES)} | more

@@ -20,19 +20,19 @@ def screen(words: Sequence[str], database_url: str, directory: Path, columns: in
 
 def on_terminal(words: Sequence[str], environment: Mapping[str, str], directory: Path, *, check: bool = True) -> str:
     """Return all output until the command ends. `check`: it must succeed."""
-    ours, theirs = pty.openpty()
+    control, terminal = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, *words],
         cwd=directory,
         env=environment,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
     ) as program:
-        # Only the command has it now: when it ends, there is nothing more to read.
-        os.close(theirs)
-        text = b"".join(_parts(ours)).decode().replace("\r\n", "\n")
-    os.close(ours)
+        # Only the command holds the terminal now, so the output ends with the command.
+        os.close(terminal)
+        text = b"".join(_parts(control)).decode().replace("\r\n", "\n")
+    os.close(control)
     assert program.returncode == 0 or not check, text
     return text
 

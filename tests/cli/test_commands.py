@@ -101,7 +101,7 @@ def test_job_show_as_text_and_as_json(sereno: Command, manual: ManualWorker) -> 
     assert [attempt["outcome"] for attempt in detail["attempts"]] == ["dead"]
 
 
-def test_job_enqueue_checks_and_writes(sereno: Command, manual: ManualWorker, tmp_path: Path) -> None:
+def test_job_enqueue_checks_arguments_and_creates_a_job(sereno: Command, manual: ManualWorker, tmp_path: Path) -> None:
     (tmp_path / "letters.py").write_text(APPLICATION)
     app = ["-a", "letters.py:app"]
     result = sereno("job", "enqueue", "greet", '{"name": "Ada"}', "--tenant", "r1", "--delay", "1h", *app)
@@ -112,7 +112,7 @@ def test_job_enqueue_checks_and_writes(sereno: Command, manual: ManualWorker, tm
     wrong = sereno("job", "enqueue", "greet", '{"nam": 1}', *app)
     assert wrong.exit_code == 2
     assert "it takes (name, times)" in wrong.stderr
-    assert sereno("job", "enqueue", "unheard", *app).exit_code == 3
+    assert sereno("job", "enqueue", "unknown", *app).exit_code == 3
     without = sereno("job", "enqueue", "greet", '{"name": "x"}')
     assert without.exit_code == 3
     assert "SERENO_APP" in without.stderr
@@ -126,7 +126,7 @@ def test_job_enqueue_twice_under_one_key_gives_the_same_job(sereno: Command, tmp
     assert "already" in second.stderr
 
 
-def test_job_retry_dry_run_then_for_real(sereno: Command, manual: ManualWorker) -> None:
+def test_job_retry_changes_nothing_in_a_dry_run(sereno: Command, manual: ManualWorker) -> None:
     for tenant in ("r1", "r2"):
         manual.dead("connection reset", tenant=tenant)
     manual.dead("other", task="other")
@@ -150,7 +150,7 @@ def test_job_retry_names_the_job_that_has_the_unique_key(sereno: Command, manual
     assert f"{dead}: job {live} has its unique key" in found.stdout
 
 
-def test_job_retry_of_one_needs_no_yes(sereno: Command, manual: ManualWorker) -> None:
+def test_job_retry_by_id_needs_no_yes(sereno: Command, manual: ManualWorker) -> None:
     job_id = manual.dead()
     assert "1 job." in sereno("job", "retry", job_id).stdout
     assert manual.state(job_id) == "ready"
@@ -159,7 +159,7 @@ def test_job_retry_of_one_needs_no_yes(sereno: Command, manual: ManualWorker) ->
     assert str(job_id) in again.stderr
 
 
-def test_job_cancel_and_delete(sereno: Command, manual: ManualWorker) -> None:
+def test_jobs_are_cancelled_and_deleted(sereno: Command, manual: ManualWorker) -> None:
     running, waiting = manual.enqueue(), manual.enqueue()
     manual.claim(manual.worker())
     result = sereno("job", "cancel", running, waiting, "--reason", "not wanted")
@@ -172,7 +172,7 @@ def test_job_cancel_and_delete(sereno: Command, manual: ManualWorker) -> None:
     assert manual.state(waiting) is None
 
 
-def test_queue_list_pause_and_resume(sereno: Command, manual: ManualWorker) -> None:
+def test_queues_are_listed_paused_and_resumed(sereno: Command, manual: ManualWorker) -> None:
     manual.enqueue()
     assert sereno("queue", "pause", "default", "--note", "down").exit_code == 0
     (item,) = json.loads(sereno("queue", "list", "-o", "json").stdout)["items"]
@@ -192,7 +192,7 @@ def test_why_as_text_and_as_json(sereno: Command, manual: ManualWorker) -> None:
     assert json.loads(sereno("why", job_id, "-o", "json").stdout)["id"] == job_id
 
 
-def test_status(sereno: Command, manual: ManualWorker) -> None:
+def test_status_prints_workers_and_dead_jobs(sereno: Command, manual: ManualWorker) -> None:
     manual.dead()
     manual.worker()
     text = sereno("status").stdout
@@ -264,6 +264,6 @@ def test_a_sparkline_shows_the_highest_as_full() -> None:
     assert sparkline([0.0]) == "▁"
 
 
-def test_version(sereno: Command) -> None:
+def test_the_version_is_printed(sereno: Command) -> None:
     assert sereno("version").stdout.startswith("sereno ")
     assert sereno("--version").stdout.startswith("sereno ")

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.cli.conftest import PROGRAM, Command, process_environment
-from tests.facts import PATIENCE, until
+from tests.facts import TIMEOUT, until
 
 SOCKETS = 300
 FILES = 256
@@ -33,12 +33,12 @@ class Server:
     def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
         self.process = process
         self._output = output
-        found = until(lambda: re.search(r"Listening at (http://127\.0\.0\.1:(\d+))/", self.said))
+        found = until(lambda: re.search(r"Listening at (http://127\.0\.0\.1:(\d+))/", self.output))
         assert found is not None
         self.url, self.port = found[1], int(found[2])
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         assert self.process.poll() is None, self._output.read_text()
         return self._output.read_text()
 
@@ -46,18 +46,18 @@ class Server:
         wire = socket.socket()
         if receive_buffer is not None:
             wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        wire.settimeout(PATIENCE)
+        wire.settimeout(TIMEOUT)
         wire.connect(("127.0.0.1", self.port))
         return wire
 
-    def ask(self, request: bytes) -> bytes:
+    def exchange(self, request: bytes) -> bytes:
         """Send the bytes, and return everything that is received until the server closes."""
         with self.connect() as wire:
             wire.sendall(request)
             return rest(wire)
 
     def is_alive(self) -> bool:
-        return httpx.get(f"{self.url}/livez", timeout=PATIENCE).status_code == 200
+        return httpx.get(f"{self.url}/livez", timeout=TIMEOUT).status_code == 200
 
 
 def rest(wire: socket.socket) -> bytes:
@@ -98,7 +98,7 @@ def start(database_url: str, sereno: Command, tmp_path: Path) -> Iterator[Start]
 
 
 def test_half_sent_requests_do_not_block_other_clients(start: Start) -> None:
-    """There are more of them than the process may open files, and none of them ends."""
+    """There are more such requests than the process can open files, and none of them ends."""
     server = start(files=FILES)
     with ExitStack() as sockets:
         for number in range(SOCKETS):
@@ -107,8 +107,8 @@ def test_half_sent_requests_do_not_block_other_clients(start: Start) -> None:
         for _ in range(5):
             assert server.is_alive()
     assert server.is_alive()
-    assert "Traceback" not in server.said
-    assert len(server.said.splitlines()) < 20, server.said[-2000:]
+    assert "Traceback" not in server.output
+    assert len(server.output.splitlines()) < 20, server.output[-2000:]
 
 
 @pytest.mark.parametrize("request_", [b"", HALF_HEAD, HALF_BODY, HALF_CHUNKS])
@@ -119,19 +119,21 @@ def test_every_kind_of_half_sent_request_times_out(start: Start, request_: bytes
             sockets.enter_context(server.connect()).sendall(request_)
         for _ in range(3):
             assert server.is_alive()
-    assert "Traceback" not in server.said
+    assert "Traceback" not in server.output
 
 
-def test_a_request_has_to_arrive_within_its_time(start: Start) -> None:
+def test_a_request_has_to_arrive_within_its_timeout(start: Start) -> None:
     server = start(SERENO_SERVER_REQUEST_TIMEOUT=SHORT)
     for request in (HALF_HEAD, HALF_BODY, HALF_CHUNKS):
-        assert server.ask(request).startswith(b"HTTP/1.1 408 "), request
-    assert server.ask(b"") == b"", "a client without a request gets no response"
-    assert b" 405 " in server.ask(UNREAD_BODY).splitlines()[0], "gets a response at once, and is then disconnected"
-    # A second request on the same connection has a time of its own.
-    responses = server.ask(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n" + HALF_HEAD)
+        assert server.exchange(request).startswith(b"HTTP/1.1 408 "), request
+    assert server.exchange(b"") == b"", "a client without a request gets no response"
+    assert b" 405 " in server.exchange(UNREAD_BODY).splitlines()[0], (
+        "the client gets a response at once and is then disconnected"
+    )
+    # A second request on the same connection has its own timeout.
+    responses = server.exchange(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n" + HALF_HEAD)
     assert re.findall(rb"HTTP/1.1 (\d+) ", responses) == [b"200", b"408"]
-    assert "Traceback" not in server.said
+    assert "Traceback" not in server.output
 
 
 def test_a_client_that_trickles_gets_no_more_time(start: Start) -> None:
@@ -142,31 +144,31 @@ def test_a_client_that_trickles_gets_no_more_time(start: Start) -> None:
             until(lambda: wire.sendall(b"x"))
 
 
-def test_streams_outlive_the_time_for_a_request(start: Start, sereno: Command) -> None:
+def test_streams_outlive_the_timeout_of_a_request(start: Start, sereno: Command) -> None:
     secret = sereno("token", "create", "watcher").stdout.strip()
     server = start(SERENO_SERVER_REQUEST_TIMEOUT=SHORT)
     headers = {"Authorization": f"Bearer {secret}", "Accept": "text/event-stream"}
-    with httpx.stream("GET", f"{server.url}/api/v1/stream", headers=headers, timeout=PATIENCE) as stream:
+    with httpx.stream("GET", f"{server.url}/api/v1/stream", headers=headers, timeout=TIMEOUT) as stream:
         lines = stream.iter_lines()
         while next(lines) != "event: now":
             """Not received yet."""
-        # Meanwhile three others have used up their time, one after the other.
+        # Meanwhile three other clients time out, one after the other.
         for _ in range(3):
-            assert server.ask(HALF_HEAD).startswith(b"HTTP/1.1 408 ")
+            assert server.exchange(HALF_HEAD).startswith(b"HTTP/1.1 408 ")
         sereno("queue", "pause", "mail")
         while next(lines) != "event: now":
             """Not received yet."""
 
 
 def test_a_client_that_reads_nothing_is_dropped(start: Start) -> None:
-    """It sends requests and reads no response: the responses must not stay in memory."""
+    """Responses to a client that reads none of them must not stay in memory."""
     server = start(SERENO_SERVER_REQUEST_TIMEOUT=SHORT)
-    ask = b"GET /sign-in HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    request = b"GET /sign-in HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with server.connect(receive_buffer=4096) as wire, pytest.raises(OSError, match=r"reset|pipe"):
-        until(lambda: wire.sendall(ask * 50))
+        until(lambda: wire.sendall(request * 50))
 
 
-def test_connections_have_a_limit_and_those_that_wait_give_way(start: Start, sereno: Command) -> None:
+def test_connections_are_limited_and_idle_ones_are_dropped_first(start: Start, sereno: Command) -> None:
     secret = sereno("token", "create", "watcher").stdout.strip()
     server = start(SERENO_SERVER_CONNECTIONS="5")
     listen = (
@@ -185,24 +187,24 @@ def test_connections_have_a_limit_and_those_that_wait_give_way(start: Start, ser
         newer.sendall(listen)
         assert newer.recv(4096).startswith(b"HTTP/1.1 200 ")
         # Streams are never dropped for others: one too many is refused.
-        assert server.ask(b"").startswith(b"HTTP/1.1 503 ")
+        assert server.exchange(b"").startswith(b"HTTP/1.1 503 ")
     until(server.is_alive)
 
 
-def test_connections_that_cannot_be_accepted_are_logged_at_a_rate(start: Start) -> None:
+def test_connections_that_cannot_be_accepted_are_logged_at_a_limited_rate(start: Start) -> None:
     server = start(files=FILES)
     assert server.is_alive()
     used = len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
     with ExitStack() as sockets:
         resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (used, FILES))
-        # The one that has just been closed may have left a place.
+        # The connection that was just closed may have freed a descriptor.
         for _ in range(5):
             sockets.enter_context(server.connect())
-        until(lambda: "cannot accept connections: [Errno 24]" in server.said)
+        until(lambda: "cannot accept connections: [Errno 24]" in server.output)
         resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (FILES, FILES))
         assert server.is_alive()
-    assert "Traceback" not in server.said
-    assert server.said.count("cannot accept") < 10
+    assert "Traceback" not in server.output
+    assert server.output.count("cannot accept") < 10
 
 
 SMUGGLED = b"GET /api/v1/smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -219,17 +221,17 @@ AMBIGUOUS = [
 
 
 def test_a_request_whose_end_is_ambiguous_is_refused(start: Start) -> None:
-    """A proxy in front of the server may see its end elsewhere, and take what follows for another client's request."""
+    """A proxy in front of the server may see another end, and treat the rest as another client's request."""
     server = start()
-    responses = [server.ask(head + b"Host: localhost\r\n\r\n0\r\n\r\n" + SMUGGLED) for head in AMBIGUOUS]
+    responses = [server.exchange(head + b"Host: localhost\r\n\r\n0\r\n\r\n" + SMUGGLED) for head in AMBIGUOUS]
     assert [re.findall(rb"HTTP/1.1 (\d+) ", response) for response in responses] == [[b"400"]] * len(AMBIGUOUS)
 
 
-def test_bad_requests_are_logged_at_a_rate(start: Start) -> None:
+def test_bad_requests_are_logged_at_a_limited_rate(start: Start) -> None:
     server = start()
     for _ in range(50):
-        assert server.ask(b"\x00\r\n\r\n").startswith(b"HTTP/1.1 400 ")
-    assert 0 < server.said.count("Invalid HTTP request") < 10
+        assert server.exchange(b"\x00\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    assert 0 < server.output.count("Invalid HTTP request") < 10
 
 
 @pytest.mark.parametrize(
@@ -238,7 +240,7 @@ def test_bad_requests_are_logged_at_a_rate(start: Start) -> None:
 def test_an_unauthenticated_client_cannot_make_the_server_buffer_a_large_body(
     start: Start, path: str, status: bytes
 ) -> None:
-    """Half-sent bodies of 4 MiB on 2,500 connections were 10 GB. The response comes while most of it is unsent."""
+    """Half-sent bodies of 4 MiB on 2,500 connections took 10 GB. Most of the body is unsent when the response comes."""
     server = start()
     head = (
         f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\n\r\n"

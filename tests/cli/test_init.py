@@ -21,7 +21,7 @@ from tests.cli.conftest import PROGRAM, Command, Process, process_environment
 from tests.facts import one, until
 from tests.plain_http import NO_CERTIFICATES
 
-PATIENCE = 120
+TIMEOUT = 120
 _LISTENS = re.compile(r"Uvicorn running on (http://\S+)")
 
 
@@ -34,7 +34,7 @@ def run(directory: Path, database_url: str, *words: str) -> subprocess.Completed
         env=process_environment(SERENO_DATABASE_URL=database_url),
         capture_output=True,
         encoding="utf-8",
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
 
 
@@ -53,14 +53,14 @@ def running(directory: Path, database_url: str, log: Path, *words: str) -> Itera
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)
 
 
 def listens_at(server: subprocess.Popen[bytes], log: Path) -> str:
-    """Return the result, empty until there is one."""
-    said = log.read_text()
-    assert server.poll() is None, said
-    found = _LISTENS.search(said)
+    """Return the URL of the server, empty until the server listens."""
+    output = log.read_text()
+    assert server.poll() is None, output
+    found = _LISTENS.search(output)
     return found[1] if found else ""
 
 
@@ -104,7 +104,7 @@ def test_a_fastapi_project_passes_its_tests_and_runs_a_requested_job(
     assert process("init", "shop", "--fastapi").returncode == 0
     project = tmp_path / "shop"
     assert sorted(contents(project)) == sorted(path.format(package="shop") for path in FASTAPI)
-    # On the embedded PostgreSQL, as its README starts.
+    # On the embedded PostgreSQL, as in the first steps of its README.
     tested = run(project, "", "pytest", "-q", "-p", "no:cacheprovider")
     assert (tested.returncode, "4 passed" in tested.stdout) == (0, True), tested.stdout + tested.stderr
     log = tmp_path / "server.log"
@@ -121,7 +121,7 @@ def test_a_fastapi_project_passes_its_tests_and_runs_a_requested_job(
 
 
 @pytest.mark.parametrize("flags", [[], ["--fastapi"]], ids=["plain", "fastapi"])
-def test_its_code_is_formatted_and_clean(sereno: Command, tmp_path: Path, flags: list[str]) -> None:
+def test_the_created_code_is_formatted_and_clean(sereno: Command, tmp_path: Path, flags: list[str]) -> None:
     assert sereno("init", "shop", *flags).exit_code == 0
     for words in (["format", "--check"], ["check", "--select", "E,F,I,B,UP", "--line-length", "120"]):
         checked = subprocess.run(
@@ -141,7 +141,7 @@ def test_its_code_is_formatted_and_clean(sereno: Command, tmp_path: Path, flags:
         assert checked.returncode == 0, checked.stdout
 
 
-def test_as_json(sereno: Command, tmp_path: Path) -> None:
+def test_init_prints_its_result_as_json(sereno: Command, tmp_path: Path) -> None:
     made = sereno("init", "shop", "-o", "json")
     answer = json.loads(made.stdout)
     assert (answer["directory"], answer["package"]) == ("shop", "shop")
@@ -149,7 +149,9 @@ def test_as_json(sereno: Command, tmp_path: Path) -> None:
     assert answer["next"][0] == "cd shop"
 
 
-def test_here(sereno: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_without_a_name_uses_the_current_directory(
+    sereno: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "books").mkdir()
     monkeypatch.chdir(tmp_path / "books")
     made = sereno("init")
@@ -168,7 +170,7 @@ def test_other_files_in_the_directory_are_not_changed(sereno: Command, tmp_path:
     assert (tmp_path / "shop" / "tests" / "test_jobs.py").is_file()
 
 
-def test_8_an_existing_file_is_never_overwritten(sereno: Command, tmp_path: Path) -> None:
+def test_an_existing_file_is_never_overwritten(sereno: Command, tmp_path: Path) -> None:
     project = tmp_path / "shop"
     (project / "tests").mkdir(parents=True)
     (project / "README.md").write_text("mine")
@@ -180,7 +182,7 @@ def test_8_an_existing_file_is_never_overwritten(sereno: Command, tmp_path: Path
     assert not (tmp_path / "elsewhere.py").exists()
 
 
-def test_8_twice(sereno: Command, tmp_path: Path) -> None:
+def test_a_second_init_exits_with_8_and_changes_nothing(sereno: Command, tmp_path: Path) -> None:
     assert sereno("init", "shop").exit_code == 0
     before = contents(tmp_path / "shop")
     assert sereno("init", "shop", "--fastapi").exit_code == 8
@@ -188,7 +190,7 @@ def test_8_twice(sereno: Command, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "link"])
-def test_8_nothing_is_written_through_a_symlink(sereno: Command, tmp_path: Path, kind: str) -> None:
+def test_nothing_is_written_through_a_symlink(sereno: Command, tmp_path: Path, kind: str) -> None:
     (tmp_path / "shop").mkdir()
     (tmp_path / "elsewhere").mkdir()
     if kind == "file":
@@ -202,14 +204,14 @@ def test_8_nothing_is_written_through_a_symlink(sereno: Command, tmp_path: Path,
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_2_a_file_is_no_directory(sereno: Command, tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_directory_exits_with_2(sereno: Command, tmp_path: Path) -> None:
     (tmp_path / "shop").write_text("mine")
     assert sereno("init", "shop").exit_code == 2
     assert (tmp_path / "shop").read_text() == "mine"
 
 
 # Root may write everywhere: the process drops its privileges once it has read the code.
-AS_NOBODY = """
+UNPRIVILEGED = """
 import os, sys
 from sereno.cli import init, main
 init._contents(init.PLAIN, "warm")
@@ -219,12 +221,12 @@ main.main(sys.argv[1:], prog_name="sereno")
 """
 
 
-def test_3_no_rights_to_write() -> None:
+def test_a_directory_without_write_permission_exits_with_3() -> None:
     with TemporaryDirectory() as closed:
         Path(closed).chmod(0o555)
         for place in (closed, f"{closed}/deep/down"):
             done = subprocess.run(
-                [sys.executable, "-c", AS_NOBODY, "init", place],
+                [sys.executable, "-c", UNPRIVILEGED, "init", place],
                 check=False,
                 env=process_environment(),
                 capture_output=True,
@@ -271,7 +273,7 @@ def test_created_files_are_removed_on_an_error(tmp_path: Path) -> None:
         ("x" * 200, "x" * 60),
     ],
 )
-def test_any_name_becomes_one_that_python_imports(directory: str, package: str) -> None:
+def test_any_directory_name_becomes_an_importable_package_name(directory: str, package: str) -> None:
     assert package_name(directory) == package
 
 

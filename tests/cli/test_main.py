@@ -1,4 +1,4 @@
-"""Help, errors and exit codes."""
+"""Help, errors and exit codes of the command line."""
 
 import signal
 import subprocess
@@ -18,11 +18,11 @@ from tests.manual_worker import ManualWorker
 
 SLOW = ["psycopg", "asyncio", "rich", "msgspec"]
 # The worker command has its own help.
-OURS = [name for name in COMMANDS if name != "worker"]
+WITH_EXAMPLES = [name for name in COMMANDS if name != "worker"]
 
 
 def _commands() -> Iterator[list[str]]:
-    for name in OURS:
+    for name in WITH_EXAMPLES:
         command = main.get_command(click.Context(main), name)
         assert command is not None
         if isinstance(command, click.Group):
@@ -38,7 +38,7 @@ def test_help_names_every_command() -> None:
 
 
 @pytest.mark.parametrize("words", list(_commands()), ids=" ".join)
-def test_every_command_explains_itself_with_an_example(words: list[str]) -> None:
+def test_the_help_of_every_command_has_an_example(words: list[str]) -> None:
     result = CliRunner().invoke(main, [*words, "--help"], prog_name="sereno")
     assert result.exit_code == 0
     assert f"Example: sereno {' '.join(words)}" in result.stdout
@@ -69,21 +69,21 @@ def test_a_command_in_a_pipe_never_imports_rich(process: Process, manual: Manual
     assert "import 'rich" not in done.stderr
 
 
-def test_2_usage(process: Process) -> None:
+def test_a_usage_error_exits_with_2(process: Process) -> None:
     assert process("job", "nonsense").returncode == 2
     assert process("nonsense").returncode == 2
     assert process("job", "retry").returncode == 2
     assert "--state dead" in process("job", "retry").stderr
 
 
-def test_3_no_database_and_none_is_created(process: Process, tmp_path: Path) -> None:
+def test_a_missing_database_exits_with_3_and_none_is_created(process: Process, tmp_path: Path) -> None:
     done = process("job", "list", SERENO_DATABASE_URL="")
     assert done.returncode == 3
     assert "SERENO_DATABASE_URL" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_3_bad_settings_and_applications(process: Process, tmp_path: Path) -> None:
+def test_invalid_settings_and_applications_exit_with_3(process: Process, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text("app = 7\n")
     for words, message in (
         (["--schema", "No Schema"], "lower-case letters"),
@@ -99,7 +99,7 @@ def test_3_bad_settings_and_applications(process: Process, tmp_path: Path) -> No
         assert "Traceback" not in done.stderr
 
 
-def test_4_the_database_is_unreachable(process: Process) -> None:
+def test_an_unreachable_database_exits_with_4(process: Process) -> None:
     done = process("status", "--database-url", "postgresql://user:secret@127.0.0.1:1/x")
     assert done.returncode == 4
     assert "does not answer" in done.stderr
@@ -107,21 +107,21 @@ def test_4_the_database_is_unreachable(process: Process) -> None:
     assert len(done.stderr.strip().splitlines()) <= 2
 
 
-def test_5_no_schema(process: Process, empty_database_url: str) -> None:
+def test_a_missing_schema_exits_with_5(process: Process, empty_database_url: str) -> None:
     for words in (["status"], ["job", "list"], ["why", "1"], ["migrate", "--check"]):
         done = process(*words, SERENO_DATABASE_URL=empty_database_url)
         assert done.returncode == 5, (words, done.stderr)
         assert "sereno migrate" in done.stderr
 
 
-def test_6_unhealthy(process: Process, manual: ManualWorker) -> None:
+def test_an_unhealthy_system_exits_with_6(process: Process, manual: ManualWorker) -> None:
     manual.enqueue(queue="alone")
     done = process("doctor")
     assert done.returncode == 6
     assert "FAIL  queues" in done.stdout
 
 
-def test_7_nothing_matched(sereno: Command) -> None:
+def test_a_command_without_a_match_exits_with_7(sereno: Command) -> None:
     assert sereno("job", "list").exit_code == 0
     assert sereno("job", "list", "--fail-empty").exit_code == 7
     assert sereno("job", "retry", "--state", "dead", "--yes").exit_code == 0
@@ -130,7 +130,7 @@ def test_7_nothing_matched(sereno: Command) -> None:
     assert sereno("job", "show", "99").exit_code == 7
 
 
-def test_8_refused(process: Process, manual: ManualWorker) -> None:
+def test_a_refused_change_exits_with_8(process: Process, manual: ManualWorker) -> None:
     job_id = manual.dead()
     done = process("job", "retry", "--state", "dead")
     assert done.returncode == 8
@@ -138,7 +138,7 @@ def test_8_refused(process: Process, manual: ManualWorker) -> None:
     assert manual.state(job_id) == "dead"
 
 
-def test_130_interrupted(database_url: str, tmp_path: Path) -> None:
+def test_an_interrupted_command_exits_with_130(database_url: str, tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "top", "--every", "0.1"],
         cwd=tmp_path,
@@ -155,7 +155,7 @@ def test_130_interrupted(database_url: str, tmp_path: Path) -> None:
     assert "Traceback" not in errors
 
 
-def test_a_traceback_only_on_request(process: Process, manual: ManualWorker) -> None:
+def test_a_traceback_is_printed_only_on_request(process: Process, manual: ManualWorker) -> None:
     manual.connection.execute("alter table sereno.audit drop column actor cascade")
     job_id = manual.dead()
     quiet = process("job", "delete", str(job_id), SERENO_LOG_LEVEL="")
@@ -186,7 +186,7 @@ def test_a_closed_pipe_is_no_error(process: Process, manual: ManualWorker, datab
 
 
 @pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
-def test_a_table_with_colours_on_a_terminal_only(
+def test_tables_on_a_terminal_have_colours_unless_no_color_is_set(
     manual: ManualWorker, database_url: str, tmp_path: Path, no_color: str, coloured: bool
 ) -> None:
     manual.dead()

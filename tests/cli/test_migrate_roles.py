@@ -1,11 +1,11 @@
-"""`sereno migrate --roles`: print or create roles."""
+"""`sereno migrate --roles`: the statements for roles are printed, and invalid arguments refused."""
 
 import pytest
 
 from tests.cli.conftest import Command
 
 
-def test_print_needs_no_database(sereno: Command) -> None:
+def test_printing_roles_needs_no_database(sereno: Command) -> None:
     answer = sereno("migrate", "--roles", "print", SERENO_DATABASE_URL="postgresql://nowhere.invalid/none")
     assert answer.exit_code == 0
     assert "create role sereno_owner nologin;" in answer.stdout
@@ -32,7 +32,7 @@ def test_role_names_follow_the_schema_or_the_prefix(sereno: Command) -> None:
         (["--roles", "print", "--prefix", "Shop"], 3, "lower-case letters"),
     ],
 )
-def test_invalid_arguments_are_refused(sereno: Command, arguments: list[str], code: int, words: str) -> None:
+def test_invalid_role_arguments_are_refused(sereno: Command, arguments: list[str], code: int, words: str) -> None:
     answer = sereno("migrate", *arguments)
     assert answer.exit_code == code
     assert words in answer.output

@@ -1,38 +1,38 @@
-"""Output formats."""
+"""Formats of values in tables and pipes."""
 
 from datetime import UTC, datetime
 
 import pytest
 
 from sereno.cli.output import Column, _plain, _widths, human, human_seconds
-from sereno.jobs.rows import Count
+from sereno.jobs.queries.rows import BoundedCount
 from sereno.monitoring.settings import masked
 
 COLUMNS = (Column("id", str, "number"), Column("what happened", str, "wide"))
 
 
 @pytest.mark.parametrize(("available", "width"), [(200, 40), (30, 24), (10, 8)])
-def test_only_wide_columns_give_way(available: int, width: int) -> None:
+def test_only_wide_columns_are_shortened(available: int, width: int) -> None:
     assert _widths(COLUMNS, [["1234", "x" * 40]], available) == [4, width]
 
 
 @pytest.mark.parametrize(
-    ("value", "for_people", "for_programs"),
+    ("value", "in_table", "in_pipe"),
     [
         (None, "", ""),
         (True, "yes", "yes"),
         (1234567, "1,234,567", "1234567"),
-        (Count(1234), "1,234", "1234"),
-        (Count(10_000, exact=False), ">10,000", ">10000"),
-        (Count(37, exact=False), "≥37", ">37"),
+        (BoundedCount(1234), "1,234", "1234"),
+        (BoundedCount(10_000, exact=False), ">10,000", ">10000"),
+        (BoundedCount(37, exact=False), "≥37", ">37"),
         ({"default": 3}, "default=3", "default=3"),
         (["a", "b"], "a b", "a,b"),
         ("two\nlines\tand a tab", "two lines and a tab", "two lines and a tab"),
     ],
 )
-def test_values(value: object, for_people: str, for_programs: str) -> None:
-    assert human(value) == for_people
-    assert _plain(value) == for_programs
+def test_values_are_formatted_for_tables_and_pipes(value: object, in_table: str, in_pipe: str) -> None:
+    assert human(value) == in_table
+    assert _plain(value) == in_pipe
 
 
 def test_times_are_local_in_tables_and_utc_in_pipes() -> None:
@@ -42,7 +42,7 @@ def test_times_are_local_in_tables_and_utc_in_pipes() -> None:
     assert len(human(datetime.now(UTC))) == len("03:04:05")
 
 
-def test_seconds() -> None:
+def test_durations_are_formatted() -> None:
     assert [human_seconds(value) for value in (None, 0.25, 75.0, -3.0)] == ["", "250 ms", "1 m 15 s", "-3 s"]
 
 

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from tests.cli.conftest import Process, process_environment
-from tests.facts import PATIENCE, one, until
+from tests.facts import TIMEOUT, one, until
 
 SHOP = """
 from sereno import Every, Sereno
@@ -30,18 +30,18 @@ Start = Callable[..., "Running"]
 
 
 class Running:
-    """A process that has printed its URL, or that it runs."""
+    """A process that has printed its first line: its URL, or that it runs."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         assert process.stdout is not None
-        self.said = process.stdout.readline()
-        found = re.search(r"http://[^/]*:\d+/", self.said)
+        self.output = process.stdout.readline()
+        found = re.search(r"http://[^/]*:\d+/", self.output)
         self.url = found[0] if found else None
 
     def end(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT)
 
 
 @pytest.fixture
@@ -121,7 +121,9 @@ def test_an_unknown_role_and_a_missing_application_are_refused(process: Process)
 
 
 @pytest.mark.parametrize("command", ["run", "worker"])
-def test_the_application_of_the_project_is_the_one_that_runs(process: Process, tmp_path: Path, command: str) -> None:
+def test_the_application_is_found_by_argument_environment_and_project(
+    process: Process, tmp_path: Path, command: str
+) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.sereno]\napp = "elsewhere:app"\n')
     assert "no module named 'elsewhere'" in process(command).stderr
     assert "no module named 'given'" in process(command, "given:app", SERENO_APP="set:app").stderr

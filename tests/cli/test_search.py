@@ -7,20 +7,20 @@ import pytest
 from click.testing import Result
 
 from sereno import Sereno
-from sereno.error_text import Failure
-from sereno.jobs import error_groups
-from sereno.telemetry.metrics import Tally
+from sereno.error_text import FailureText
+from sereno.jobs.queries import error_groups
+from sereno.telemetry.metrics import MetricTally
 from tests.cli.conftest import Command
 from tests.facts import one
 
-DELIVERIES = """with told as (
+DELIVERIES = """with published as (
         insert into sereno.events (type, subject, payload, channels)
         values ('tender.published', 'T-1', '{"region": "RM"}', '{email}'), ('bill.paid', 'B-1', '{}', '{push}')
         returning id, type)
     insert into sereno.deliveries (event_id, recipient_id, channel, state, due_at, error_code)
-    select told.id, recipients.id, case type when 'bill.paid' then 'push' else 'email' end, 'failed', sereno.now(),
+    select published.id, recipients.id, case type when 'bill.paid' then 'push' else 'email' end, 'failed', sereno.now(),
            'timeout'
-    from told join sereno.recipients on (key = 'user:ana') = (type = 'tender.published')"""
+    from published join sereno.recipients on (key = 'user:ana') = (type = 'tender.published')"""
 
 
 @pytest.fixture
@@ -34,9 +34,9 @@ def filled(app: Sereno, connection: psycopg.Connection) -> None:
             "insert into sereno.schedules (key, task, rule, next_run_at) values (%s, %s, %s, sereno.now())",
             [key, task, json.dumps(rule)],
         )
-    failed = Tally()
+    failed = MetricTally()
     for number, task in enumerate(("menu", "bill")):
-        failed.failed(Failure(f"00000000000{number}", task, "OSError", "Connection reset", ""), 1, None)
+        failed.failed(FailureText(f"00000000000{number}", task, "OSError", "Connection reset", ""), 1, None)
     app.database.run(error_groups.add(failed))
 
 
@@ -78,9 +78,9 @@ def test_a_syntax_error_is_reported_with_its_position(sereno: Command, filled: N
         assert 'at character 1 of the search: there is no field "stat"' in result.stderr, command
 
 
-def test_all_that_match_are_changed(sereno: Command, filled: None, connection: psycopg.Connection) -> None:
-    would = sereno("delivery", "requeue", "--search", "error:timeout event:bill.*", "--dry-run")
-    assert "Would requeue 1 delivery." in would.output
+def test_all_matching_rows_are_changed(sereno: Command, filled: None, connection: psycopg.Connection) -> None:
+    dry = sereno("delivery", "requeue", "--search", "error:timeout event:bill.*", "--dry-run")
+    assert "Would requeue 1 delivery." in dry.output
     refused = sereno("schedule", "pause", "--search", "kind:cron")
     assert "this would pause every schedule that matches (kind:cron)" in refused.stderr
     assert "Paused: 1 schedule" in sereno("schedule", "pause", "--search", "kind:cron", "--yes").output

@@ -15,7 +15,7 @@ from sereno import Sereno
 from sereno.cli.services.serving import HTTPServer
 from sereno.server.web.sign_in import MOST_TRIES
 from tests.cli.conftest import PROGRAM, Command, Process, process_environment
-from tests.facts import PATIENCE, one, until
+from tests.facts import TIMEOUT, one, until
 
 Start = Callable[..., "Running"]
 
@@ -26,14 +26,14 @@ class Running:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         assert process.stdout is not None
-        self.said = process.stdout.readline()
-        found = re.search(r"Listening at (http://[^/]*:(\d+)/)\. ", self.said)
-        assert found is not None, self.said + process.communicate(timeout=PATIENCE)[0]
-        self.url, self.port = found[1].replace("0.0.0.0", "127.0.0.1") + "api/v1/", int(found[2])  # noqa: S104 - as it says
+        self.output = process.stdout.readline()
+        found = re.search(r"Listening at (http://[^/]*:(\d+)/)\. ", self.output)
+        assert found is not None, self.output + process.communicate(timeout=TIMEOUT)[0]
+        self.url, self.port = found[1].replace("0.0.0.0", "127.0.0.1") + "api/v1/", int(found[2])  # noqa: S104 - as printed
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT)
 
 
 @pytest.fixture
@@ -60,7 +60,9 @@ def start(database_url: str, tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_serves_until_it_is_stopped(start: Start, connection: psycopg.Connection, number: signal.Signals) -> None:
+def test_the_server_serves_until_it_is_stopped(
+    start: Start, connection: psycopg.Connection, number: signal.Signals
+) -> None:
     running = start()
     assert running.port != 0
     assert httpx.get(f"{running.url}me", timeout=30).json() == {"name": "local", "role": "admin", "tenant": None}
@@ -83,7 +85,7 @@ def test_once_a_token_exists_it_is_required(start: Start, sereno: Command) -> No
     assert running.end() == 0
 
 
-def test_without_a_token_it_listens_on_loopback_only(process: Process, sereno: Command) -> None:
+def test_without_a_token_the_server_listens_on_loopback_only(process: Process, sereno: Command) -> None:
     for host in ("0.0.0.0", "::", "10.1.2.3", "somewhere.example"):  # noqa: S104 - refused
         result = process("server", "--port", "0", "--host", host)
         assert result.returncode == 3
@@ -124,12 +126,12 @@ def test_proxy_headers_are_trusted_only_from_configured_addresses(start: Start, 
             for last in range(MOST_TRIES + 1)
         ]
 
-    # FORWARDED_ALLOW_IPS is what uvicorn reads.
+    # Uvicorn reads FORWARDED_ALLOW_IPS, which must have no effect.
     assert guess(start(FORWARDED_ALLOW_IPS="*"))[-1] == 429
     assert guess(start(SERENO_TRUSTED_PROXIES="::1,127.0.0.0/8")) == [403] * (MOST_TRIES + 1)
 
 
-def test_the_database_of_the_command_line_is_the_one_that_is_served(
+def test_the_database_of_the_command_line_overrides_that_of_the_application(
     start: Start, database_url: str, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     (tmp_path / "shop.py").write_text(
@@ -145,17 +147,19 @@ def test_the_database_of_the_command_line_is_the_one_that_is_served(
     assert running.end() == 0
 
 
-def test_a_port_that_is_taken(start: Start, process: Process) -> None:
+def test_a_used_port_exits_with_3(start: Start, process: Process) -> None:
     running = start()
     result = process("server", "--port", str(running.port))
     assert (result.returncode, f"port {running.port}" in result.stderr) == (3, True)
 
 
-def test_a_database_without_a_schema(process: Process, empty_database_url: str) -> None:
+def test_a_server_without_the_schema_exits_with_5(process: Process, empty_database_url: str) -> None:
     assert process("server", "--port", "0", "--database-url", empty_database_url).returncode == 5
 
 
-def test_without_the_extra_it_says_what_to_install(sereno: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_server_extra_the_error_says_what_to_install(
+    sereno: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     result = sereno("server")
     assert result.exit_code == 3

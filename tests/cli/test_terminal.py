@@ -8,29 +8,29 @@ from sereno.cli.output import _plain, human
 from tests.cli.conftest import Command
 from tests.manual_worker import ManualWorker
 
-# Sets the title of a window, then the colour of everything that follows; turns the text around.
+# Sets the title of the window and the colour of all following text, and reverses the direction of the text.
 HOSTILE = "x\x1b]0;owned\x07\x1b[31m\x9b31m\u202e"
-COMMANDS = ("\x1b", "\x07", "\x9b", "\u202e")
+CONTROL_CHARACTERS = ("\x1b", "\x07", "\x9b", "\u202e")
 
 
 def _is_harmless(text: str) -> bool:
-    return not any(command in text for command in COMMANDS)
+    return not any(character in text for character in CONTROL_CHARACTERS)
 
 
 @pytest.mark.parametrize("value", [HOSTILE, [HOSTILE, 1], {HOSTILE: HOSTILE}, ("a", HOSTILE)])
-def test_every_cell_is_harmless(value: object) -> None:
+def test_cells_contain_no_control_characters(value: object) -> None:
     for words in (human(value), _plain(value)):
         assert _is_harmless(words)
         assert "\N{REPLACEMENT CHARACTER}]0;owned" in words
 
 
-def test_a_list_stays_one_line_in_a_pipe() -> None:
+def test_a_value_is_one_line_in_a_pipe() -> None:
     assert _plain(["a\nb", "c\td"]) == "a b,c d"
     assert _plain({"a\n": "b\t"}) == "a =b "
 
 
 @pytest.mark.parametrize("form", ["table", "auto"])
-def test_lists_are_harmless(sereno: Command, manual: ManualWorker, form: str) -> None:
+def test_lists_contain_no_control_characters(sereno: Command, manual: ManualWorker, form: str) -> None:
     manual.dead(HOSTILE, tenant=HOSTILE)
     manual.enqueue(queue=HOSTILE, tags=[HOSTILE])
     manual.worker(queues={HOSTILE: 1}, tasks=("greet",))
@@ -51,7 +51,7 @@ def test_lists_are_harmless(sereno: Command, manual: ManualWorker, form: str) ->
     assert "owned" in sereno("status", "-o", form).stdout
 
 
-def test_sentences_are_harmless(sereno: Command, manual: ManualWorker) -> None:
+def test_sentences_contain_no_control_characters(sereno: Command, manual: ManualWorker) -> None:
     waiting = manual.enqueue(queue=HOSTILE, tenant=HOSTILE)
     dead = manual.dead(HOSTILE)
     sereno("queue", "pause", HOSTILE, "--note", HOSTILE)
@@ -84,14 +84,14 @@ def test_sentences_are_harmless(sereno: Command, manual: ManualWorker) -> None:
         ("job", "list", f"state:{HOSTILE}"),
     ],
 )
-def test_errors_are_harmless(sereno: Command, words: tuple[str, ...]) -> None:
+def test_errors_contain_no_control_characters(sereno: Command, words: tuple[str, ...]) -> None:
     done = sereno(*words)
     assert done.exit_code != 0
     assert _is_harmless(done.output)
     assert done.output
 
 
-def test_json_is_as_it_was(sereno: Command, manual: ManualWorker) -> None:
+def test_json_has_the_original_values(sereno: Command, manual: ManualWorker) -> None:
     manual.enqueue(tenant=HOSTILE)
     (item,) = json.loads(sereno("job", "list", "-o", "json").stdout)["items"]
     assert item["tenant"] == HOSTILE

@@ -59,7 +59,7 @@ def test_importing_sereno_imports_nothing_heavy() -> None:
 def test_nothing_connects_or_starts_before_it_is_used(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
-        url = f"postgresql://nobody@127.0.0.1:{server.getsockname()[1]}/nothing"
+        url = f"postgresql://user@127.0.0.1:{server.getsockname()[1]}/nothing"
         for environment in ({"SERENO_DATABASE_URL": url}, {}):
             subprocess.run(
                 [sys.executable, "-c", DECLARE], check=True, cwd=tmp_path, env=_without_database() | environment

@@ -1,4 +1,4 @@
-"""The same shop on Litestar."""
+"""The shop of `fastapi_shop` on Litestar."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Inside FastAPI and inside Litestar: real processes, real HTTP, a worker beside the pages."""
+"""The server and a worker inside FastAPI and Litestar applications, in real processes over HTTP."""
 
 import re
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ def test_an_open_stream_does_not_delay_shutdown(shop: Served, app: Sereno) -> No
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_without_a_schema_it_does_not_start(framework: str, empty_database_url: str) -> None:
+def test_an_application_without_the_schema_does_not_start(framework: str, empty_database_url: str) -> None:
     with served(f"tests.contrib.{framework}_shop:api", empty_database_url) as found:
         output, _ = found.process.communicate(timeout=60)
     assert found.process.returncode != 0

@@ -14,7 +14,7 @@ from sqlalchemy.pool import NullPool
 
 from sereno import ConfigurationError, Sereno, Task, in_app
 from sereno.contrib.sqlalchemy import address
-from sereno.notifications.client import Event
+from sereno.notifications.event_handle import Event
 from tests.facts import one
 from tests.jobs.enqueue.ways import sqlalchemy_url
 
@@ -68,9 +68,13 @@ def written(connection: psycopg.Connection) -> tuple[int, int, int]:
     )
 
 
-@pytest.mark.parametrize("regrets", [False, True])
+@pytest.mark.parametrize("is_rolled_back", [False, True])
 def test_a_session_commits_rows_jobs_and_events_together(
-    engine: Engine, connection: psycopg.Connection, confirm: Task[[int], None], bought: Event[Bought], regrets: bool
+    engine: Engine,
+    connection: psycopg.Connection,
+    confirm: Task[[int], None],
+    bought: Event[Bought],
+    is_rolled_back: bool,
 ) -> None:
     with Session(engine) as session:
         order = Order(total=42)
@@ -79,15 +83,15 @@ def test_a_session_commits_rows_jobs_and_events_together(
         confirm.using(session).enqueue(order.id)
         bought.notify(Bought(order.id), to="user:7", subject=str(order.id), conn=session)
         assert written(connection) == (0, 0, 0)
-        if regrets:
+        if is_rolled_back:
             session.rollback()
         else:
             session.commit()
-    assert written(connection) == ((0, 0, 0) if regrets else (1, 1, 1))
+    assert written(connection) == ((0, 0, 0) if is_rolled_back else (1, 1, 1))
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
-@pytest.mark.parametrize("regrets", [False, True])
+@pytest.mark.parametrize("is_rolled_back", [False, True])
 async def test_an_async_session_commits_rows_jobs_and_events_together(
     engine: Engine,
     database_url: str,
@@ -95,7 +99,7 @@ async def test_an_async_session_commits_rows_jobs_and_events_together(
     confirm: Task[[int], None],
     bought: Event[Bought],
     driver: str,
-    regrets: bool,
+    is_rolled_back: bool,
 ) -> None:
     asynchronous = create_async_engine(sqlalchemy_url(database_url, driver), poolclass=NullPool)
     async with AsyncSession(asynchronous, expire_on_commit=False) as session:
@@ -105,8 +109,8 @@ async def test_an_async_session_commits_rows_jobs_and_events_together(
         await confirm.using(session).aenqueue(order.id)
         await bought.anotify(Bought(order.id), to="user:7", subject=str(order.id), conn=session)
         assert written(connection) == (0, 0, 0)
-        await (session.rollback() if regrets else session.commit())
-    assert written(connection) == ((0, 0, 0) if regrets else (1, 1, 1))
+        await (session.rollback() if is_rolled_back else session.commit())
+    assert written(connection) == ((0, 0, 0) if is_rolled_back else (1, 1, 1))
 
 
 def test_a_savepoint_rolls_back_its_own_jobs(
@@ -125,7 +129,6 @@ def test_a_savepoint_rolls_back_its_own_jobs(
 def test_a_job_is_written_at_once_with_autocommit(
     engine: Engine, connection: psycopg.Connection, confirm: Task[[int], None]
 ) -> None:
-    """As documented: with autocommit it is written at once."""
     with Session(engine.execution_options(isolation_level="AUTOCOMMIT")) as session:
         confirm.using(session).enqueue(1)
         session.rollback()

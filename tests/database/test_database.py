@@ -9,20 +9,20 @@ from sereno.database.connect import connect
 from sereno.settings import Settings
 from tests.facts import one
 
-NOWHERE = "postgresql://me:hunter2@127.0.0.1:1/nowhere"
+UNREACHABLE = "postgresql://me:hunter2@127.0.0.1:1/nowhere"
 
 
 def test_an_unreachable_server_is_named_without_the_password() -> None:
     with pytest.raises(DatabaseUnavailable, match=r"dbname=nowhere host=127\.0\.0\.1 port=1") as refusal:
-        connect(NOWHERE, Settings(), "test")
+        connect(UNREACHABLE, Settings(), "test")
     assert "hunter2" not in str(refusal.value)
     with pytest.raises(DatabaseUnavailable, match="not a valid connection string"):
         connect("hunter2", Settings(), "test")
 
 
 async def test_an_enqueue_without_a_server_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "PATIENCE", 0.1)
-    app = Sereno(NOWHERE)
+    monkeypatch.setattr(database, "TIMEOUT", 0.1)
+    app = Sereno(UNREACHABLE)
 
     @app.task
     def work() -> None: ...
@@ -36,7 +36,7 @@ async def test_an_enqueue_without_a_server_raises(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_failed_statement_is_not_an_unavailable_server(app: Sereno, connection: psycopg.Connection) -> None:
-    def wait_in_vain() -> None:
+    def wait_for_the_lock() -> None:
         with app.database.connection() as own, own.transaction():
             own.execute("set local lock_timeout = '10ms'")
             own.execute("lock table sereno.jobs")
@@ -44,13 +44,13 @@ def test_a_failed_statement_is_not_an_unavailable_server(app: Sereno, connection
     with connection.transaction():
         connection.execute("lock table sereno.jobs")
         with pytest.raises(psycopg.errors.LockNotAvailable):
-            wait_in_vain()
+            wait_for_the_lock()
 
 
 async def test_a_failed_statement_is_not_an_unavailable_server_in_async_code(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
-    async def wait_in_vain() -> None:
+    async def wait_for_the_lock() -> None:
         async with app.database.aconnection() as own, own.transaction():
             await own.execute("set local lock_timeout = '10ms'")
             await own.execute("lock table sereno.jobs")
@@ -58,7 +58,7 @@ async def test_a_failed_statement_is_not_an_unavailable_server_in_async_code(
     with connection.transaction():
         connection.execute("lock table sereno.jobs")
         with pytest.raises(psycopg.errors.LockNotAvailable):
-            await wait_in_vain()
+            await wait_for_the_lock()
     await app.aclose()
 
 
@@ -91,17 +91,17 @@ async def test_idle_connections_that_were_closed_are_replaced_in_async_code(
 
 
 def test_a_connection_closed_during_a_statement_raises(app: Sereno, connection: psycopg.Connection) -> None:
-    def work_on() -> None:
+    def query_after_the_cut() -> None:
         with app.database.connection() as own:
             one(connection, CUT)
             own.execute("select 1")
 
     with pytest.raises(DatabaseUnavailable, match="does not answer"):
-        work_on()
+        query_after_the_cut()
 
 
-def test_nothing_connects_before_it_is_needed() -> None:
-    app = Sereno(NOWHERE)
+def test_calling_a_task_and_building_a_job_need_no_connection() -> None:
+    app = Sereno(UNREACHABLE)
 
     @app.task
     def work(number: int) -> int:
@@ -112,10 +112,10 @@ def test_nothing_connects_before_it_is_needed() -> None:
     app.close()
 
 
-def test_when_all_connections_are_in_use_the_setting_is_named(
+def test_an_exhausted_pool_raises_an_error_that_names_the_setting(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "PATIENCE", 0.01)
+    monkeypatch.setattr(database, "TIMEOUT", 0.01)
     app = Sereno(database_url, pool_size=1)
 
     @app.task

@@ -10,7 +10,7 @@ from sereno.database.statement import Operation, Plan
 T = TypeVar("T")
 
 
-class Broken:
+class FailingDatabase:
     """Fails at the second operation, like an unavailable database."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ def test_an_interrupted_plan_is_closed() -> None:
     held: list[str] = []
     plan = _holding(held)
     with pytest.raises(ConnectionError):
-        drive(plan, Broken().run)
+        drive(plan, FailingDatabase().run)
     assert held == []
 
 
@@ -58,5 +58,5 @@ async def test_an_interrupted_plan_is_closed_in_async_code() -> None:
     held: list[str] = []
     plan = _holding(held)
     with pytest.raises(ConnectionError):
-        await adrive(plan, Broken().arun)
+        await adrive(plan, FailingDatabase().arun)
     assert held == []

@@ -20,7 +20,7 @@ import pytest
 
 import sereno
 from sereno.database.embedded import EmbeddedPostgres
-from sereno.database.embedded.programs import Account, wheel_bin_dir
+from sereno.database.embedded.programs import SystemAccount, wheel_bin_dir
 from sereno.errors import EmbeddedPostgresError
 from tests.facts import is_gone
 
@@ -61,7 +61,7 @@ def running() -> Iterator[EmbeddedPostgres]:
 
 
 @pytest.fixture
-def closed_home(place: Path) -> Path:
+def private_home(place: Path) -> Path:
     """Return a home directory that only its owner can enter."""
     home = place / "home"
     home.mkdir()
@@ -121,7 +121,7 @@ def environment() -> dict[str, str]:
 
 @contextmanager
 def another_user(directory: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Start another process that uses the server; yield it and its address."""
+    """Start another process that uses the server; yield it and the URL of the server."""
     with subprocess.Popen(
         [sys.executable, "-c", USER, str(directory)],
         env=environment(),
@@ -163,16 +163,16 @@ def as_user(user: pwd.struct_passwd, action: Callable[[], str]) -> str:
             os.setgroups([])
             os.setgid(user.pw_gid)
             os.setuid(user.pw_uid)
-            answer = action()
+            result = action()
         except BaseException as error:  # noqa: BLE001 - the child must exit here; the parent sees a wrong result
-            answer = repr(error)
-        os.write(writer, answer.encode())
+            result = repr(error)
+        os.write(writer, result.encode())
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as pipe:
-        answer = pipe.read()
+        result = pipe.read()
     os.waitpid(child, 0)
-    return answer
+    return result
 
 
 def modes(*roots: Path) -> dict[Path, tuple[int, int]]:
@@ -185,7 +185,7 @@ def modes(*roots: Path) -> dict[Path, tuple[int, int]]:
     return {path: (path.stat().st_mode, path.stat().st_uid) for path in paths}
 
 
-def test_starts_serves_and_is_gone_after_stop(place: Path) -> None:
+def test_a_server_starts_serves_and_stops(place: Path) -> None:
     server = EmbeddedPostgres(place / ".sereno")
     url = server.start()
     try:
@@ -200,14 +200,14 @@ def test_starts_serves_and_is_gone_after_stop(place: Path) -> None:
         _ = server.url
 
 
-def test_keeps_its_data(place: Path) -> None:
+def test_data_survives_a_restart(place: Path) -> None:
     with EmbeddedPostgres(place / ".sereno") as server:
         execute(server.url, "create table stored as select 42 as answer")
     with EmbeddedPostgres(place / ".sereno") as server:
         assert query(server.url, "select answer from stored") == "42"
 
 
-def test_is_durable_and_keeps_to_utc(running: EmbeddedPostgres) -> None:
+def test_the_server_is_durable_and_uses_utc(running: EmbeddedPostgres) -> None:
     names = ("fsync", "synchronous_commit", "full_page_writes", "timezone", "server_encoding")
     assert [query(running.url, f"show {name}") for name in names] == ["on", "on", "on", "UTC", "UTF8"]
 
@@ -216,39 +216,39 @@ def test_non_ascii_letters_have_a_case(running: EmbeddedPostgres) -> None:
     assert query(running.url, "select lower('É')") == "é"
 
 
-def test_is_reached_only_through_a_private_socket(running: EmbeddedPostgres) -> None:
+def test_the_server_is_reached_only_through_a_private_socket(running: EmbeddedPostgres) -> None:
     assert query(running.url, "show listen_addresses") == ""
     socket_directory = Path(query(running.url, "show unix_socket_directories"))
     assert stat.S_IMODE(socket_directory.stat().st_mode) == 0o700
 
 
-def test_accepts_the_callers_parameters_but_not_those_that_would_expose_it(running: EmbeddedPostgres) -> None:
+def test_parameters_that_would_expose_the_server_are_refused(running: EmbeddedPostgres) -> None:
     assert query(running.url, "show work_mem") == "7MB"
     with pytest.raises(EmbeddedPostgresError, match="listen_addresses"):
         EmbeddedPostgres(parameters={"listen_addresses": "*"})
 
 
-def test_a_clients_environment_does_not_mislead_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_of_postgresql_clients_are_ignored(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGPORT", "1")
     monkeypatch.setenv("PGDATA", "/nowhere")
     with EmbeddedPostgres(place / ".sereno") as server:
         assert query(server.url, "select 1") == "1"
 
 
-def test_asyncpg_understands_the_address(running: EmbeddedPostgres) -> None:
+def test_asyncpg_accepts_the_url(running: EmbeddedPostgres) -> None:
     asyncpg = pytest.importorskip("asyncpg")
 
-    async def answer() -> object:
+    async def select_one() -> object:
         connection = await asyncpg.connect(running.url)
         try:
             return await connection.fetchval("select 1")
         finally:
             await connection.close()
 
-    assert asyncio.run(answer()) == 1
+    assert asyncio.run(select_one()) == 1
 
 
-def test_sqlalchemy_understands_the_address(running: EmbeddedPostgres) -> None:
+def test_sqlalchemy_accepts_the_url(running: EmbeddedPostgres) -> None:
     sqlalchemy = pytest.importorskip("sqlalchemy")
     engine = sqlalchemy.create_engine(running.url.replace("postgresql:", "postgresql+psycopg:"))
     with engine.connect() as connection:
@@ -256,7 +256,7 @@ def test_sqlalchemy_understands_the_address(running: EmbeddedPostgres) -> None:
     engine.dispose()
 
 
-def test_its_programs_can_be_used(running: EmbeddedPostgres) -> None:
+def test_psql_of_the_server_can_be_used(running: EmbeddedPostgres) -> None:
     psql = [str(running.bin_dir / "psql"), "--no-psqlrc", "-At", running.url, "-c", "select 1"]
     assert subprocess.run(psql, check=True, capture_output=True, text=True).stdout == "1\n"
 
@@ -274,7 +274,7 @@ def test_the_server_outlives_a_killed_starter_and_ends_with_its_last_user(place:
     wait_until(lambda: is_gone(process))
 
 
-def test_an_orphaned_server_is_found_again(place: Path) -> None:
+def test_an_orphaned_server_is_used_again(place: Path) -> None:
     directory = place / ".sereno"
     with another_user(directory) as (starter, url):
         process = server_process(url)
@@ -320,36 +320,36 @@ for _ in range(8):
 
 def test_a_process_that_joins_during_the_last_stop_gets_a_running_server(place: Path) -> None:
     directory = place / ".sereno"
-    limiter = place / "limiter"
-    limiter.mkdir()
-    limiter.chmod(0o777)
+    signals = place / "signals"
+    signals.mkdir()
+    signals.chmod(0o777)
     slow_to_stop = place / "bin"
     slow_to_stop.mkdir()
     for name in ("initdb", "pg_ctl", "postgres"):
         program = slow_to_stop / name
         program.write_text(f"""#!/bin/sh
-if [ "$1" = stop ]; then touch {limiter}/reached; until [ -e {limiter}/open ]; do sleep 0.01; done; fi
+if [ "$1" = stop ]; then touch {signals}/stopping; until [ -e {signals}/continue ]; do sleep 0.01; done; fi
 exec {wheel_bin_dir()}/{name} "$@"
 """)
         program.chmod(0o755)
     last = EmbeddedPostgres(directory, bin_dir=slow_to_stop)
     last.start()
-    newcomer = EmbeddedPostgres(directory)
+    joining = EmbeddedPostgres(directory)
     with ThreadPoolExecutor() as threads:
-        leaving = threads.submit(last.stop)
-        wait_until((limiter / "reached").exists)
-        coming = threads.submit(newcomer.start)
-        wait_until(lambda: coming.done() or waits_for_a_lock())
-        (limiter / "open").touch()
-        leaving.result()
-        url = coming.result()
+        stopped = threads.submit(last.stop)
+        wait_until((signals / "stopping").exists)
+        started = threads.submit(joining.start)
+        wait_until(lambda: started.done() or waits_for_a_lock())
+        (signals / "continue").touch()
+        stopped.result()
+        url = started.result()
     try:
         assert query(url, "select 1") == "1"
     finally:
-        newcomer.stop()
+        joining.stop()
 
 
-def test_starts_again_after_the_server_was_killed(place: Path) -> None:
+def test_a_killed_server_starts_again_with_its_data(place: Path) -> None:
     server = EmbeddedPostgres(place / ".sereno")
     url = server.start()
     execute(url, "create table stored as select 42 as answer")
@@ -387,7 +387,7 @@ def test_a_manually_launched_server_is_used_and_left_running(place: Path) -> Non
         bin_dir = server.bin_dir
     status = cluster.stat()
     options = f"-c listen_addresses= -k {cluster}"
-    started = Account(status.st_uid, status.st_gid).run(
+    started = SystemAccount(status.st_uid, status.st_gid).run(
         bin_dir / "pg_ctl", "start", "-w", "-D", "data", "-l", "hand.log", "-o", options, cwd=cluster
     )
     assert started.returncode == 0, started.stdout
@@ -406,7 +406,7 @@ def test_ctrl_c_does_not_reach_the_server(place: Path) -> None:
         assert server_process(server.url) == process
 
 
-def test_prints_nothing_and_stops_at_exit(place: Path) -> None:
+def test_a_server_prints_nothing_and_stops_at_exit(place: Path) -> None:
     program = """
 import sys
 from pathlib import Path
@@ -445,7 +445,7 @@ def test_incomplete_data_is_created_again(place: Path) -> None:
         assert query(server.url, "select 1") == "1"
 
 
-def test_stops_without_error_when_its_directory_was_deleted(place: Path) -> None:
+def test_a_server_whose_directory_was_deleted_stops_without_error(place: Path) -> None:
     server = EmbeddedPostgres(place / ".sereno")
     process = server_process(server.start())
     shutil.rmtree(place / ".sereno")
@@ -464,7 +464,7 @@ def test_a_user_of_a_deleted_server_does_not_stop_the_new_one(place: Path) -> No
     end_server(process)
 
 
-def test_hides_its_own_directory_from_git_and_no_other(place: Path) -> None:
+def test_only_the_directory_of_the_server_is_hidden_from_git(place: Path) -> None:
     repository = place / "repository"
     repository.mkdir()
     (repository / "main.py").touch()
@@ -474,7 +474,7 @@ def test_hides_its_own_directory_from_git_and_no_other(place: Path) -> None:
         assert (repository / ".sereno" / ".gitignore").read_text() == "*\n"
 
 
-def test_works_in_a_directory_with_special_characters(place: Path) -> None:
+def test_a_directory_may_have_special_characters(place: Path) -> None:
     with EmbeddedPostgres(place / """it's a "quoted", $HOME & 100% ü""") as server:
         assert query(server.url, "select 1") == "1"
 
@@ -511,8 +511,8 @@ def test_a_failure_shows_the_output_of_postgres(place: Path) -> None:
     assert 'invalid value for parameter "shared_buffers": "plenty"' in str(raised.value)
     assert "server.log" in str(raised.value)
     assert "SERENO_DATABASE_URL" in str(raised.value)
-    with EmbeddedPostgres(place / ".sereno") as mended:
-        assert query(mended.url, "select 1") == "1"
+    with EmbeddedPostgres(place / ".sereno") as repaired:
+        assert query(repaired.url, "select 1") == "1"
 
 
 def test_a_directory_that_cannot_be_made_is_explained(place: Path) -> None:
@@ -540,21 +540,21 @@ def test_any_other_postgres_can_be_used(place: Path, bin_dir: Path) -> None:
 
 
 @only_root
-def test_roots_server_runs_as_the_owner_of_its_data(place: Path) -> None:
-    nobody = pwd.getpwnam("nobody")
+def test_a_server_of_root_runs_as_the_owner_of_its_data(place: Path) -> None:
+    unprivileged = pwd.getpwnam("nobody")
     with EmbeddedPostgres(place / ".sereno") as server:
         data = Path(query(server.url, "show data_directory"))
         assert data.stat().st_uid != 0
         assert Path(f"/proc/{server_process(server.url)}").stat().st_uid == data.stat().st_uid
     for path in (data.parent, *data.parent.rglob("*")):
-        os.chown(path, nobody.pw_uid, nobody.pw_gid)
+        os.chown(path, unprivileged.pw_uid, unprivileged.pw_gid)
     with EmbeddedPostgres(place / ".sereno") as server:
-        assert Path(f"/proc/{server_process(server.url)}").stat().st_uid == nobody.pw_uid
+        assert Path(f"/proc/{server_process(server.url)}").stat().st_uid == unprivileged.pw_uid
 
 
 @only_root
-def test_a_private_home_stays_private(closed_home: Path, system_directory: Path) -> None:
-    project = closed_home / "project"
+def test_a_private_home_stays_private(private_home: Path, system_directory: Path) -> None:
+    project = private_home / "project"
     project.mkdir()
     installed = wheel_bin_dir().parents[1]
     before = modes(project, installed)
@@ -564,51 +564,51 @@ def test_a_private_home_stays_private(closed_home: Path, system_directory: Path)
         assert data.is_relative_to(system_directory)
         assert stat.S_IMODE(data.stat().st_mode) == 0o700
         assert {path: mode for path, mode in modes(project, installed).items() if path in before} == before
-    closed_home.chmod(0o755)
+    private_home.chmod(0o755)
     with EmbeddedPostgres(project / ".sereno") as server:
         assert query(server.url, "select answer from stored") == "42"
 
 
 @only_root
-def test_programs_inside_a_private_home_are_copied(closed_home: Path, system_directory: Path) -> None:
+def test_programs_inside_a_private_home_are_copied(private_home: Path, system_directory: Path) -> None:
     installed = wheel_bin_dir().parent
-    copied = closed_home / "site-packages" / installed.parent.name / installed.name
+    copied = private_home / "site-packages" / installed.parent.name / installed.name
     shutil.copytree(installed, copied, symlinks=True)
     libraries = installed.parents[1] / f"{installed.parent.name}.libs"
     if libraries.is_dir():
-        shutil.copytree(libraries, closed_home / "site-packages" / libraries.name, symlinks=True)
+        shutil.copytree(libraries, private_home / "site-packages" / libraries.name, symlinks=True)
     for path in copied.rglob("*"):
         if not path.is_symlink():
             path.chmod(path.stat().st_mode & 0o700)
-    before = modes(closed_home)
-    with EmbeddedPostgres(closed_home / ".sereno", bin_dir=copied / "bin") as server:
+    before = modes(private_home)
+    with EmbeddedPostgres(private_home / ".sereno", bin_dir=copied / "bin") as server:
         program_path = Path(f"/proc/{server_process(server.url)}/exe").resolve()
         assert program_path.is_relative_to(system_directory)
-        assert {path: mode for path, mode in modes(closed_home).items() if path in before} == before
+        assert {path: mode for path, mode in modes(private_home).items() if path in before} == before
     written = program_path.stat().st_mtime_ns
-    with EmbeddedPostgres(closed_home / ".sereno", bin_dir=copied / "bin") as server:
+    with EmbeddedPostgres(private_home / ".sereno", bin_dir=copied / "bin") as server:
         assert query(server.url, "select 1") == "1"
     assert program_path.stat().st_mtime_ns == written
     assert not list(system_directory.glob(".unfinished-*"))
 
 
 @only_root
-def test_a_private_installation_other_than_the_wheel_is_not_copied(closed_home: Path, system_directory: Path) -> None:
-    shutil.copytree(wheel_bin_dir(), closed_home / "bin", symlinks=True)
+def test_a_private_installation_other_than_the_wheel_is_not_copied(private_home: Path, system_directory: Path) -> None:
+    shutil.copytree(wheel_bin_dir(), private_home / "bin", symlinks=True)
     with pytest.raises(EmbeddedPostgresError, match="every user can enter"):
-        EmbeddedPostgres(closed_home / ".sereno", bin_dir=closed_home / "bin").start()
+        EmbeddedPostgres(private_home / ".sereno", bin_dir=private_home / "bin").start()
     assert not list(system_directory.glob("postgresql-*"))
 
 
 @only_root
 def test_an_ordinary_user_keeps_everything_in_the_directory(place: Path) -> None:
-    nobody = pwd.getpwnam("nobody")
-    if not Account(nobody.pw_uid, nobody.pw_gid).executes(wheel_bin_dir() / "initdb"):
+    unprivileged = pwd.getpwnam("nobody")
+    if not SystemAccount(unprivileged.pw_uid, unprivileged.pw_gid).executes(wheel_bin_dir() / "initdb"):
         pytest.skip("the wheel is installed where only root can use it")
     home = place / "home"
     home.mkdir()
     home.chmod(0o700)
-    os.chown(home, nobody.pw_uid, nobody.pw_gid)
+    os.chown(home, unprivileged.pw_uid, unprivileged.pw_gid)
     directory = home / ".sereno"
 
     def use_twice() -> str:
@@ -617,9 +617,9 @@ def test_an_ordinary_user_keeps_everything_in_the_directory(place: Path) -> None
         with EmbeddedPostgres(directory) as server:
             return query(server.url, "select answer || current_setting('data_directory') from stored")
 
-    assert as_user(nobody, use_twice) == f"42{directory}/postgres/data"
-    assert {path.stat().st_uid for path in directory.rglob("*")} == {nobody.pw_uid}
+    assert as_user(unprivileged, use_twice) == f"42{directory}/postgres/data"
+    assert {path.stat().st_uid for path in directory.rglob("*")} == {unprivileged.pw_uid}
     # Root later starts the server as the owner of the data, and leaves no files that block the owner.
     with EmbeddedPostgres(directory) as server:
-        assert Path(f"/proc/{server_process(server.url)}").stat().st_uid == nobody.pw_uid
-    assert as_user(nobody, use_twice) == f"42{directory}/postgres/data"
+        assert Path(f"/proc/{server_process(server.url)}").stat().st_uid == unprivileged.pw_uid
+    assert as_user(unprivileged, use_twice) == f"42{directory}/postgres/data"

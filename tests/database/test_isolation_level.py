@@ -1,4 +1,4 @@
-"""Our own connections use READ COMMITTED, whatever the default of the database is."""
+"""Connections of sereno use READ COMMITTED, also where the default of the database is another level."""
 
 import asyncio
 import logging
@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import Limit, Sereno
-from sereno.database.connect import Line, connect
+from sereno.database.connect import ServiceConnection, connect
 from sereno.database.statement import Operation, Statement
 from tests.facts import auntil, one
 
@@ -19,24 +19,24 @@ def set_default(connection: psycopg.Connection, level: str) -> None:
     connection.execute(f"alter database {name} set default_transaction_isolation = '{level}'".encode())
 
 
-def ask() -> Operation[str]:
+def isolation_level() -> Operation[str]:
     rows = yield Statement("show transaction_isolation")
     return str(rows[0][0])
 
 
 @pytest.mark.parametrize("level", LEVELS)
-async def test_every_connection_of_ours_is_read_committed(
+async def test_every_connection_of_sereno_is_read_committed(
     app: Sereno, connection: psycopg.Connection, level: str
 ) -> None:
     set_default(connection, level)
     with psycopg.connect(app.url) as callers:
         assert one(callers, "show transaction_isolation") == level
-    line = Line(app.url, app.settings, "test")
+    line = ServiceConnection(app.url, app.settings, "test")
     with connect(app.url, app.settings, "test") as plain:
         found = [one(plain, "show transaction_isolation")]
-    found += [await line.run(ask()), await line.run(ask(), atomic=True)]
-    found += [app.database.run(ask()), app.database.run_one(ask())]
-    found += [await app.database.arun(ask()), await app.database.arun_one(ask())]
+    found += [await line.run(isolation_level()), await line.run(isolation_level(), atomic=True)]
+    found += [app.database.run(isolation_level()), app.database.run_one(isolation_level())]
+    found += [await app.database.arun(isolation_level()), await app.database.arun_one(isolation_level())]
     await line.close()
     assert set(found) == {"read committed"}
 
@@ -46,14 +46,18 @@ async def test_behind_a_pooler_each_transaction_sets_its_isolation_level(
 ) -> None:
     set_default(connection, "repeatable read")
     pooled = Sereno(app.url, transaction_pooler=True)
-    line = Line(pooled.url, pooled.settings, "test")
-    found = [await line.run(ask()), await pooled.database.arun(ask()), pooled.database.run(ask())]
+    line = ServiceConnection(pooled.url, pooled.settings, "test")
+    found = [
+        await line.run(isolation_level()),
+        await pooled.database.arun(isolation_level()),
+        pooled.database.run(isolation_level()),
+    ]
     await line.close()
     await pooled.database.aclose()
     assert set(found) == {"read committed"}
 
 
-async def test_workers_that_share_limits_never_fail_to_serialise(
+async def test_workers_that_share_limits_have_no_serialization_failures(
     app: Sereno, connection: psycopg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     set_default(connection, "repeatable read")

@@ -37,7 +37,7 @@ def numbers(connection: psycopg.Connection) -> dict[int, int]:
     return {id_: args["number"] for id_, args in connection.execute("select id, args from sereno.jobs").fetchall()}
 
 
-def test_ids_come_back_in_the_order_of_the_jobs(app: Sereno, connection: psycopg.Connection) -> None:
+def test_ids_are_returned_in_the_order_of_the_jobs(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work(number: int) -> None: ...
 
@@ -66,7 +66,7 @@ def test_keyed_and_plain_jobs_of_one_call_keep_their_order(app: Sereno, connecti
 
 
 @pytest.mark.parametrize("key", [None, "k"])
-def test_many_jobs_are_one_statement(app: Sereno, connection: psycopg.Connection, key: str | None) -> None:
+def test_many_jobs_are_enqueued_in_one_statement(app: Sereno, connection: psycopg.Connection, key: str | None) -> None:
     @app.task
     def work(number: int) -> None: ...
 
@@ -77,13 +77,13 @@ def test_many_jobs_are_one_statement(app: Sereno, connection: psycopg.Connection
     assert one(connection, "select count(distinct created_at) from sereno.jobs") == 1
 
 
-def test_no_jobs_are_no_statement(empty_database_url: str) -> None:
+def test_an_empty_list_sends_no_statement(empty_database_url: str) -> None:
     app = Sereno(empty_database_url)
     assert app.enqueue_many([]) == []
     app.close()
 
 
-async def test_no_jobs_are_no_statement_in_async_code(empty_database_url: str) -> None:
+async def test_an_empty_list_sends_no_statement_in_async_code(empty_database_url: str) -> None:
     app = Sereno(empty_database_url)
     assert await app.aenqueue_many([]) == []
     await app.aclose()
@@ -98,9 +98,7 @@ def test_a_refused_job_writes_nothing(app: Sereno, connection: psycopg.Connectio
     assert one(connection, "select count(*) from sereno.jobs") == 0
 
 
-def test_each_event_loop_gets_connections_of_its_own_and_leaves_none_behind(
-    app: Sereno, connection: psycopg.Connection
-) -> None:
+def test_connections_of_ended_event_loops_are_closed(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work(number: int) -> None: ...
 
@@ -108,7 +106,7 @@ def test_each_event_loop_gets_connections_of_its_own_and_leaves_none_behind(
 
     assert len(set(ids)) == 20
 
-    def few_are_open() -> bool:
+    def most_are_closed() -> bool:
         gc.collect()
         opened: int = one(
             connection,
@@ -117,13 +115,13 @@ def test_each_event_loop_gets_connections_of_its_own_and_leaves_none_behind(
         )
         return opened <= 2
 
-    until(few_are_open)
+    until(most_are_closed)
 
 
 def test_connections_set_their_application_name(app: Sereno, connection: psycopg.Connection) -> None:
     with connect(app.database.url, app.settings, "test"):
-        ours = "select count(*) from pg_stat_activity where datname = current_database()"
-        assert one(connection, f"{ours} and application_name = 'sereno test'") == 1
+        sessions = "select count(*) from pg_stat_activity where datname = current_database()"
+        assert one(connection, f"{sessions} and application_name = 'sereno test'") == 1
 
 
 def test_a_task_can_be_called_unless_it_needs_a_context(app: Sereno) -> None:
@@ -132,9 +130,9 @@ def test_a_task_can_be_called_unless_it_needs_a_context(app: Sereno) -> None:
         return number + 1
 
     @app.task
-    def wants_context(ctx: Context, number: int) -> int:
+    def needs_context(ctx: Context, number: int) -> int:
         return number
 
     assert plain(1) == 2
     with pytest.raises(ConfigurationError, match="only a worker has"):
-        wants_context(1)
+        needs_context(1)

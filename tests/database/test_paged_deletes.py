@@ -4,20 +4,20 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sereno.access import tokens
+from sereno.access import idempotency
 from sereno.database.statement import Operation
-from sereno.jobs import error_groups, minute_stats
 from sereno.jobs.limits import store as limits
+from sereno.jobs.queries import error_groups, minute_stats
 from sereno.worker import sessions
 from tests.facts import one
 from tests.jobs.job_steps import Connection, do, line
 
 LONG_AGO = "sereno.now() - interval '200 days' - make_interval(secs => n)"
 ROWS = "from generate_series(1, 25) as n"
-Forget = Callable[[], Operation[bool]]
+Delete = Callable[[], Operation[bool]]
 
 # A table, SQL that creates 25 expired rows, and the operation that deletes them.
-OLD: dict[str, tuple[str, Forget]] = {
+EXPIRED: dict[str, tuple[str, Delete]] = {
     "sessions": (
         (
             "(host, pid, version, queues, tasks, lease_until, state, ended_at) "
@@ -26,7 +26,10 @@ OLD: dict[str, tuple[str, Forget]] = {
         sessions.forget_ended,
     ),
     "unique_keys": (f"(task, unique_key, job_id, until) select 't', n::text, n, {LONG_AGO}", sessions.forget_ended),
-    "answers": (f"(who, key, request, at) select 'w', n::text, '', {LONG_AGO}", tokens.forget_answers),
+    "idempotency_keys": (
+        f"(who, key, request, at) select 'w', n::text, '', {LONG_AGO}",
+        idempotency.delete_old_responses,
+    ),
     "minutes": (f"(minute, queue, task, waits, runs) select {LONG_AGO}, 'q', 't', '{{}}', '{{}}'", minute_stats.forget),
     "tenant_hours": (f"(hour, tenant) select {LONG_AGO}, 't'", minute_stats.forget),
     "tries": (f"(hour, task, tries) select {LONG_AGO}, 't', '{{}}'", minute_stats.forget),
@@ -36,16 +39,16 @@ OLD: dict[str, tuple[str, Forget]] = {
 
 @pytest.fixture
 def connection(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    for module in (error_groups, minute_stats, sessions, tokens):
+    for module in (error_groups, idempotency, minute_stats, sessions):
         monkeypatch.setattr(module, "PAGE", 10)
     monkeypatch.setattr(limits, "SWEEP", 10)
     with line(database_url) as opened:
         yield opened
 
 
-@pytest.mark.parametrize("table", OLD)
-def test_a_page_is_bounded_and_the_next_one_continues(connection: Connection, table: str) -> None:
-    columns, forget = OLD[table]
+@pytest.mark.parametrize("table", EXPIRED)
+def test_old_rows_are_deleted_by_bounded_pages(connection: Connection, table: str) -> None:
+    columns, forget = EXPIRED[table]
     connection.execute(f"insert into sereno.{table} {columns} {ROWS}".encode())
     left = f"select count(*) from sereno.{table}"
     found = [(do(connection, forget()), one(connection, left)) for _ in range(3)]
@@ -92,7 +95,7 @@ def test_a_page_of_shares_reads_the_lanes_of_its_own_keys(connection: Connection
         with connection.transaction():
             before = one(connection, read)
             place = do(connection, limits.sweep_shares(place))
-            # The keys, their lanes, and twice the deleted ones.
+            # The keys, their lanes, and the deleted keys twice.
             assert one(connection, read) - before <= 4 * 10
         pages += 1
     assert pages == 301

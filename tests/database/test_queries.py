@@ -14,7 +14,7 @@ FILES = [name for name in query_files() if not name.endswith("fragments")]
 HAS_A_PLAN = re.compile(r"/\*.*?\*/ (select|with|insert|update|delete)\b")
 
 
-def test_there_are_queries() -> None:
+def test_every_query_file_is_found_and_has_queries() -> None:
     assert {"jobs/settlement", "jobs/history", "jobs/transitions", "worker/sessions"} <= set(FILES)
     assert all(queries(file) for file in FILES)
 

@@ -64,23 +64,25 @@ def test_new_objects_of_an_upgrade_belong_to_the_owner_and_are_not_granted(
     connection: psycopg.Connection, made_roles: Roles
 ) -> None:
     connection.execute("create table sereno.new_things (id bigint)")
-    connection.execute("create function sereno.new_word() returns integer language sql as 'select 1'")
+    connection.execute("create function sereno.new_function() returns integer language sql as 'select 1'")
     roles.create(connection, "sereno", made_roles.prefix)
     owner = "select pg_get_userbyid(relowner) from pg_class where oid = 'sereno.new_things'::regclass"
     assert one(connection, owner) == made_roles.name("owner")
     rights = "select has_table_privilege(%s, 'sereno.new_things', 'select, insert, update, delete')"
     calls = "select has_function_privilege(%s, %s, 'execute')"
     assert not any(one(connection, rights, made_roles.name(login)) for login in LOGINS)
-    assert one(connection, calls, made_roles.name("worker"), "sereno.new_word()")
-    assert not one(connection, calls, made_roles.name("producer"), "sereno.new_word()")
+    assert one(connection, calls, made_roles.name("worker"), "sereno.new_function()")
+    assert not one(connection, calls, made_roles.name("producer"), "sereno.new_function()")
     # Objects that the owner role creates have no grants.
     connection.execute(f"set role {made_roles.name('owner')}".encode())
-    connection.execute("create function sereno.newer_word() returns integer language sql as 'select 1'")
+    connection.execute("create function sereno.newer_function() returns integer language sql as 'select 1'")
     connection.execute("reset role")
-    assert not any(one(connection, calls, made_roles.name(login), "sereno.newer_word()") for login in LOGINS)
+    assert not any(one(connection, calls, made_roles.name(login), "sereno.newer_function()") for login in LOGINS)
 
 
-def test_another_schema_and_other_names(connection: psycopg.Connection, database_url: str) -> None:
+def test_roles_of_another_schema_and_prefix_reach_only_that_schema(
+    connection: psycopg.Connection, database_url: str
+) -> None:
     migrate(connection, "elsewhere")
     with own_prefix(connection) as prefix:
         assert roles.prefix_of(connection, "elsewhere") is None
@@ -88,18 +90,18 @@ def test_another_schema_and_other_names(connection: psycopg.Connection, database
         assert roles.prefix_of(connection, "elsewhere") == prefix
         assert roles.prefix_of(connection) is None
         with psycopg.connect(as_login(database_url, f"{prefix}_worker"), autocommit=True) as worker:
-            assert run(worker, roles.mine(), "elsewhere") == roles.OwnedRoles(f"{prefix}_worker", False, False)
+            assert run(worker, roles.current_role(), "elsewhere") == roles.CurrentRole(f"{prefix}_worker", False, False)
             assert one(worker, "select elsewhere.make_history_partition('2101-01-01')")
             with pytest.raises(psycopg.errors.InsufficientPrivilege, match="schema sereno"):
                 worker.execute("select sereno.now()")
 
 
 def test_an_owner_with_createrole_needs_no_superuser(connection: psycopg.Connection, empty_database_url: str) -> None:
-    """As on a managed server; the next upgrade only needs membership in the owner role."""
-    with own_prefix(connection) as prefix, psycopg.connect(empty_database_url, autocommit=True) as there:
+    """As on a managed server. The next upgrade needs only membership in the owner role."""
+    with own_prefix(connection) as prefix, psycopg.connect(empty_database_url, autocommit=True) as admin:
         dba, deployer = f"{prefix}_dba", f"{prefix}_deployer"
-        there.execute(f"create role {dba} login createrole; create role {deployer} login".encode())
-        there.execute(f"grant create on database {there.info.dbname} to {dba}".encode())
+        admin.execute(f"create role {dba} login createrole; create role {deployer} login".encode())
+        admin.execute(f"grant create on database {admin.info.dbname} to {dba}".encode())
         with psycopg.connect(as_login(empty_database_url, dba), autocommit=True) as own:
             migrate(own)
             assert len(roles.create(own, "sereno", prefix)) == len(LOGINS)
@@ -109,14 +111,14 @@ def test_an_owner_with_createrole_needs_no_superuser(connection: psycopg.Connect
             own.execute("create table sereno.of_an_upgrade (id bigint)")
             assert roles.create(own, "sereno", prefix) == []
         owner = "select pg_get_userbyid(relowner) from pg_class where oid = 'sereno.of_an_upgrade'::regclass"
-        assert one(there, owner) == f"{prefix}_owner"
+        assert one(admin, owner) == f"{prefix}_owner"
         with psycopg.connect(as_login(empty_database_url, f"{prefix}_worker"), autocommit=True) as worker:
             assert one(worker, "select sereno.make_history_partition('2101-01-01')")
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 roles.create(worker, "sereno", prefix)
         for name in (f"{prefix}_owner", *(f"{prefix}_{login}" for login in LOGINS), deployer, dba):
-            there.execute(f"reassign owned by {name} to current_user; drop owned by {name} cascade".encode())
-        there.execute(f"drop role {deployer}; drop role {dba}".encode())
+            admin.execute(f"reassign owned by {name} to current_user; drop owned by {name} cascade".encode())
+        admin.execute(f"drop role {deployer}; drop role {dba}".encode())
 
 
 def test_the_printed_script_is_complete(connection: psycopg.Connection, database_url: str) -> None:
@@ -130,13 +132,13 @@ def test_the_printed_script_is_complete(connection: psycopg.Connection, database
             assert one(producer, "select sereno.enqueue('work')") > 0
 
 
-def test_the_page_names_every_function_that_runs_as_the_owner() -> None:
+def test_the_roles_page_names_every_login_and_every_function_that_runs_as_the_owner() -> None:
     page = (Path(__file__).parents[2] / "docs" / "operate" / "roles.md").read_text()
     assert [name for name in AS_OWNER if f"`{name}`" not in page] == []
     assert [login for login in LOGINS if f"`sereno_{login}`" not in page] == []
 
 
 @pytest.mark.parametrize("prefix", ["", "Shop", "a b", "x;drop", 'a"b', "é", "1st", "x" * 54])
-def test_names_that_would_need_quotes_are_refused(prefix: str) -> None:
+def test_prefixes_that_would_need_quotes_are_refused(prefix: str) -> None:
     with pytest.raises(ConfigurationError, match="lower-case letters"):
         roles.script("sereno", prefix)

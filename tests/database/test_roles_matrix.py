@@ -60,16 +60,14 @@ def _rights(connection: psycopg.Connection, prefix: str) -> dict[str, dict[str, 
     return found
 
 
-def test_every_table_has_a_line(connection: psycopg.Connection) -> None:
-    here = {row[0] for row in connection.execute(TABLES)}
-    missing, gone = sorted(here - tables().keys()), sorted(tables().keys() - here)
+def test_every_table_has_a_line_of_privileges(connection: psycopg.Connection) -> None:
+    existing = {row[0] for row in connection.execute(TABLES)}
+    missing, gone = sorted(existing - tables().keys()), sorted(tables().keys() - existing)
     assert missing == [], f"add {missing} to database/privileges.py, with the least privileges that its queries need"
     assert gone == [], f"remove {gone} from database/privileges.py: these tables no longer exist"
 
 
-def test_each_role_may_do_what_its_line_says_and_nothing_else(
-    connection: psycopg.Connection, made_roles: Roles
-) -> None:
+def test_each_role_has_exactly_the_privileges_of_its_line(connection: psycopg.Connection, made_roles: Roles) -> None:
     found = _rights(connection, made_roles.prefix)
     for table, line in tables().items():
         wanted: dict[str, set[str]] = {login: set() for login in LOGINS}
@@ -119,9 +117,9 @@ def test_functions_that_run_as_the_owner_are_listed_and_restricted(
         "from pg_proc where pronamespace = 'sereno'::regnamespace"
     ).fetchall()
     assert {row[2] for row in rows} == {made_roles.name("owner")}
-    for name, as_owner, _, alone, callers in rows:
+    for name, as_owner, _, has_fixed_path, callers in rows:
         assert as_owner == (name in AS_OWNER), name
-        assert alone or not as_owner, f"{name} can be tricked by the search_path of its caller"
+        assert has_fixed_path or not as_owner, f"{name} can be tricked by the search_path of its caller"
         assert callers == sorted(made_roles.name(login) for login in AS_OWNER.get(name, REACHES)), name
 
 
@@ -132,23 +130,25 @@ def test_sequences_are_usable_only_by_roles_that_need_them(made_roles: Roles, co
         "from pg_class c where relnamespace = 'sereno'::regnamespace and relkind = 'S'",
         [list(LOGINS), made_roles.prefix],
     )
-    assert {name: logins for name, logins in rows if logins} == {name: list(who) for name, who in SEQUENCES.items()}
+    assert {name: logins for name, logins in rows if logins} == {
+        name: list(logins) for name, logins in SEQUENCES.items()
+    }
 
 
-def test_every_query_is_open_to_a_worker_or_a_server(connection: psycopg.Connection, made_roles: Roles) -> None:
+def test_every_query_is_allowed_to_a_worker_or_a_server(connection: psycopg.Connection, made_roles: Roles) -> None:
     """If this fails, the error of PostgreSQL names the privilege to add in database/privileges.py."""
-    closed = {}
+    denied = {}
     for file in FILES:
         for name, sql in queries(file).items():
             if HAS_A_PLAN.match(sql) is None or f"{file}.{name}" in FOR_THE_OWNER:
                 continue
-            refused = [_refused(connection, made_roles.name(login), sql) for login in ("worker", "server")]
-            if None not in refused:
-                closed[f"{file}.{name}"] = refused
-    assert closed == {}
+            errors = [_denied(connection, made_roles.name(login), sql) for login in ("worker", "server")]
+            if None not in errors:
+                denied[f"{file}.{name}"] = errors
+    assert denied == {}
 
 
-def _refused(connection: psycopg.Connection, role: str, sql: str) -> str | None:
+def _denied(connection: psycopg.Connection, role: str, sql: str) -> str | None:
     try:
         with connection.transaction(force_rollback=True):
             connection.execute(f"set local role {role}".encode())

@@ -15,7 +15,7 @@ import yaml
 from sereno import Sereno
 from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.embedded.programs import wheel_bin_dir
-from sereno.testing.process import PATIENCE, WorkerProcess
+from sereno.testing.process import TIMEOUT, WorkerProcess
 from tests.deploy.test_deploy import DEPLOY, MANIFESTS, UNITS
 from tests.facts import one
 from tests.roles import as_login, sereno
@@ -104,7 +104,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         given = {"POSTGRES_USER": "postgres", "POSTGRES_DB": "shop", "PGHOST": host[1], **PASSWORDS}
         environment = {**os.environ, **given, "PATH": f"{wheel_bin_dir()}{os.pathsep}{os.environ['PATH']}"}
         for script in sorted((DEPLOY / "database").iterdir()):
-            subprocess.run([str(script)], check=True, env=environment, timeout=PATIENCE)
+            subprocess.run([str(script)], check=True, env=environment, timeout=TIMEOUT)
         yield url
 
 

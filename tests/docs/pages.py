@@ -1,4 +1,4 @@
-"""The code blocks of the documentation, and what the comment above each block says to do with it.
+"""The code blocks of the documentation. The comment above a block says how a test runs it.
 
 <!-- run -->             a complete program (or SQL): the test runs it
 <!-- run: first.py -->   the same, saved under this name

@@ -1,4 +1,4 @@
-"""Every call of `sereno` that a page shows is one that the command line takes: its words, options and values."""
+"""The command line accepts every call of `sereno` that a page shows: commands, options and values."""
 
 import re
 import shlex
@@ -11,21 +11,22 @@ import pytest
 from sereno.cli.main import main
 from tests.docs.pages import PAGES, blocks
 
-# What a page leaves to its reader; and where one command of a line ends.
+# Marks text that a page leaves to its reader.
 LEFT_OUT = "…"
-BETWEEN = re.compile(r"\|\|?|&&|\$ ")
+# Ends a command within a line.
+SEPARATOR = re.compile(r"\|\|?|&&|\$ ")
 CALL = re.compile(r"\s*(?:\w+=\S* )*sereno (?P<words>.*)")
 
 
 def calls() -> list[tuple[str, str]]:
-    """Where each stands, and its words behind `sereno`."""
+    """Return the position of each call, and its arguments."""
     return [
         (str(block), call["words"])
         for page in PAGES
         for block in blocks(page)
         if block.language in {"", "sh"}
         for line in block.code.replace("\\\n", " ").splitlines()
-        for part in BETWEEN.split(line)
+        for part in SEPARATOR.split(line)
         if (call := CALL.match(part)) and LEFT_OUT not in part
     ]
 
@@ -33,9 +34,11 @@ def calls() -> list[tuple[str, str]]:
 CALLS = calls()
 
 
-@pytest.mark.parametrize("words", [pytest.param(words, id=f"{where} {words}") for where, words in CALLS])
-def test_a_call_is_one_that_the_command_line_takes(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A file that one of them reads.
+@pytest.mark.parametrize("words", [pytest.param(words, id=f"{position} {words}") for position, words in CALLS])
+def test_a_documented_call_is_accepted_by_the_command_line(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One of the calls reads this file.
     monkeypatch.chdir(tmp_path)
     Path("words.j2").touch()
     rest = list(takewhile(lambda word: word not in {"<", ">"}, shlex.split(words, comments=True)))
@@ -48,8 +51,8 @@ def test_a_call_is_one_that_the_command_line_takes(words: str, tmp_path: Path, m
         assert found is not None
         command = found
     with command.make_context(command.name, rest, parent=context):
-        """Leaving closes the file that it opened."""
+        """The exit closes files that the parsing has opened."""
 
 
-def test_the_pages_show_many() -> None:
+def test_calls_are_found_in_the_pages() -> None:
     assert len(CALLS) > 200

@@ -1,4 +1,4 @@
-"""What the documentation says is so: its code runs, its links lead somewhere, its lists are complete."""
+"""The documentation is true: its code runs, its links work, its lists are complete."""
 
 import ast
 import os
@@ -18,9 +18,9 @@ from tests.docs.pages import PAGES, ROOT, Block, anchors, blocks, links
 from tests.facts import one, until
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
-# A program of the documentation takes a second; only a broken one takes this long.
-PATIENCE = 100
-# As a reader has it: schemathesis is ours, and takes longer to start than any of these tests.
+# Seconds. A program of the documentation takes one; only a broken one takes this long.
+TIMEOUT = 100
+# As for a reader, without schemathesis: it takes longer to start than any of these tests.
 PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis"]
 
 
@@ -31,7 +31,7 @@ def run_program(path: Path, database_url: str, *options: str) -> str:
         env=environment(database_url),
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -43,11 +43,11 @@ def environment(database_url: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("block", [b for b in BLOCKS if b.language == "python"], ids=str)
-def test_every_block_of_python_compiles(block: Block) -> None:
+def test_every_python_block_compiles(block: Block) -> None:
     compile(block.code, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
-def test_every_block_of_python_and_sql_is_run() -> None:
+def test_every_python_and_sql_block_is_run() -> None:
     assert [str(b) for b in BLOCKS if b.language in {"python", "sql"} and not b.verb] == []
 
 
@@ -56,13 +56,15 @@ def test_every_set_up_file_belongs_to_one_block() -> None:
     assert sorted(used) == sorted(path for path in (ROOT / "docs" / "blocks").rglob("*.*") if path.is_file())
 
 
-def named(page: Path) -> str:
-    """A page by where it lies, such as docs/learn/job: pages of the same name are told apart."""
+def page_id(page: Path) -> str:
+    """Return the path of a page, such as docs/learn/job, because several pages have the same name."""
     return page.relative_to(ROOT).with_suffix("").as_posix()
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if any(b.verb for b in blocks(p))], ids=named)
-def test_complete_programs_run(page: Path, database_url: str, connection: psycopg.Connection, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", [p for p in PAGES if any(b.verb for b in blocks(p))], ids=page_id)
+def test_the_programs_of_a_page_run(
+    page: Path, database_url: str, connection: psycopg.Connection, tmp_path: Path
+) -> None:
     for number, block in enumerate(b for b in blocks(page) if b.verb):
         if block.language == "sql":
             connection.execute(block.whole.encode())
@@ -74,15 +76,15 @@ def test_complete_programs_run(page: Path, database_url: str, connection: psycop
             run_program(path, database_url, *options)
 
 
-@pytest.mark.parametrize("page", [*PAGES, *sorted((ROOT / "examples").glob("*/README.md"))], ids=named)
-def test_every_link_leads_somewhere(page: Path) -> None:
-    lost = []
+@pytest.mark.parametrize("page", [*PAGES, *sorted((ROOT / "examples").glob("*/README.md"))], ids=page_id)
+def test_every_link_of_a_page_has_a_target(page: Path) -> None:
+    broken = []
     for link in links(page):
         target, _, anchor = link.partition("#")
         path = (page.parent / target).resolve() if target else page
         if not path.exists() or (anchor and anchor not in anchors(path)):
-            lost.append(link)
-    assert lost == []
+            broken.append(link)
+    assert broken == []
 
 
 @pytest.mark.acceptance
@@ -93,7 +95,7 @@ def test_the_first_job_of_the_readme_is_run_by_a_worker(
     program = tmp_path / "first.py"
     program.write_text(first.code)
     assert "is accepted" in run_program(program, database_url)
-    assert "Hello, Ada!" in work_off(program, database_url, connection)
+    assert "Hello, Ada!" in run_worker(program, database_url, connection)
 
 
 @pytest.mark.acceptance
@@ -101,13 +103,13 @@ def test_the_first_job_of_the_readme_is_run_by_a_worker(
 def test_examples_run(name: str, database_url: str, connection: psycopg.Connection) -> None:
     program = ROOT / "examples" / name
     run_program(program, database_url)
-    work_off(program, database_url, connection)
+    run_worker(program, database_url, connection)
     if name == "transaction.py":
         assert one(connection, "select count(*) from confirmations join orders on orders.id = order_id") == 1
 
 
-def work_off(program: Path, database_url: str, connection: psycopg.Connection) -> str:
-    """A worker as the documentation starts it, until every job has succeeded; what it printed."""
+def run_worker(program: Path, database_url: str, connection: psycopg.Connection) -> str:
+    """Run a worker as the documentation does, until a job has succeeded; return its output. No job may be left."""
     worker = subprocess.Popen(
         [sys.executable, "-m", "sereno", "worker", f"{program.name}:app"],
         cwd=program.parent,
@@ -117,20 +119,20 @@ def work_off(program: Path, database_url: str, connection: psycopg.Connection) -
         text=True,
     )
     try:
-        until(lambda: one(connection, "select count(*) from sereno.history where state = 'succeeded'"), PATIENCE)
+        until(lambda: one(connection, "select count(*) from sereno.history where state = 'succeeded'"), TIMEOUT)
         worker.send_signal(signal.SIGTERM)
-        said, _ = worker.communicate(timeout=PATIENCE)
+        output, _ = worker.communicate(timeout=TIMEOUT)
     finally:
         if worker.poll() is None:
             worker.kill()
             worker.wait()
     assert one(connection, "select count(*) from sereno.jobs") == 0
     assert worker.returncode == 0
-    return said
+    return output
 
 
 def emitted_events() -> set[str]:
-    """Every event name in the sources; the one that is made from an outcome stands for all of them."""
+    """Return every event name in the sources; a name that is built from an outcome counts as one for each outcome."""
     names: set[str] = set()
     for path in (ROOT / "src").rglob("*.py"):
         for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
@@ -141,7 +143,7 @@ def emitted_events() -> set[str]:
 
 
 def logged_event(call: ast.Call) -> set[str]:
-    """Of a line of a job of ours, which says itself what it is: `ctx.log.info(…, extra={"event": "archive.moved"})`."""
+    """Return the event of a log call that names it: `ctx.log.info(…, extra={"event": "archive.moved"})`."""
     return {
         value.value
         for extra in call.keywords
@@ -157,10 +159,10 @@ def event_names(argument: ast.expr, path: Path) -> set[str]:
         case ast.Constant(value=str(name)):
             return {name}
         case ast.JoinedStr():
-            # f"job.{outcome}", the only one that is put together.
+            # f"job.{outcome}", the only name that is built.
             return {f"job.{outcome}" for outcome in get_args(get_type_hints(Settlement)["outcome"])}
         case _:
-            # Handed through by a caller: every dotted word of that file is one.
+            # A parameter: every dotted word in the file is an event.
             return set(re.findall(r'"([a-z]+\.[a-z_]+)"', path.read_text()))
 
 

@@ -1,4 +1,4 @@
-"""The recipe of the inbox, as its reader follows it: its own HTML, script, style and policy, in a real browser."""
+"""The recipe of the inbox in a real browser, with the HTML, script, style and policy of the page."""
 
 import importlib.util
 import re
@@ -21,7 +21,7 @@ from starlette.routing import Mount, Route
 
 from sereno.server.web.static_files import all_files
 from tests.docs.pages import ROOT, only
-from tests.docs.test_docs import PATIENCE, environment, run_program
+from tests.docs.test_docs import TIMEOUT, environment, run_program
 from tests.facts import one, until
 from tests.server.web.chromium import Chromium
 from tests.server.web.conftest import running_chromium
@@ -30,15 +30,15 @@ from tests.server.web.running_server import running
 __all__ = ["running_chromium"]
 
 PAGE = ROOT / "docs" / "recipes" / "inbox.md"
-# Where the page says that everything is.
-THERE = "https://shop.example.com"
+# The origin that the page uses.
+ORIGIN = "https://shop.example.com"
 POLICY = "Content-Security-Policy: "
 STYLE = ("</head>", '<link rel="stylesheet" href="/shop.css"></head>')
 
 
 @dataclass
 class Shop:
-    """The reader's own application: the page, its script, and `shop.py` behind a sign-in."""
+    """The application of the recipe: the page, its script, and `shop.py` behind a sign-in."""
 
     module: ModuleType
     directory: Path
@@ -47,11 +47,11 @@ class Shop:
     context: BrowserContext | None = None
     url: str = ""
     is_styled: bool = False
-    troubles: list[str] = field(default_factory=list)
+    console_errors: list[str] = field(default_factory=list)
 
     def routes(self) -> Starlette:
-        def text(kind: str, said: Callable[[], str]) -> Callable[[Request], Response]:
-            return lambda _: Response(said(), media_type=kind, headers=self._policy())
+        def text(kind: str, content: Callable[[], str]) -> Callable[[Request], Response]:
+            return lambda _: Response(content(), media_type=kind, headers=self._policy())
 
         async def signed_in(scope: Any, receive: Any, send: Any) -> None:
             await self.module.api({**scope, "user": self.user}, receive, send)
@@ -67,26 +67,29 @@ class Shop:
         )
 
     def _html(self) -> str:
-        html = only(PAGE, "html").replace(THERE, self.url)
+        html = only(PAGE, "html").replace(ORIGIN, self.url)
         return html.replace(*STYLE) if self.is_styled else html
 
     def _policy(self) -> dict[str, str]:
-        named, _, policy = only(PAGE, "", beginning=POLICY).replace(THERE, self.url).rstrip().partition(": ")
-        return {named: f"{policy}; style-src 'self'" if self.is_styled else policy}
+        name, _, policy = only(PAGE, "", beginning=POLICY).replace(ORIGIN, self.url).rstrip().partition(": ")
+        return {name: f"{policy}; style-src 'self'" if self.is_styled else policy}
 
     def open(self) -> Page:
         assert self.context is not None
         page = self.context.new_page()
         page.add_init_script(
-            "window.heard = []; document.addEventListener('sereno-signed-out', (event) => heard.push(event.type))"
+            "window.received = []; document.addEventListener('sereno-signed-out', (event) => received.push(event.type))"
         )
-        page.on("console", lambda said: self.troubles.append(said.text) if said.type in ("error", "warning") else None)
+        page.on(
+            "console",
+            lambda message: self.console_errors.append(message.text) if message.type in ("error", "warning") else None,
+        )
         page.goto(f"{self.url}/")
         return page
 
-    def tell(self) -> None:
-        """Step three of the page."""
-        program = self.directory / "tell.py"
+    def notify(self) -> None:
+        """Run step three of the page."""
+        program = self.directory / "notify.py"
         program.write_text(only(PAGE, "python", beginning="from shop import"))
         run_program(program, self.database_url)
 
@@ -102,7 +105,7 @@ class Shop:
             yield
         finally:
             process.terminate()
-            process.wait(PATIENCE)
+            process.wait(TIMEOUT)
 
 
 @pytest.fixture
@@ -131,29 +134,29 @@ def bell(page: Page, name: str) -> Any:
     return page.get_by_role("button", name=name, exact=True)
 
 
-def test_what_happens_appears_in_the_page(shop: Shop, connection: psycopg.Connection) -> None:
+def test_a_notification_appears_in_the_page(shop: Shop, connection: psycopg.Connection) -> None:
     page = shop.open()
-    # In the language of the page, which is not that of the browser.
+    # In the language of the page, not of the browser.
     expect(bell(page, "Notificaciones")).to_be_visible()
-    shop.tell()
+    shop.notify()
     with shop.worker():
-        until(lambda: one(connection, "select count(*) from sereno.inbox"), PATIENCE)
+        until(lambda: one(connection, "select count(*) from sereno.inbox"), TIMEOUT)
     expect(bell(page, "Notificaciones, 1 sin leer")).to_be_visible()
     bell(page, "Notificaciones, 1 sin leer").click()
     expect(page.get_by_role("listitem")).to_contain_text("We pack it today.")
     page.get_by_role("link", name="Order 1042 is paid").click()
     expect(page).to_have_title("Order 1042")
     assert one(connection, "select key from sereno.recipients") == "user:7"
-    assert shop.troubles == [], "the policy of the page is enough"
+    assert shop.console_errors == [], "the policy of the page is not sufficient"
 
 
-def test_the_page_is_told_when_nobody_is_signed_in(shop: Shop) -> None:
+def test_the_page_receives_an_event_when_no_user_is_signed_in(shop: Shop) -> None:
     shop.user = None
     page = shop.open()
-    until(lambda: "sereno-signed-out" in page.evaluate("heard"))
+    until(lambda: "sereno-signed-out" in page.evaluate("received"))
 
 
-def test_the_colours_of_the_page_are_those_of_the_element(shop: Shop, connection: psycopg.Connection) -> None:
+def test_the_style_of_the_page_sets_the_colours_of_the_element(shop: Shop, connection: psycopg.Connection) -> None:
     shop.is_styled = True
     shop.module.app.recipients.upsert("user:7")
     connection.execute(
@@ -167,7 +170,7 @@ def test_the_colours_of_the_page_are_those_of_the_element(shop: Shop, connection
     expect(badge).to_have_css("background-color", f"rgb({red}, {green}, {blue})")
 
 
-def test_every_colour_that_the_page_names_is_one() -> None:
+def test_the_page_names_exactly_the_style_properties_that_exist() -> None:
     known = set(re.findall(r"var\((--sereno-[\w-]+)", all_files()["inbox.js"].content.decode()))
     assert len(known) > 5
     assert set(re.findall(r"--sereno-[\w-]+", PAGE.read_text())) == known

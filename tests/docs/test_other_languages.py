@@ -1,4 +1,4 @@
-"""Blocks that are neither Python nor SQL do what the page says of them, too."""
+"""Blocks in other languages than Python and SQL work as the page says."""
 
 import sys
 import tomllib
@@ -15,16 +15,16 @@ CHANNELS = ROOT / "docs" / "extend" / "write-a-channel.md"
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The package of the page, as an installer leaves it: the module, and what its `pyproject.toml` offers."""
+    """Install the package of the page: the module, and the entry points of its `pyproject.toml`."""
     offered = tomllib.loads(only(CHANNELS, "toml"))["project"]["entry-points"]
     sections = [
-        "\n".join([f"[{group}]", *(f"{name} = {place}" for name, place in entries.items())])
+        "\n".join([f"[{group}]", *(f"{name} = {target}" for name, target in entries.items())])
         for group, entries in offered.items()
     ]
-    about = tmp_path / "pager-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: pager\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("\n".join(sections))
+    metadata = tmp_path / "pager-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: pager\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("\n".join(sections))
     (tmp_path / "pager.py").write_text(only(CHANNELS, "python", name="pager.py"))
     monkeypatch.syspath_prepend(tmp_path)
     yield
@@ -32,7 +32,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_channel_that_a_package_offers_is_found_by_its_name() -> None:
+def test_a_channel_of_an_installed_package_is_found_by_its_name() -> None:
     app = Sereno()
     app.event("fire", dict, channels=["pager"])
     assert type(app.channels["pager"]).__module__ == "pager"
@@ -40,7 +40,7 @@ def test_a_channel_that_a_package_offers_is_found_by_its_name() -> None:
     assert app.channels.resolve(["pager"]) == (["pager"], None)
 
 
-def test_a_channel_that_nobody_offers_is_told_in_the_application() -> None:
+def test_an_unknown_channel_is_replaced_by_the_inbox_with_a_note() -> None:
     app = Sereno()
     app.event("fire", dict, channels=["pager"])
     active, note = app.channels.resolve(["pager"])

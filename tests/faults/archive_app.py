@@ -1,4 +1,4 @@
-"""A process that archives and dies at a given step: each order runs in its own process, which really dies."""
+"""A process that archives and kills itself at a given step. Each order runs in its own forked process."""
 
 import asyncio
 import json
@@ -20,32 +20,34 @@ from sereno.archive import parquet
 from sereno.archive.archiver import Archiver
 from tests.archive.archive_steps import TENDERS, archiver
 
-# Small ones, so that batches have several files.
+# Rows in a file: few, so that batches have several files.
 FILE_ROWS = 40
 
 
-def reached(watched: Callable[[str], None], working: Archiver, app: Sereno, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Report every step after it: a transaction by its name, a file by the operation."""
+def report_steps(
+    watched: Callable[[str], None], working: Archiver, app: Sereno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Call `watched` after every step: with the name of the transaction, or of the operation on a file."""
     run, write = app.database.arun, parquet.write
 
     async def arun(operation: Any) -> Any:
         name = operation.gi_code.co_name
-        answer = await run(operation)
+        result = await run(operation)
         watched(name)
-        return answer
+        return result
 
-    def told(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def reporting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def act(*given: Any) -> Any:
-            answer = function(*given)
+            result = function(*given)
             watched(name)
-            return answer
+            return result
 
         return act
 
     monkeypatch.setattr(app.database, "arun", arun)
-    monkeypatch.setattr(parquet, "write", told("write", write))
+    monkeypatch.setattr(parquet, "write", reporting("write", write))
     for name in ("put", "get", "put_bytes", "get_bytes", "length"):
-        monkeypatch.setattr(working.place, name, told(name, getattr(working.place, name)))
+        monkeypatch.setattr(working.place, name, reporting(name, getattr(working.place, name)))
 
 
 def die() -> None:
@@ -53,7 +55,7 @@ def die() -> None:
 
 
 async def archive(url: str, place: str, step: str | None, within: float | None) -> None:
-    """`step`: its name and occurrence, such as `put 2`. `within`: die at a random time within these seconds."""
+    """Archive, and die at `step` (name and occurrence, such as `put 2`) or at a random time `within` these seconds."""
     app = Sereno(url)
     working = archiver(app, Path(place), TENDERS)
     module.FILE_ROWS = FILE_ROWS
@@ -66,7 +68,7 @@ async def archive(url: str, place: str, step: str | None, within: float | None) 
             if done == name and counted[done] == int(times or 1):
                 die()
 
-        reached(watched, working, app, pytest.MonkeyPatch())
+        report_steps(watched, working, app, pytest.MonkeyPatch())
     if within is not None:
         threading.Timer(random.uniform(0, within), die).start()
     moved = await working.move()

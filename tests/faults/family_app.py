@@ -1,4 +1,4 @@
-"""A job that kills its whole worker at once, as the kernel does to a container that runs out of memory."""
+"""Jobs that kill their whole worker at once, as the kernel does to a container that is out of memory, or never end."""
 
 import os
 import signal
@@ -12,9 +12,9 @@ app = Sereno()
 
 @app.task
 async def kills_its_family(ctx: Context) -> None:
-    """Return every process between the test and this one, the supervisor first."""
-    with Path(os.environ["RUN_LOG"]).open("a") as recorder:  # noqa: ASYNC230 - nothing else runs here
-        recorder.write(f"{ctx.attempt}\n")
+    """Kill every process between the test and this one, the supervisor first, and then this one."""
+    with Path(os.environ["RUN_LOG"]).open("a") as log:  # noqa: ASYNC230 - nothing else runs here
+        log.write(f"{ctx.attempt}\n")
     family = [os.getpid()]
     while (parent := parent_of(family[-1])) != int(os.environ["SPARED"]):
         family.append(parent)

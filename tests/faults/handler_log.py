@@ -1,7 +1,7 @@
-"""What handlers wrote of themselves, and what it says of limits: an account that does not rely on the database.
+"""The runs that handlers logged, and measures of limits on them, independent of the database.
 
 Only one fact comes from the database: when the attempt of a killed process was ended. Until then it held its
-place, although its handler was gone.
+slot, although its handler was gone.
 """
 
 import json
@@ -21,7 +21,7 @@ SECOND = 1_000_000_000
 class Run:
     """One call of a handler, in nanoseconds of the clock that all processes of a machine share.
 
-    `claimed`: when the database gave it out. `alone`: in a process of its own, after its first process was killed.
+    `claimed`: when the database claimed it. `alone`: in an isolated process, after its first process was killed.
     """
 
     job: int
@@ -38,26 +38,26 @@ class Run:
 
 
 def read(log: Path, connection: psycopg.Connection) -> list[Run]:
-    """Return every run of every process, by its start."""
+    """Return every run of every process, ordered by its start."""
     runs: list[Run] = []
     for path in log.parent.glob(f"{log.name}.*.events"):
         open_runs: dict[tuple[int, int], Run] = {}
         for line in path.read_text().splitlines():
-            said = json.loads(line)
-            at, event = said.pop("at"), said.pop("event")
-            name = (said["job"], said["attempt"])
+            entry = json.loads(line)
+            at, event = entry.pop("at"), entry.pop("event")
+            name = (entry["job"], entry["attempt"])
             if event == "begin":
                 assert name not in open_runs, f"{name} began twice in one process"
-                open_runs[name] = Run(**said, begin=at)
+                open_runs[name] = Run(**entry, begin=at)
                 runs.append(open_runs[name])
             else:
                 open_runs.pop(name).end = at
         for run in open_runs.values():
-            run.end, run.was_killed = _given_back(connection, run), True
+            run.end, run.was_killed = _ended_at(connection, run), True
     return sorted(runs, key=lambda run: run.begin)
 
 
-def _given_back(connection: psycopg.Connection, run: Run) -> int:
+def _ended_at(connection: psycopg.Connection, run: Run) -> int:
     """Return when the database ended the attempt of a killed process, on the clock of the handlers."""
     row = connection.execute(
         "select extract(epoch from finished_at)::double precision from sereno.attempts "
@@ -66,7 +66,7 @@ def _given_back(connection: psycopg.Connection, run: Run) -> int:
         "where id = %(job)s and attempt = %(attempt)s",
         {"job": run.job, "attempt": run.attempt},
     ).fetchone()
-    assert row is not None, f"{run} was never given back"
+    assert row is not None, f"{run} was never ended by the database"
     return int(row[0] * SECOND) - (time.time_ns() - time.monotonic_ns())
 
 
@@ -81,7 +81,7 @@ def peak(runs: Iterable[Run]) -> int:
 
 
 def excess(moments: Iterable[float], per_second: float, burst: float) -> float:
-    """By how many seconds starts came too early, at most: for all windows at once, as a bucket that runs over.
+    """Return by how many seconds starts were too early at most, over all windows at once, as a bucket is overdrawn.
 
     In any window there may be burst + per_second * window starts; that is the same as a bucket of `burst` tokens that
     is never overdrawn. An overdraft of n tokens is n / per_second seconds too early.

@@ -20,7 +20,7 @@ SLOTS_OF_THE_QUEUE = 4
 STARTS_A_SECOND = 10
 BURST = 2
 
-# Shared by two tasks of two queues, because both name it.
+# Two tasks of two queues share it, because both name it.
 PROVIDER = Rate(STARTS_A_SECOND, name="provider", burst=BURST)
 
 app.queue("narrow", concurrency=Limit(SLOTS_OF_THE_QUEUE))
@@ -47,8 +47,8 @@ def note(event: str, ctx: Context, key: str) -> None:
 
 
 @asynccontextmanager
-async def noted(ctx: Context, key: str, n: int) -> AsyncIterator[None]:
-    """Do some work; every seventh job fails on its first attempt."""
+async def logged(ctx: Context, key: str, n: int) -> AsyncIterator[None]:
+    """Log start and end, and sleep for a moment; every seventh job fails once."""
     note("begin", ctx, key)
     try:
         yield
@@ -61,41 +61,41 @@ async def noted(ctx: Context, key: str, n: int) -> AsyncIterator[None]:
 
 @app.task(queue="wide", retry=QUICK, concurrency=Limit(SLOTS_OF_AN_ACCOUNT, key="{account}"))
 async def two_at_once(ctx: Context, account: str, n: int) -> None:
-    async with noted(ctx, account, n):
+    async with logged(ctx, account, n):
         pass
 
 
 @app.task(queue="wide", retry=QUICK, rate=PROVIDER)
 async def calls_the_provider(ctx: Context, n: int) -> None:
-    async with noted(ctx, "", n):
+    async with logged(ctx, "", n):
         pass
 
 
 @app.task(queue="narrow", retry=QUICK, rate=PROVIDER)
-async def calls_it_too(ctx: Context, n: int) -> None:
-    async with noted(ctx, "", n):
+async def calls_the_provider_too(ctx: Context, n: int) -> None:
+    async with logged(ctx, "", n):
         pass
 
 
 @app.task(queue="wide", retry=QUICK, order_key="{account}")
 async def in_order(ctx: Context, account: str, n: int) -> None:
-    async with noted(ctx, account, n):
+    async with logged(ctx, account, n):
         pass
 
 
 @app.task(queue="wide", retry=QUICK, fair_key="{customer}")
 async def in_turn(ctx: Context, customer: str, n: int) -> None:
-    async with noted(ctx, customer, n):
+    async with logged(ctx, customer, n):
         pass
 
 
 @app.task(queue="narrow", retry=QUICK)
 async def under_the_limit_of_its_queue(ctx: Context, n: int) -> None:
-    async with noted(ctx, "", n):
+    async with logged(ctx, "", n):
         pass
 
 
 @app.task(queue="wide", retry=QUICK)
 async def plain(ctx: Context, n: int) -> None:
-    async with noted(ctx, "", n):
+    async with logged(ctx, "", n):
         pass

@@ -18,13 +18,13 @@ from aiohttp import web
 
 from sereno import Channel, Content, Recipient, Sereno, in_app
 from sereno.channels.contract import Exchange, Message
-from sereno.channels.http import HTTPAnswer, call, refused
+from sereno.channels.http import HTTPResponse, call, refused
 from sereno.channels.outcome import Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.notifications import fan_out
 
-# In a worker of the storm alone: so short that a crash finds a fan-out half-way.
+# Only in the workers of the test: a small step, so that a crash interrupts a fan-out.
 if "TEST_PROVIDER" in os.environ:
-    fan_out.STEP = 500
+    fan_out.RECIPIENTS_PER_STEP = 500
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Offer:
 
 
 class Carrier(Channel):
-    """Posts batches to the provider below."""
+    """Sends batches to the provider below."""
 
     name = "carrier"
     batch = 100
@@ -47,27 +47,27 @@ class Carrier(Channel):
     receipts_batch = 100
 
     async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
-        said = await self._ask(exchange, "/messages", [[message.delivery, message.address] for message in batch])
-        if not isinstance(said, list):
-            return [said] * len(batch)
-        return [_outcome(*each) for each in said]
+        reply = await self._call(exchange, "/messages", [[message.delivery, message.address] for message in batch])
+        if not isinstance(reply, list):
+            return [reply] * len(batch)
+        return [_outcome(*each) for each in reply]
 
     async def receipts(self, ids: Sequence[str], exchange: Exchange) -> Sequence[Receipt]:
-        said = await self._ask(exchange, "/receipts", list(ids))
-        if not isinstance(said, list):
+        reply = await self._call(exchange, "/receipts", list(ids))
+        if not isinstance(reply, list):
             raise ConnectionError("no receipts now")
-        return [Receipt(provider_id=name, outcome=outcome, id=number) for name, outcome, number in said]
+        return [Receipt(provider_id=name, outcome=outcome, id=number) for name, outcome, number in reply]
 
-    async def _ask(self, exchange: Exchange, path: str, what: list[Any]) -> list[Any] | Outcome:
-        answer = await call(exchange, "POST", os.environ["TEST_PROVIDER"] + path, json=what)
-        if not isinstance(answer, HTTPAnswer):
-            return answer
-        found: list[Any] = answer.json()
-        return refused(answer) or found
+    async def _call(self, exchange: Exchange, path: str, body: list[Any]) -> list[Any] | Outcome:
+        response = await call(exchange, "POST", os.environ["TEST_PROVIDER"] + path, json=body)
+        if not isinstance(response, HTTPResponse):
+            return response
+        found: list[Any] = response.json()
+        return refused(response) or found
 
 
-def _outcome(said: str, name: str) -> Outcome:
-    match said:
+def _outcome(status: str, name: str) -> Outcome:
+    match status:
         case "taken":
             return Sent(name)
         case "busy":
@@ -77,20 +77,20 @@ def _outcome(said: str, name: str) -> Outcome:
         case "never":
             return Failed("never")
         case _:
-            return Unknown("nonsense")
+            return Unknown("unexpected status")
 
 
 app = Sereno()
 carrier = Carrier()
 
-# One by one channel, one by two.
+# One event with one channel, one with two.
 offer_made = app.event("offer.made", Offer, channels=[carrier], category="offers")
 offer_closed = app.event("offer.closed", Offer, channels=[carrier, in_app], category="offers")
 
 
 @offer_made.template()
 @offer_closed.template()
-def words(offer: Offer, to: Recipient) -> Content:
+def render(offer: Offer, to: Recipient) -> Content:
     return Content(f"{offer.code} for {to.key}")
 
 
@@ -99,53 +99,53 @@ class Provider:
 
     def __init__(self, log: str) -> None:
         self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        self._chance = random.Random(5)
+        self._rng = random.Random(5)
         self._names = 0
 
     async def messages(self, request: web.Request) -> web.Response:
         at = time.time()
         messages = await request.json()
-        mood = self._mood()
-        if mood in ("429", "500"):
+        fault = self._fault()
+        if fault in ("429", "500"):
             self._note(at, [("refused", delivery, "") for delivery, _ in messages])
-            return web.Response(status=int(mood), headers={"Retry-After": "0"})
-        said = [(self._say(address), delivery, self._name()) for delivery, address in messages]
-        self._note(at, said)
-        await self._answer_slowly(mood, request)
-        return web.json_response([(word, name) for word, _, name in said])
+            return web.Response(status=int(fault), headers={"Retry-After": "0"})
+        statuses = [(self._status(address), delivery, self._name()) for delivery, address in messages]
+        self._note(at, statuses)
+        await self._delay_or_cut(fault, request)
+        return web.json_response([(status, name) for status, _, name in statuses])
 
     async def receipts(self, request: web.Request) -> web.Response:
-        """Return the same receipt for a name on every request; none yet for some."""
-        at, mood = time.time(), self._mood()
-        if mood in ("429", "500"):
-            return web.Response(status=int(mood))
-        names = [name for name in await request.json() if self._chance.random() < 0.8]
-        said = [(name, _receipt(int(name[1:])), f"r{name}") for name in names]
-        self._note(at, [("receipt", name, outcome) for name, outcome, _ in said])
-        await self._answer_slowly(mood, request)
-        return web.json_response(said)
+        """Return the same receipt for a name on every request, but only for a part of the names."""
+        at, fault = time.time(), self._fault()
+        if fault in ("429", "500"):
+            return web.Response(status=int(fault))
+        names = [name for name in await request.json() if self._rng.random() < 0.8]
+        found = [(name, _receipt(int(name[1:])), f"r{name}") for name in names]
+        self._note(at, [("receipt", name, outcome) for name, outcome, _ in found])
+        await self._delay_or_cut(fault, request)
+        return web.json_response(found)
 
-    def _mood(self) -> str:
-        return self._chance.choices(["good", "slow", "cut", "429", "500"], [80, 6, 6, 4, 4])[0]
+    def _fault(self) -> str:
+        return self._rng.choices(["none", "slow", "cut", "429", "500"], [80, 6, 6, 4, 4])[0]
 
-    def _say(self, address: str) -> str:
+    def _status(self, address: str) -> str:
         if address.startswith(("gone", "never")):
             return address.partition(":")[0]
-        return "busy" if self._chance.random() < 0.03 else "taken"
+        return "busy" if self._rng.random() < 0.03 else "taken"
 
     def _name(self) -> str:
         self._names += 1
         return f"p{self._names}"
 
-    async def _answer_slowly(self, mood: str, request: web.Request) -> None:
-        if mood == "slow":
-            await asyncio.sleep(self._chance.uniform(0.2, 1.5))
-        if mood == "cut" and request.transport is not None:
+    async def _delay_or_cut(self, fault: str, request: web.Request) -> None:
+        if fault == "slow":
+            await asyncio.sleep(self._rng.uniform(0.2, 1.5))
+        if fault == "cut" and request.transport is not None:
             request.transport.abort()
 
-    def _note(self, at: float, said: Sequence[tuple[str, Any, str]]) -> None:
-        """Append in one write, and sync to disk before the response."""
-        os.write(self._log, b"".join(json.dumps([at, *each]).encode() + b"\n" for each in said))
+    def _note(self, at: float, entries: Sequence[tuple[str, Any, str]]) -> None:
+        """Append the entries in one write, and sync them to disk before the response."""
+        os.write(self._log, b"".join(json.dumps([at, *each]).encode() + b"\n" for each in entries))
         os.fsync(self._log)
 
 

@@ -1,4 +1,4 @@
-"""A TCP proxy before PostgreSQL that can be cut, or frozen without either side noticing."""
+"""A TCP proxy in front of PostgreSQL that can reset its connections, or drop their traffic silently."""
 
 import select
 import socket
@@ -17,7 +17,7 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"postgresql://postgres@127.0.0.1:{self._listener.getsockname()[1]}/{name}"
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
-        self._asleep: list[tuple[socket.socket, socket.socket]] = []
+        self._frozen_pairs: list[tuple[socket.socket, socket.socket]] = []
         self._frozen = threading.Event()
         self._closed = False
         threading.Thread(target=self._accept, daemon=True).start()
@@ -26,8 +26,8 @@ class Proxy:
     def before(cls, url: str) -> Self:
         """Start a proxy in front of a server that listens on a Unix socket."""
         parts = urlsplit(url)
-        where = parse_qs(parts.query)
-        return cls(f"{where['host'][0]}/.s.PGSQL.{where.get('port', ['5432'])[0]}", parts.path.lstrip("/"))
+        query = parse_qs(parts.query)
+        return cls(f"{query['host'][0]}/.s.PGSQL.{query.get('port', ['5432'])[0]}", parts.path.lstrip("/"))
 
     def cut(self) -> None:
         """Reset every connection."""
@@ -37,9 +37,9 @@ class Proxy:
         self._pairs.clear()
 
     def freeze(self) -> None:
-        """Drop all traffic silently; new connections work."""
+        """Drop all traffic of the open connections silently; new connections work."""
         frozen, self._pairs = self._pairs, []
-        self._asleep += frozen
+        self._frozen_pairs += frozen
         self._frozen.set()
 
     def heal(self) -> None:
@@ -53,7 +53,7 @@ class Proxy:
     ) -> None:
         self._closed = True
         self._listener.close()
-        self._pairs += self._asleep
+        self._pairs += self._frozen_pairs
         self.cut()
 
     def _accept(self) -> None:
@@ -77,7 +77,7 @@ class Proxy:
                 if pair not in self._pairs:
                     if client.fileno() < 0:
                         return
-                    # What it was sent stays unread, so select would never wait again.
+                    # Data stays unread in a frozen pair, so select returns at once.
                     time.sleep(0.05)
                     continue
                 for end in readable:

@@ -34,14 +34,14 @@ from tests.archive.archive_steps import (
     everything,
     places_of,
 )
-from tests.facts import PATIENCE, advance, one, state, until
-from tests.faults.archive_app import reached
+from tests.facts import TIMEOUT, advance, one, state, until
+from tests.faults.archive_app import report_steps
 from tests.faults.server import restart
 
 pytestmark = pytest.mark.acceptance
 
 ROOT = Path(__file__).parents[2]
-# Every step, after which a process may be no more; those of a file also when others are under way.
+# Every step after which the process is killed; some also at a later occurrence, when other files are under way.
 STEPS = [
     "old_partitions", "move_day", "move_children", "move_rows", "move_rows 4", "move_table", "plan", "plan 3",
     "prepare", "write", "write 3", "put", "put 4", "uploaded", "uploaded 3", "get", "get 3", "put_bytes",
@@ -59,7 +59,10 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Order]:
-    """Runs an archiver in its own process and returns its exit code. Killed processes leave their files behind."""
+    """Return a function that runs an archiver in its own process and returns its exit code.
+
+    Killed processes leave their temporary files behind.
+    """
     with subprocess.Popen(
         [sys.executable, "-m", "tests.faults.archive_app"],
         cwd=ROOT,
@@ -71,59 +74,59 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Order]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         encoding="utf-8",
-    ) as nursery:
-        assert nursery.stdin is not None
-        assert nursery.stdout is not None
-        heard, said = nursery.stdin, nursery.stdout
+    ) as forker:
+        assert forker.stdin is not None
+        assert forker.stdout is not None
+        orders, exit_codes = forker.stdin, forker.stdout
 
         def order(url: str, place: Path, step: str | None = None, within: float | None = None) -> int:
             with psycopg.connect(url, autocommit=True) as connection:
-                before = there(connection)
-                heard.write(json.dumps({"url": url, "place": str(place), "step": step, "within": within}) + "\n")
-                heard.flush()
-                ended = int(said.readline())
-                # What it sent before it died is carried out, and then its connections end.
-                until(lambda: there(connection) <= before)
+                before = backends(connection)
+                orders.write(json.dumps({"url": url, "place": str(place), "step": step, "within": within}) + "\n")
+                orders.flush()
+                ended = int(exit_codes.readline())
+                # The server finishes the statements that it sent before it died, and then ends its connections.
+                until(lambda: backends(connection) <= before)
             return ended
 
         yield order
-        heard.close()
-        nursery.wait(timeout=30)
+        orders.close()
+        forker.wait(timeout=30)
 
 
-def there(connection: psycopg.Connection) -> set[int]:
-    """Return the connections to this database."""
+def backends(connection: psycopg.Connection) -> set[int]:
+    """Return the process ids of the connections to this database."""
     found = connection.execute(
         "select pid from pg_stat_activity where datname = current_database() and backend_type = 'client backend'"
     )
     return {pid for (pid,) in found}
 
 
-def is_sound(app: Sereno, connection: psycopg.Connection, place: Path, before: Counter[Row]) -> None:
+def assert_sound(app: Sereno, connection: psycopg.Connection, place: Path, before: Counter[Row]) -> None:
     """Check that every row exists once, and that every invariant holds."""
     after = everything(connection, place)
     assert (before - after, after - before) == (Counter(), Counter())
-    broken = {proof.name: proof.violations for proof in app.database.run(verify(lease=30.0)) if proof.violations}
+    broken = {check.name: check.violations for check in app.database.run(verify(lease=30.0)) if check.violations}
     assert broken == {}
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_process_that_dies_after_any_step_loses_nothing(
+def test_an_archiver_that_dies_after_any_step_loses_nothing(
     app: Sereno, connection: psycopg.Connection, database_url: str, place: Path, process: Order, step: str
 ) -> None:
     add_everything(connection, 50)
     before = everything(connection, place)
     advance(connection, 60 * DAY)
-    assert process(database_url, place, step) == -signal.SIGKILL, "it did not get there"
-    is_sound(app, connection, place, before)
+    assert process(database_url, place, step) == -signal.SIGKILL, "it did not reach the step"
+    assert_sound(app, connection, place, before)
     assert process(database_url, place) == 0
-    is_sound(app, connection, place, before)
+    assert_sound(app, connection, place, before)
     assert set(places_of(connection)) == {"dropped"}
     assert one(connection, "select count(*) from pg_tables where schemaname = 'sereno_archive'") == 0
     assert one(connection, "select count(*) from sereno.archive_files where failed_at is not null") == 0
 
 
-def test_repeatedly_killed_processes_finish(
+def test_repeatedly_killed_archivers_lose_nothing_and_the_last_finishes(
     app: Sereno, connection: psycopg.Connection, database_url: str, place: Path, process: Order
 ) -> None:
     add_tenders(connection, 50)
@@ -134,15 +137,15 @@ def test_repeatedly_killed_processes_finish(
         before = everything(connection, place)
         advance(connection, 40 * DAY)
         ends.append(process(database_url, place, within=0.6))
-        is_sound(app, connection, place, before)
+        assert_sound(app, connection, place, before)
     assert -signal.SIGKILL in ends
     assert process(database_url, place) == 0
-    is_sound(app, connection, place, before)
+    assert_sound(app, connection, place, before)
     assert set(places_of(connection)) == {"dropped"}
 
 
 @pytest.mark.parametrize("step", ["move_day", "plan", "write", "drop_batch"])
-async def test_postgresql_crashes(
+async def test_a_database_crash_while_archiving_loses_nothing(
     own_server: tuple[EmbeddedPostgres, Path], place: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     server, directory = own_server
@@ -160,18 +163,18 @@ async def test_postgresql_crashes(
             restart(server, directory)
             back.set()
 
-    reached(watched, working, app, monkeypatch)
+    report_steps(watched, working, app, monkeypatch)
 
-    # Between two transactions the crash goes unnoticed; otherwise it is reported as DatabaseUnavailable.
+    # A crash between two transactions goes unnoticed; otherwise it is reported as DatabaseUnavailable.
     with suppress(DatabaseUnavailable):
         await working.move()
         await working.export()
-    assert await asyncio.to_thread(back.wait, PATIENCE)
+    assert await asyncio.to_thread(back.wait, TIMEOUT)
     with psycopg.connect(server.url, autocommit=True) as connection:
-        is_sound(app, connection, place, before)
+        assert_sound(app, connection, place, before)
         moved, exported = await working.move(), await working.export()
         assert moved.problems + moved.waiting + exported.problems == []
-        is_sound(app, connection, place, before)
+        assert_sound(app, connection, place, before)
         assert set(places_of(connection)) == {"dropped"}
     await app.aclose()
 
@@ -194,9 +197,9 @@ def test_a_stopping_worker_does_not_wait_for_the_storage(
             AWS_REGION="us-east-1",
         )
         job = one(connection, "select sereno.enqueue('sereno.archive_export')")
-        silent.settimeout(PATIENCE)
-        asked, _ = silent.accept()
-        with asked:
+        silent.settimeout(TIMEOUT)
+        request, _ = silent.accept()
+        with request:
             running.signal(signal.SIGTERM)
             running.process.wait(timeout=20)
     assert state(connection, job) == "ready", "another worker can run it"

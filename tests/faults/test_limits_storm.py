@@ -29,7 +29,7 @@ from tests.faults.proxy import Proxy
 from tests.faults.server import restart
 from tests.faults.watch import Watch
 
-# Moments are numbers of seconds, and rounded.
+# Seconds. Times are rounded floating-point numbers.
 ROUNDED = 0.001
 
 
@@ -39,10 +39,10 @@ class LimitedWorker(WorkerProcess):
     def __init__(self, url: str, log: Path) -> None:
         self.log = log
         self.output = log.with_suffix(f".{len(list(log.parent.glob('*.output')))}.output")
-        words = ["tests.faults.limited_app:app", "--processes", "2", "--queue", "wide=5", "--queue", "narrow=3"]
+        arguments = ["tests.faults.limited_app:app", "--processes", "2", "--queue", "wide=5", "--queue", "narrow=3"]
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "sereno", "worker", *words],
+                [sys.executable, "-m", "sereno", "worker", *arguments],
                 cwd=ROOT,
                 env={
                     **os.environ,
@@ -61,24 +61,24 @@ class LimitedWorker(WorkerProcess):
 
 @pytest.fixture
 def start(log: Path, own_server: tuple[EmbeddedPostgres, Path]) -> Iterator[Callable[..., LimitedWorker]]:
-    """Start workers; kill those that are left afterwards."""
+    """Return a function that starts workers; those that are left are killed afterwards."""
     started: list[LimitedWorker] = []
 
     def start_one(url: str = own_server[0].url, *, wait: bool = True) -> LimitedWorker:
         started.append(LimitedWorker(url, log))
         if wait:
-            started[-1].begun()
+            started[-1].wait_started()
         return started[-1]
 
     yield start_one
     for process in started:
         process.kill()
         # Shown by pytest when the test failed.
-        sys.stdout.write(process.said())
+        sys.stdout.write(process.log_text())
 
 
 def jobs(first: int, count: int) -> Iterator[NewJob]:
-    """Enqueue a number of jobs of each task, mixed, with repeated keys."""
+    """Yield `count` jobs of each kind, mixed, with repeated keys."""
     app = limited_app
     for n in range(first, first + count):
         yield app.two_at_once.job(f"a{n % 2}", n)
@@ -89,7 +89,7 @@ def jobs(first: int, count: int) -> Iterator[NewJob]:
         if n % 2:
             yield app.calls_the_provider.job(n)
         else:
-            yield app.calls_it_too.job(n)
+            yield app.calls_the_provider_too.job(n)
 
 
 class Storm:
@@ -100,12 +100,12 @@ class Storm:
         self.url = url
         self.count = count
         self.made: list[int] = []
-        self.chance = random.Random(11)
+        self.rng = random.Random(11)
         self.client = Sereno(url)
         self.watch = Watch(url)
         self.workers = [start(wait=False) for _ in range(2)]
         for worker in self.workers:
-            worker.begun()
+            worker.wait_started()
 
     def enqueue(self) -> None:
         self.made += [job.id for job in self.client.enqueue_many(list(jobs(len(self.made), self.count)))]
@@ -113,7 +113,7 @@ class Storm:
     def under_way(self, workers: Sequence[LimitedWorker]) -> list[int]:
         """Return the processes that run a job now; none while the database is away."""
 
-        def look(connection: psycopg.Connection) -> list[int]:
+        def query(connection: psycopg.Connection) -> list[int]:
             rows = connection.execute(
                 "select distinct pid from sereno.jobs join sereno.sessions on sessions.id = session_id "
                 "where jobs.state = 'running' and pid = any(%s)",
@@ -121,7 +121,7 @@ class Storm:
             )
             return [row[0] for row in rows]
 
-        return self.watch.ask(look, otherwise=[])
+        return self.watch.ask(query, otherwise=[])
 
     def finished(self) -> int:
         return self.watch.ask(lambda connection: int(one(connection, "select count(*) from sereno.history")), 0)
@@ -133,25 +133,25 @@ class Storm:
 
     def kill_one(self) -> None:
         """Kill a process that runs a job, or its whole worker."""
-        wanted = self.finished() + self.chance.randint(0, 2 * self.count)
+        wanted = self.finished() + self.rng.randint(0, 2 * self.count)
         self.enqueue()
-        until(lambda: self.finished() >= wanted, patience=90)
-        process, victim = self.chance.choice(until(self.victims, patience=90))
-        if self.chance.random() < 0.6:
+        until(lambda: self.finished() >= wanted, timeout=90)
+        process, victim = self.rng.choice(until(self.victims, timeout=90))
+        if self.rng.random() < 0.6:
             os.kill(process, signal.SIGKILL)
             return
         victim.kill()
         self.workers.remove(victim)
         self.workers.append(self.start(wait=False))
 
-    def trouble_the_network(self) -> None:
+    def disturb_the_network(self) -> None:
         """Cut off a worker, freeze its connections, and kill it."""
         with Proxy.before(self.url) as proxy:
             worker = self.start(proxy.url)
-            for trouble in (proxy.cut, proxy.freeze, worker.kill):
+            for disturb in (proxy.cut, proxy.freeze, worker.kill):
                 self.enqueue()
-                until(lambda: self.under_way([worker]), patience=90)
-                trouble()
+                until(lambda: self.under_way([worker]), timeout=90)
+                disturb()
                 proxy.heal()
 
 
@@ -169,28 +169,28 @@ def test_limits_and_orders_hold_under_faults(
     for _ in range(rounds):
         for _ in range(kills // 2):
             storm.kill_one()
-        storm.trouble_the_network()
+        storm.disturb_the_network()
         storm.enqueue()
         restart(server, directory)
         for _ in range(kills - kills // 2):
             storm.kill_one()
-    until(lambda: storm.finished() == len(storm.made), patience=900)
+    until(lambda: storm.finished() == len(storm.made), timeout=900)
     storm.client.close()
     storm.watch.close()
     with psycopg.connect(server.url, autocommit=True) as connection:
-        assert_rested(connection)
+        assert_nothing_left(connection)
         for worker in storm.workers:
             assert worker.end() == 0
         assert_sound(connection)
         runs = read(log, connection)
-    # The storm hit handlers at their work, and every job ran.
+    # The faults hit running handlers, and every job ran.
     assert len([each for each in runs if each.was_killed]) >= rounds * kills // 2
     assert {each.job for each in runs} == set(storm.made)
     assert_limits_held(runs)
     assert_orders_held(runs)
 
 
-def assert_rested(connection: psycopg.Connection) -> None:
+def assert_nothing_left(connection: psycopg.Connection) -> None:
     """Check that no job is left, and that no lane or limiter counts one."""
     assert one(connection, "select count(*) from sereno.jobs") == 0
     held = (
@@ -219,13 +219,13 @@ def assert_limits_held(runs: list[Run]) -> None:
     peaks = {key: peak(found) for key, found in by_key(runs, "two_at_once").items()}
     assert max(peaks.values()) == limited_app.SLOTS_OF_AN_ACCOUNT, peaks
     assert peak(each for each in runs if each.queue == "narrow") <= limited_app.SLOTS_OF_THE_QUEUE
-    rated = [each for each in runs if each.task in {"calls_the_provider", "calls_it_too"}]
+    rated = [each for each in runs if each.task in {"calls_the_provider", "calls_the_provider_too"}]
     rate = (limited_app.STARTS_A_SECOND, limited_app.BURST)
     assert excess([each.claimed for each in rated], *rate) <= ROUNDED
-    # A handler begins when its process gets to it, so two may begin closer together than they were let in: by the
-    # longest time from a claim to a beginning. A process of its own starts slowly; its claims were counted above.
-    here = [each for each in rated if not each.alone]
-    assert excess([each.begin / 1e9 for each in here], *rate) <= longest_delay(here) + ROUNDED
+    # A handler starts some time after its claim, so two may start closer together than they were claimed: by the
+    # longest time from a claim to a start. An isolated process starts slowly; its claims were counted above.
+    in_workers = [each for each in rated if not each.alone]
+    assert excess([each.begin / 1e9 for each in in_workers], *rate) <= longest_delay(in_workers) + ROUNDED
 
 
 def assert_orders_held(runs: list[Run]) -> None:

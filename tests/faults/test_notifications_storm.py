@@ -1,7 +1,7 @@
 """Fault test of notifications: processes are killed while they send, PostgreSQL crashes, the network is cut.
 
-The log of the provider, a process without faults, shows whom it reached and how often: exactly the right recipients,
-and never after the database had recorded the outcome.
+The log of the provider, which no fault hits, shows which messages it received: for exactly the right recipients, and
+never again after the database had recorded the outcome.
 """
 
 import json
@@ -30,16 +30,16 @@ from tests.faults.proxy import Proxy
 from tests.faults.server import restart
 from tests.faults.watch import Watch
 
-# Every move of a delivery, by a clock that is also the provider's.
-WITNESS = """
+# Records every change of state of a delivery, by the clock that the provider uses too.
+RECORD_MOVES = """
     create table moves (delivery bigint, was text, now text, at double precision);
-    create function witness() returns trigger language plpgsql as $$
+    create function record_move() returns trigger language plpgsql as $$
     begin
         insert into moves values (new.id, old.state, new.state, extract(epoch from clock_timestamp()));
         return null;
     end $$;
-    create trigger witness after update on sereno.deliveries
-        for each row when (old.state is distinct from new.state) execute function witness()
+    create trigger record_move after update on sereno.deliveries
+        for each row when (old.state is distinct from new.state) execute function record_move()
 """
 SENDERS = """
     select distinct pid from sereno.deliveries join sereno.jobs on jobs.id = job_id
@@ -56,8 +56,8 @@ LEFT = """
          + (select count(*) from sereno.batches)
          + (select count(*) from sereno.jobs)
 """
-# A killed job waits for a minute before its retry; the test does not.
-HURRY = "update sereno.jobs set run_at = sereno.now() where state = 'scheduled' and crashes + failures > 0"
+# The retry of a killed job waits for a minute; the test does not.
+RETRY_NOW = "update sereno.jobs set run_at = sereno.now() where state = 'scheduled' and crashes + failures > 0"
 
 
 class NotifiedWorker(WorkerProcess):
@@ -66,10 +66,10 @@ class NotifiedWorker(WorkerProcess):
     def __init__(self, url: str, log: Path, provider: str) -> None:
         self.log = log
         self.output = log.with_suffix(f".{len(list(log.parent.glob('*.output')))}.output")
-        words = ["tests.faults.notified_app:app", "--processes", "2", "--queue", "notifications=4"]
+        arguments = ["tests.faults.notified_app:app", "--processes", "2", "--queue", "notifications=4"]
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "sereno", "worker", *words],
+                [sys.executable, "-m", "sereno", "worker", *arguments],
                 cwd=ROOT,
                 env={
                     **os.environ,
@@ -105,7 +105,7 @@ def provider(log: Path) -> Iterator[str]:
 def start(
     log: Path, provider: str, own_server: tuple[EmbeddedPostgres, Path]
 ) -> Iterator[Callable[..., NotifiedWorker]]:
-    """Start workers; kill those that are left afterwards."""
+    """Return a function that starts workers; those that are left are killed afterwards."""
     started: list[NotifiedWorker] = []
 
     def start_one(url: str = own_server[0].url) -> NotifiedWorker:
@@ -116,17 +116,17 @@ def start(
     for process in started:
         process.kill()
         # Shown by pytest when the test failed.
-        sys.stdout.write(process.said())
+        sys.stdout.write(process.log_text())
 
 
-# Who there is, and who wants what: once as rows, once in plain Python.
+# The recipients and their preferences: once as rows, once in plain Python.
 
 
-def settle_in(url: str, count: int) -> None:
+def create_recipients(url: str, count: int) -> None:
     """Create recipients: subscribed, unsubscribed, with a condition, without an address, with two addresses."""
     prefer = app.recipients.prefer
     with psycopg.connect(url) as own:
-        own.execute(WITNESS)
+        own.execute(RECORD_MOVES)
         for n in range(count):
             key = f"user:{n}"
             app.recipients.upsert(key, {"carrier": addresses(n)}, conn=own)
@@ -171,7 +171,7 @@ def wants(n: int, event: str, channel: str, offer: Offer) -> bool:
 
 
 @dataclass(frozen=True)
-class Told:
+class AcceptedEvent:
     """An event that was accepted."""
 
     id: int
@@ -189,31 +189,31 @@ class Storm:
     def __init__(self, start: Callable[..., NotifiedWorker], url: str) -> None:
         self.start = start
         self.url = url
-        self.told: list[Told] = []
+        self.accepted: list[AcceptedEvent] = []
         self.watch = Watch(url)
-        self.chance = random.Random(23)
+        self.rng = random.Random(23)
         self.workers = [start() for _ in range(2)]
         for worker in self.workers:
-            worker.begun()
+            worker.wait_started()
 
-    def tell(self) -> None:
-        number = len(self.told)
+    def notify(self) -> None:
+        number = len(self.accepted)
         event = (offer_made, offer_closed)[number % 2]
-        offer = Offer(f"O{number}", "VR"[number // 2 % 2], self.chance.choice([100, 900]))
+        offer = Offer(f"O{number}", "VR"[number // 2 % 2], self.rng.choice([100, 900]))
         with psycopg.connect(self.url) as own:
-            self.told.append(Told(event.notify(offer, subject=offer.code, conn=own), event.name, offer))
+            self.accepted.append(AcceptedEvent(event.notify(offer, subject=offer.code, conn=own), event.name, offer))
 
     def sending(self, workers: Sequence[NotifiedWorker]) -> list[int]:
         """Return the processes that are sending now; create new events while there is nothing to send."""
 
-        def look(connection: psycopg.Connection) -> list[int]:
+        def query(connection: psycopg.Connection) -> list[int]:
             pids = [pid for worker in workers for pid in worker.children()]
             found = [row[0] for row in connection.execute(SENDERS, [pids])]
             if not found and one(connection, WAITING) == 0:
-                self.tell()
+                self.notify()
             return found
 
-        return self.watch.ask(look, otherwise=[])
+        return self.watch.ask(query, otherwise=[])
 
     def victims(self) -> list[tuple[int, NotifiedWorker]]:
         """Return the processes that are sending, each with its worker; one that has just ended belongs to none."""
@@ -222,27 +222,27 @@ class Storm:
 
     def kill_one(self) -> None:
         """Kill a process that is sending, or its whole worker."""
-        self.tell()
-        process, victim = self.chance.choice(until(self.victims, patience=90))
-        if self.chance.random() < 0.6:
+        self.notify()
+        process, victim = self.rng.choice(until(self.victims, timeout=90))
+        if self.rng.random() < 0.6:
             os.kill(process, signal.SIGKILL)
             return
         victim.kill()
         self.workers.remove(victim)
         self.workers.append(self.start())
 
-    def trouble_the_line(self, proxy: Proxy, worker: NotifiedWorker) -> None:
+    def disturb_the_network(self, proxy: Proxy, worker: NotifiedWorker) -> None:
         """Cut off a worker, let it reconnect, freeze its connections, and kill it."""
-        for trouble in (proxy.cut, proxy.freeze):
-            self.tell()
-            until(lambda: self.sending([worker]), patience=90)
-            trouble()
+        for disturb in (proxy.cut, proxy.freeze):
+            self.notify()
+            until(lambda: self.sending([worker]), timeout=90)
+            disturb()
             proxy.heal()
         worker.kill()
 
 
 @pytest.mark.parametrize(("count", "rounds", "kills"), [(500, 1, 4), pytest.param(3000, 4, 8, marks=pytest.mark.storm)])
-def test_deliveries_are_complete_and_not_repeated_under_faults(
+def test_deliveries_are_complete_and_never_repeated_after_their_outcome_under_faults(
     start: Callable[..., NotifiedWorker],
     own_server: tuple[EmbeddedPostgres, Path],
     log: Path,
@@ -251,36 +251,36 @@ def test_deliveries_are_complete_and_not_repeated_under_faults(
     kills: int,
 ) -> None:
     server, directory = own_server
-    settle_in(server.url, count)
+    create_recipients(server.url, count)
     storm = Storm(start, server.url)
     for _ in range(rounds):
         with Proxy.before(server.url) as proxy:
-            apart = start(proxy.url)
+            proxied = start(proxy.url)
             for _ in range(kills // 2):
                 storm.kill_one()
-            storm.trouble_the_line(proxy, apart)
-        storm.tell()
-        # One that begins while the database is away ends with an error, as it should.
+            storm.disturb_the_network(proxy, proxied)
+        storm.notify()
+        # A worker that starts while the database is down exits with an error, as it should.
         for worker in storm.workers:
-            worker.begun()
+            worker.wait_started()
         restart(server, directory)
         for _ in range(kills - kills // 2):
             storm.kill_one()
     storm.watch.close()
     with psycopg.connect(server.url, autocommit=True) as connection:
-        until(lambda: connection.execute(HURRY) and one(connection, LEFT) == 0, patience=60 + 120 * rounds)
+        until(lambda: connection.execute(RETRY_NOW) and one(connection, LEFT) == 0, timeout=60 + 120 * rounds)
         for worker in storm.workers:
             assert worker.end() == 0
         with connection.transaction():
-            assert [proof for proof in run(connection, verify(lease=3.0, window=None)) if not proof.holds] == []
-        assert_audiences_complete(connection, storm.told, count)
+            assert [check for check in run(connection, verify(lease=3.0, window=None)) if not check.holds] == []
+        assert_audiences_complete(connection, storm.accepted, count)
         assert_moves_legal(connection)
         assert_calls_accounted(connection, log)
-        # The storm hit workers while they were sending.
+        # The faults hit workers while they were sending.
         assert one(connection, "select count(*) from sereno.deliveries where unknowns > 0") >= rounds * kills // 2
 
 
-def assert_audiences_complete(connection: psycopg.Connection, told: list[Told], count: int) -> None:
+def assert_audiences_complete(connection: psycopg.Connection, accepted: list[AcceptedEvent], count: int) -> None:
     """Check that exactly the subscribed recipients were notified, once by each active address."""
     found: dict[tuple[int, str], dict[int, list[str | None]]] = defaultdict(lambda: defaultdict(list))
     for event, channel, key, address in connection.execute(
@@ -289,7 +289,7 @@ def assert_audiences_complete(connection: psycopg.Connection, told: list[Told], 
     ):
         found[event, channel][int(key.removeprefix("user:"))].append(address)
     bad = {row[0] for row in connection.execute("select address from sereno.addresses where state <> 'active'")}
-    for each in told:
+    for each in accepted:
         for channel in each.channels:
             reached = found.pop((each.id, channel))
             assert set(reached) == {n for n in range(count) if wants(n, each.name, channel, each.offer)}
@@ -304,7 +304,7 @@ def assert_audiences_complete(connection: psycopg.Connection, told: list[Told], 
 def assert_moves_legal(connection: psycopg.Connection) -> None:
     moves = connection.execute("select distinct was, now from moves").fetchall()
     assert [(was, now) for was, now in moves if now not in TRANSITIONS[was]] == []
-    # What arrived by the word of the provider stays so.
+    # A delivery that the provider reported as delivered is never sent again.
     assert {now for was, now in moves if was == "delivered"} <= {"read", "bounced"}
 
 
@@ -313,27 +313,27 @@ def assert_calls_accounted(connection: psycopg.Connection, log: Path) -> None:
     calls: dict[int, list[tuple[float, str]]] = defaultdict(list)
     names: dict[str, int] = {}
     again: set[str] = set()
-    for at, said, what, more in map(json.loads, log.read_text().splitlines()):
-        if said == "receipt":
-            again |= {what} if more == "retry" else set()
+    for at, status, subject, detail in map(json.loads, log.read_text().splitlines()):
+        if status == "receipt":
+            again |= {subject} if detail == "retry" else set()
         else:
-            calls[what].append((at, said))
-            names[more] = what
+            calls[subject].append((at, status))
+            names[detail] = subject
     retried = Counter(names[name] for name in again)
     rows: list[tuple[Any, ...]] = connection.execute(
         "select id, state, unknowns from sereno.deliveries where channel = 'carrier'"
     ).fetchall()
     for delivery, state, unknowns in rows:
-        refused = sum(said in ("refused", "busy") for _, said in calls[delivery])
+        refused = sum(status in ("refused", "busy") for _, status in calls[delivery])
         assert len(calls[delivery]) <= 1 + unknowns + refused + retried[delivery], (delivery, calls[delivery])
         if state in ("sent", "delivered", "read"):
-            assert "taken" in [said for _, said in calls[delivery]], delivery
+            assert "taken" in [status for _, status in calls[delivery]], delivery
     known: dict[int, float] = {}
     for delivery, now, at in connection.execute("select delivery, now, at from moves order by at"):
         if now == "sent":
             known[delivery] = at
         elif delivery in known and now == "pending":
-            # A receipt said that it did not arrive after all.
+            # A receipt reported that it did not arrive.
             since = known.pop(delivery)
             late = [call for call in calls[delivery] if since < call[0] < at]
             assert late == [], (delivery, at, calls[delivery])

@@ -37,9 +37,9 @@ from tests.jobs.job_steps import do, line, session, take
 Start = Callable[..., WorkerProcess]
 Connection = psycopg.Connection[Any]
 
-# Jobs of a killed worker come back after its lease, and are tried again in processes of their own.
-PATIENCE = 90.0
-# A clock that was set back shows in the times of jobs that were under way: these two promises are about such times.
+# Seconds. Jobs of a killed worker are retried after its lease, and then in isolated processes.
+TIMEOUT = 90.0
+# Invariants of times, which a clock that is set back during a job breaks.
 TIMES = ("times_in_order", "retry_never_early")
 
 
@@ -69,14 +69,14 @@ POLICIES: tuple[dict[str, Any], ...] = (
 
 
 @pytest.fixture
-def planted(database_url: str) -> Iterator[tuple[Sereno, dict[str, tuple[Rhythm, datetime]]]]:
+def created(database_url: str) -> Iterator[tuple[Sereno, dict[str, tuple[Rhythm, datetime]]]]:
     """Create every rule with every policy, and some that count from the end of a run; return their first fires."""
     app = Sereno(database_url)
-    yield app, plant(app)
+    yield app, create_schedules(app)
     app.close()
 
 
-def plant(app: Sereno) -> dict[str, tuple[Rhythm, datetime]]:
+def create_schedules(app: Sereno) -> dict[str, tuple[Rhythm, datetime]]:
     @app.task(name="quick")
     def quick(n: int) -> None: ...
 
@@ -123,85 +123,85 @@ def assert_once(connection: Connection) -> None:
         "group by 1, 2 having count(*) > 1".encode()
     ).fetchall()
     assert twice == []
-    alone = connection.execute(
+    without_job = connection.execute(
         f"select f.schedule_id, f.planned_at from sereno.fires f left join {jobs} on made.id = f.job_id "
         "where f.reason is null "
         "and (made.schedule_id, made.planned_at) is distinct from (f.schedule_id, f.planned_at)".encode()
     ).fetchall()
-    assert alone == []
+    assert without_job == []
 
 
 def assert_sound(connection: Connection) -> None:
     with connection.transaction():
         found = run(connection, verify(lease=3.0, window=None))
-    assert [proof for proof in found if proof.violations and proof.name not in TIMES] == []
+    assert [check for check in found if check.violations and check.name not in TIMES] == []
 
 
-def settled_down(connection: Connection, overdue: float) -> bool:
+def is_up_to_date(connection: Connection, overdue: float) -> bool:
     """Return whether no due instant is waiting."""
     late = "select exists (select from sereno.schedules where next_run_at < sereno.now() - make_interval(secs => %s))"
     return not one(connection, late, overdue)
 
 
-def ended(connection: Connection) -> int:
-    """Return the runs that started because another one had ended."""
+def fired_after_end(connection: Connection) -> int:
+    """Return the number of fires that count from the end of the previous run."""
     return int(one(connection, "select sum(fired) from sereno.schedules where key like 'end%%'"))
 
 
 @pytest.mark.parametrize("rounds", [8, pytest.param(150, marks=[pytest.mark.storm, pytest.mark.timeout(3600)])])
-def test_killed_schedulers_and_a_clock_that_jumps_fire_every_instant_once(
+def test_every_instant_is_accounted_for_once_despite_killed_schedulers_and_clock_jumps(
     worker: Start,
-    planted: tuple[Sereno, dict[str, tuple[Rhythm, datetime]]],
+    created: tuple[Sereno, dict[str, tuple[Rhythm, datetime]]],
     connection: Connection,
     rounds: int,
 ) -> None:
-    app, first = planted
-    chance = random.Random(11)
+    app, first = created
+    rng = random.Random(11)
     behind = 0.0
     workers = [worker("--queue", "default=3", wait=False) for _ in range(3)]
     until(lambda: one(connection, "select count(*) from sereno.fires") > 0)
     for number in range(rounds):
         if number % 3 != 2:
-            victim = workers.pop(chance.randrange(3))
+            victim = workers.pop(rng.randrange(3))
             victim.kill()
-            # Some of them are killed again before they have begun.
-            workers.append(worker("--queue", "default=3", wait=chance.random() < 0.5))
-        before = ended(connection)
-        # Twice forwards, then back by less than that; a jump of more than twenty seconds ends the lease of the leader.
-        jump = -chance.uniform(1, 40) if number % 3 == 1 else chance.uniform(0.5, 60)
+            # Some are killed again before they have started.
+            workers.append(worker("--queue", "default=3", wait=rng.random() < 0.5))
+        before = fired_after_end(connection)
+        # Two jumps forwards for each one back; a jump of more than twenty seconds ends the lease of the leader.
+        jump = -rng.uniform(1, 40) if number % 3 == 1 else rng.uniform(0.5, 60)
         behind = max(0.0, behind - jump)
         advance(connection, jump)
         connection.execute("select pg_notify('sereno.schedule', '')")
         if not behind:
-            until(lambda: settled_down(connection, 1.0), PATIENCE)
-            until(lambda: ended(connection) > before, PATIENCE)  # noqa: B023
+            until(lambda: is_up_to_date(connection, 1.0), TIMEOUT)
+            until(lambda: fired_after_end(connection) > before, TIMEOUT)  # noqa: B023
     if behind:
         advance(connection, behind + 1)
         connection.execute("select pg_notify('sereno.schedule', '')")
-    until(lambda: settled_down(connection, 1.0), PATIENCE)
+    until(lambda: is_up_to_date(connection, 1.0), TIMEOUT)
     app.schedules.disable("*", actor="the end")
-    until(lambda: one(connection, "select count(*) from sereno.jobs") == 0, PATIENCE)
+    until(lambda: one(connection, "select count(*) from sereno.jobs") == 0, TIMEOUT)
     for left in workers:
         assert left.end() == 0
     assert accounted(connection, first) > 20 * len(first)
     assert_once(connection)
-    assert ended(connection) > rounds / 3
+    assert fired_after_end(connection) > rounds / 3
     assert one(connection, "select count(*) from sereno.schedules where state <> 'disabled'") == 0
     assert_sound(connection)
 
 
 @pytest.mark.parametrize("restarts", [3, pytest.param(40, marks=pytest.mark.storm)])
 @pytest.mark.timeout(3600)
-def test_a_database_crash_while_ticking_fires_every_instant_once(
+def test_every_instant_is_accounted_for_once_despite_database_crashes(
     worker: Start, own_server: tuple[EmbeddedPostgres, Path], restarts: int
 ) -> None:
     server, directory = own_server
     app = Sereno(server.url)
-    first = plant(app)
-    crowded = [app.schedules.new(f"many {n}", app.new_job("quick", b'{"n": 7}'), Every("2s")) for n in range(500)]
+    first = create_schedules(app)
+    many = [app.schedules.new(f"many {n}", app.new_job("quick", b'{"n": 7}'), Every("2s")) for n in range(500)]
     first |= {
         row.key: (Rhythm(Every("2s"), timedelta(seconds=2)), row.next_run_at)
-        for row in app.schedules.upsert_many(crowded)
+        for row in app.schedules.upsert_many(many)
         if row.next_run_at is not None
     }
     process = worker("--queue", "default=20", url=server.url)
@@ -233,50 +233,49 @@ def fired(connection: Connection) -> int:
 
 
 @contextmanager
-def crowd(url: str, acts: list[Callable[[Connection, random.Random], object]]) -> Iterator[list[str]]:
+def concurrently(url: str, actions: list[Callable[[Connection, random.Random], object]]) -> Iterator[list[str]]:
     """Run each action repeatedly in its own thread and connection until the block ends; raise any error.
 
-    But for a ring, which is noted. Rows are locked in one order or not waited for, and still there may be one in some
-    ten thousand acts: SKIP LOCKED does wait when a row is replaced at the moment in which it is read.
-    The loser of a deadlock tries again.
+    Deadlocks are not raised but collected, and the loser tries again. Rows are locked in one order or skipped, and
+    still about one action in ten thousand deadlocks: SKIP LOCKED waits when a row is replaced while it is read.
     """
-    enough = Event()
-    rings: list[str] = []
+    stopping = Event()
+    deadlocks: list[str] = []
 
-    def call(number: int, act: Callable[[Connection, random.Random], object]) -> int:
-        chance, times = random.Random(number), 0
+    def call(number: int, action: Callable[[Connection, random.Random], object]) -> int:
+        rng, times = random.Random(number), 0
         with line(url) as own:
             own.execute("set deadlock_timeout = '20ms'")
-            while not enough.is_set():
+            while not stopping.is_set():
                 try:
-                    act(own, chance)
+                    action(own, rng)
                     times += 1
-                except DeadlockDetected as ring:
-                    rings.append(str(ring))
+                except DeadlockDetected as error:
+                    deadlocks.append(str(error))
         return times
 
-    with ThreadPoolExecutor(len(acts)) as threads:
-        calls = [threads.submit(call, number, act) for number, act in enumerate(acts)]
+    with ThreadPoolExecutor(len(actions)) as threads:
+        calls = [threads.submit(call, number, action) for number, action in enumerate(actions)]
         try:
-            yield rings
+            yield deadlocks
         finally:
-            enough.set()
+            stopping.set()
         assert all(called.result() > 3 for called in calls), [called.result() for called in calls]
-        assert len(rings) <= 1 + sum(called.result() for called in calls) // 5000, rings
+        assert len(deadlocks) <= 1 + sum(called.result() for called in calls) // 5000, deadlocks
 
 
 @pytest.mark.parametrize("seconds", [150, pytest.param(5000, marks=[pytest.mark.storm, pytest.mark.timeout(3600)])])
-def test_concurrent_changes_of_the_same_rows_lose_nothing(
-    planted: tuple[Sereno, dict[str, tuple[Rhythm, datetime]]], connection: Connection, seconds: int
+def test_every_instant_is_accounted_for_once_despite_concurrent_changes(
+    created: tuple[Sereno, dict[str, tuple[Rhythm, datetime]]], connection: Connection, seconds: int
 ) -> None:
     """Several schedulers tick while runs end, operators change schedules, programs redeclare, and the clock moves."""
-    app, first = planted
+    app, first = created
     schedules = list(app.schedules.list())
     owner = session(connection, tasks=("quick",), lease=10**6)
 
-    def tick(own: Connection, chance: random.Random) -> None:
+    def tick(own: Connection, rng: random.Random) -> None:
         with own.transaction():
-            do(own, Ticker().tick(limit=chance.choice([1, 5, 50])))
+            do(own, Ticker().tick(limit=rng.choice([1, 5, 50])))
 
     def end_runs(own: Connection, _: random.Random) -> None:
         do(own, ticks.end_runs())
@@ -287,27 +286,27 @@ def test_concurrent_changes_of_the_same_rows_lose_nothing(
         if done:
             do(own, settlement.settle("succeed", owner, done))
 
-    def change(own: Connection, chance: random.Random) -> None:
+    def change(own: Connection, rng: random.Random) -> None:
         own.execute(
             "update sereno.schedules set note = %s "
             "where key in (select key from sereno.schedules order by key for update)",
-            [str(chance.random())],
+            [str(rng.random())],
         )
 
-    def say_again(own: Connection, chance: random.Random) -> None:
-        row = chance.choice(schedules)
+    def redeclare(own: Connection, rng: random.Random) -> None:
+        row = rng.choice(schedules)
         app.schedules.upsert(
             row.key,
             app.new_job("quick", b'{"n": 1}'),
             first[row.key][0].when if row.key in first else Every("500ms", count_from="end"),
-            disable_after=chance.randrange(10**6, 10**7),
+            disable_after=rng.randrange(10**6, 10**7),
             **{name: getattr(row, name) for name in ("missed", "missed_limit", "max_lateness", "overlap")},
         )
 
-    with crowd(app.url, [tick, tick, tick, end_runs, work, work, change, say_again]):
+    with concurrently(app.url, [tick, tick, tick, end_runs, work, work, change, redeclare]):
         for _ in range(seconds):
             advance(connection, 1)
-            until(lambda: settled_down(connection, 3.0))
+            until(lambda: is_up_to_date(connection, 3.0))
     for _ in range(20):
         tick(connection, random.Random(1))
         work(connection, random.Random(1))

@@ -1,6 +1,6 @@
-"""Storms: processes killed, PostgreSQL restarted in immediate mode, the network cut. Nothing lost, nothing doubled.
+"""Fault tests of jobs: processes are killed, PostgreSQL crashes, the network is cut. No job is lost or repeated.
 
-Every storm ends with a quiet time, then an independent check of what handlers wrote, then the invariants.
+Each test waits until all jobs have ended, then checks what the handlers wrote, and then the invariants.
 """
 
 import os
@@ -31,7 +31,7 @@ def assert_sound(connection: psycopg.Connection) -> None:
     assert [check for check in found if check.violations] == []
 
 
-def fill(connection: psycopg.Connection, count: int) -> None:
+def enqueue(connection: psycopg.Connection, count: int) -> None:
     connection.execute(
         "select sereno.enqueue('counted', jsonb_build_object('n', n), queue => 'work') from generate_series(1, %s) n",
         [count],
@@ -43,8 +43,8 @@ def done(connection: psycopg.Connection) -> int:
     return int(one(connection, "select count(*) from sereno.history where state = 'succeeded'"))
 
 
-def started(connection: psycopg.Connection) -> object:
-    """Return figures that change while any worker makes progress: attempts started, jobs ended, sessions opened."""
+def progress(connection: psycopg.Connection) -> object:
+    """Return figures that change while a worker makes progress: jobs ended, attempts started, sessions opened."""
     return (
         done(connection),
         one(connection, "select sum(attempt) from sereno.jobs"),
@@ -59,30 +59,30 @@ def no_suspects(connection: psycopg.Connection) -> bool:
 
 @pytest.mark.parametrize(("jobs", "kills"), [(2_000, 6), pytest.param(50_000, 60, marks=pytest.mark.storm)])
 @pytest.mark.timeout(3600)
-def test_killed_workers_lose_nothing_and_every_effect_happens_once(
+def test_killed_workers_lose_no_job_and_every_effect_happens_once(
     worker: Start, connection: psycopg.Connection, jobs: int, kills: int
 ) -> None:
     connection.execute("create table effects (n bigint)")
-    chance = random.Random(7)
+    rng = random.Random(7)
     workers = [worker("--processes", "2", "--queue", "work=10", wait=False) for _ in range(2)]
-    for begun in workers:
-        begun.begun()
-    fill(connection, jobs)
+    for starting in workers:
+        starting.wait_started()
+    enqueue(connection, jobs)
     for _ in range(kills):
-        until_at_rest(lambda: no_suspects(connection), lambda: started(connection))
+        until_at_rest(lambda: no_suspects(connection), lambda: progress(connection))
         before = done(connection)
-        victim = chance.choice(workers)
+        victim = rng.choice(workers)
         children = victim.children()
-        if children and chance.random() < 0.7:
-            os.kill(chance.choice(children), signal.SIGKILL)
+        if children and rng.random() < 0.7:
+            os.kill(rng.choice(children), signal.SIGKILL)
         else:
             victim.kill()
             workers.remove(victim)
             workers.append(worker("--processes", "2", "--queue", "work=10"))
         if before == jobs:
             break
-        until_at_rest(lambda: done(connection) > min(before, jobs - 1), lambda: started(connection))  # noqa: B023
-    until_at_rest(lambda: done(connection) == jobs, lambda: started(connection))
+        until_at_rest(lambda: done(connection) > min(before, jobs - 1), lambda: progress(connection))  # noqa: B023
+    until_at_rest(lambda: done(connection) == jobs, lambda: progress(connection))
     assert one(connection, "select count(*) from effects") == jobs
     assert one(connection, "select count(distinct n) from effects") == jobs
     for left in workers:
@@ -97,15 +97,15 @@ class Producer(threading.Thread):
     def __init__(self, url: str) -> None:
         super().__init__()
         self._url = url
-        self._enough = threading.Event()
+        self._stopping = threading.Event()
         self.accepted: list[int] = []
 
     def run(self) -> None:
         number = 0
-        while not self._enough.is_set():
+        while not self._stopping.is_set():
             try:
                 with psycopg.connect(self._url, autocommit=True, connect_timeout=2) as connection:
-                    while not self._enough.is_set():
+                    while not self._stopping.is_set():
                         number += 1
                         connection.execute(
                             "select sereno.enqueue('counted', jsonb_build_object('n', %s::bigint), queue => 'work')",
@@ -113,16 +113,16 @@ class Producer(threading.Thread):
                         )
                         self.accepted.append(number)
             except psycopg.OperationalError:
-                self._enough.wait(0.05)
+                self._stopping.wait(0.05)
 
     def stop(self) -> None:
-        self._enough.set()
+        self._stopping.set()
         self.join()
 
 
 @pytest.mark.parametrize("restarts", [3, pytest.param(40, marks=pytest.mark.storm)])
 @pytest.mark.timeout(3600)
-def test_a_restarted_database_loses_nothing(
+def test_a_crashed_database_loses_no_accepted_job_and_repeats_no_effect(
     worker: Start, own_server: tuple[EmbeddedPostgres, Path], restarts: int
 ) -> None:
     server, directory = own_server
@@ -137,7 +137,7 @@ def test_a_restarted_database_loses_nothing(
     finally:
         producer.stop()
     with psycopg.connect(server.url, autocommit=True) as connection:
-        until_at_rest(lambda: one(connection, "select count(*) from sereno.jobs") == 0, lambda: started(connection))
+        until_at_rest(lambda: one(connection, "select count(*) from sereno.jobs") == 0, lambda: progress(connection))
         effects = [row[0] for row in connection.execute("select n from effects")]
         assert set(producer.accepted) <= set(effects)
         assert len(effects) == len(set(effects))
@@ -146,19 +146,19 @@ def test_a_restarted_database_loses_nothing(
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.storm)])
-def test_workers_recover_from_a_cut_network(
+def test_a_worker_recovers_from_a_cut_or_frozen_network(
     worker: Start, database_url: str, connection: psycopg.Connection, log: Path, rounds: int
 ) -> None:
     with Proxy.before(database_url) as proxy:
         process = worker("--queue", "default=10", url=proxy.url, SERENO_LEASE="5", SERENO_HEARTBEAT="1")
         done = 0
-        for trouble in (proxy.cut, proxy.freeze, proxy.cut) * rounds:
+        for disturb in (proxy.cut, proxy.freeze, proxy.cut) * rounds:
             for n in range(50):
                 connection.execute("select sereno.enqueue('quick', jsonb_build_object('n', %s::int))", [n])
             done += 50
-            trouble()
+            disturb()
             proxy.heal()
-            until(lambda: one(connection, "select count(*) from sereno.history") == done, patience=90)  # noqa: B023
+            until(lambda: one(connection, "select count(*) from sereno.history") == done, timeout=90)  # noqa: B023
         assert process.end() == 0
     runs = Counter(line[0] for line in lines(log, "quick"))
     assert all(count >= 3 for count in runs.values())

@@ -16,9 +16,10 @@ from tests.faults import family_app
 from tests.faults.family_app import innocent, kills_its_family, never_ends, parent_of
 
 ROOT = Path(__file__).parents[2]
-MOST_LIVES = 6
+# Workers that are started one after the other.
+MAX_WORKERS = 6
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="who is whose parent is read from /proc")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="parent processes are read from /proc")
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def app(database_url: str) -> Iterator[Sereno]:
 
 @pytest.fixture
 def started() -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """`start` adds a worker; processes that are left are killed afterwards."""
+    """The workers, which `start` adds; those that are left are terminated afterwards."""
     workers: list[subprocess.Popen[bytes]] = []
     yield workers
     for process in workers:
@@ -60,9 +61,9 @@ def test_a_job_that_kills_whole_workers_is_dead_after_three_of_them(
     app: Sereno, connection: psycopg.Connection, started: list["subprocess.Popen[bytes]"], tmp_path: Path
 ) -> None:
     poison, *others = app.enqueue_many([kills_its_family.job(), *[innocent.job() for _ in range(5)]])
-    for _ in range(MOST_LIVES):
+    for _ in range(MAX_WORKERS):
         worker = start(started, app.url, tmp_path)
-        until(lambda: worker.poll() is not None or state(connection, poison.id) == "dead", patience=120)  # noqa: B023
+        until(lambda: worker.poll() is not None or state(connection, poison.id) == "dead", timeout=120)  # noqa: B023
         if worker.poll() is None:
             break
         # No process is left to report the death; only the lease would expire.
@@ -71,7 +72,7 @@ def test_a_job_that_kills_whole_workers_is_dead_after_three_of_them(
     assert (tmp_path / "run.log").read_text().split() == ["1", "2", "3"]
     found = connection.execute("select crashes, reason from sereno.history_dead").fetchall()
     assert found == [(3, "crash loop: its worker died while it ran alone, 3 times")]
-    # Began beside it, and once more as suspects beside it; on their last life they run with no other suspect.
+    # They crash when they run beside it, and once more as suspects beside it; then no other suspect runs beside them.
     assert one(connection, "select max(crashes) from sereno.history_done") <= 2
 
 
@@ -79,12 +80,12 @@ def test_a_job_that_kills_whole_workers_is_dead_after_three_of_them(
 def test_isolated_processes_end_when_their_worker_is_killed(
     app: Sereno, connection: psycopg.Connection, started: list["subprocess.Popen[bytes]"], tmp_path: Path
 ) -> None:
-    """Also one whose handler never yields: it must not continue a job that another worker has claimed by then."""
+    """Even if the handler never ends: it must not continue a job that another worker has claimed by then."""
     app.enqueue_many([never_ends.job()])
     worker = start(started, app.url, tmp_path)
-    recorder = tmp_path / "run.log"
-    until(lambda: recorder.exists() and recorder.read_text())
-    family = [int(recorder.read_text())]
+    log = tmp_path / "run.log"
+    until(lambda: log.exists() and log.read_text())
+    family = [int(log.read_text())]
     while family[-1] != worker.pid:
         family.append(parent_of(family[-1]))
     for pid in family[-2:]:

@@ -1,4 +1,4 @@
-"""Queries on a database that goes away and comes back."""
+"""Queries on a database that crashes and restarts."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -15,12 +15,12 @@ class Watch:
         self._url = url
         self._connection: psycopg.Connection | None = None
 
-    def ask(self, look: Callable[[psycopg.Connection], T], otherwise: T) -> T:
-        """Return the result; `otherwise` while the database is away."""
+    def ask(self, query: Callable[[psycopg.Connection], T], otherwise: T) -> T:
+        """Return the result of the query, or `otherwise` while the database is down."""
         try:
             if self._connection is None:
                 self._connection = psycopg.connect(self._url, autocommit=True, connect_timeout=2)
-            return look(self._connection)
+            return query(self._connection)
         except psycopg.OperationalError:
             self.close()
             return otherwise

@@ -41,7 +41,7 @@ def new(task: str = "work", args: bytes = b"{}", **options: Any) -> NewJob:
 
 
 def add(connection: Connection, count: int = 1, task: str = "work", **options: Any) -> list[int]:
-    """Enqueue some jobs; return their ids."""
+    """Enqueue `count` equal jobs; return their ids."""
     made: list[Job] = do(connection, transitions.enqueue([new(task, **options)] * count))
     return [job.id for job in made]
 
@@ -63,22 +63,22 @@ def session(
     return made
 
 
-def wanted(room: int = 10, queue: str = "default", floor: int = 0) -> dict[str, Any]:
+def wanted(free_slots: int = 10, queue: str = "default", floor: int = 0) -> dict[str, Any]:
     """Return one queue of a claim, with the same floor for every priority."""
-    return {"queue": queue, "room": room, "floors": [{"priority": p, "floor": floor} for p in PRIORITIES]}
+    return {"queue": queue, "slots": free_slots, "floors": [{"priority": p, "floor": floor} for p in PRIORITIES]}
 
 
 def take(
     connection: Connection,
     owner: int,
-    room: int = 10,
+    free_slots: int = 10,
     *,
     queue: str = "default",
     floor: int = 0,
     tasks: Collection[str] = ("work",),
 ) -> list[ClaimedJob]:
     """Claim jobs; return them in the order in which a worker would run them."""
-    got = do(connection, transitions.claim(owner, tasks, [wanted(room, queue, floor)]))
+    got = do(connection, transitions.claim(owner, tasks, [wanted(free_slots, queue, floor)]))
     return sorted(got.jobs, key=lambda job: (job.priority, job.ready_seq))
 
 

@@ -20,7 +20,7 @@ class ModelJob:
     cancel_requested: bool = False
 
     @property
-    def seen(self) -> tuple[object, ...]:
+    def compared(self) -> tuple[object, ...]:
         """Return the fields that are compared with the database."""
         owner = self.session if self.state in ("running", "succeeded", "dead") else None
         return (self.state, self.attempt, self.failures, self.crashes, self.snoozes, self.releases, owner, self.key)
@@ -46,7 +46,7 @@ class Model:
         return "ready" if due <= self.now else "scheduled"
 
     def enqueue(self, id_: int, delay: int, key: str | None, *, replacing: bool) -> bool:
-        """Return True when this creates a job; a kept or replaced one must hold the key."""
+        """Return whether this creates a job; a kept or replaced one must hold the key."""
         due = self.now + delay
         holder = self.live(key)
         if holder is None:

@@ -67,7 +67,7 @@ class AsModel:
     def model_dump(self, *, mode: str) -> dict[str, Any]:
         assert mode == "json"
         if self.name == "unserializable":
-            raise ValueError("a serializer of the model's own failed")
+            raise ValueError("a custom serializer failed")
         return {"name": self.name}
 
 
@@ -110,11 +110,11 @@ def arguments_of(kind: Any) -> Arguments:
 
 
 @pytest.mark.parametrize(("kind", "value"), VALUES, ids=lambda part: repr(part)[:40])
-def test_a_value_comes_back_as_its_type(kind: Any, value: Any) -> None:
+def test_a_value_is_decoded_as_its_type(kind: Any, value: Any) -> None:
     arguments = arguments_of(kind)
-    (back,) = arguments.decode(arguments.encode((value,), {}, 10_000))
-    assert back == value
-    assert type(back) is type(value)
+    (decoded,) = arguments.decode(arguments.encode((value,), {}, 10_000))
+    assert decoded == value
+    assert type(decoded) is type(value)
 
 
 @pytest.mark.parametrize(

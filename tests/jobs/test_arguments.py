@@ -30,7 +30,7 @@ def round_trip(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple
     return arguments.decode(arguments.encode(args, kwargs, LIMIT))
 
 
-def refused(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+def refusal_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     with pytest.raises(InvalidArguments, match=r"^task work: ") as refusal:
         arguments_of(function).encode(args, kwargs, LIMIT)
     return str(refusal.value)
@@ -67,14 +67,14 @@ def test_arguments_are_stored_as_one_object_keyed_by_name() -> None:
     ],
 )
 def test_a_missing_and_an_extra_argument_are_refused_by_name(args: Any, kwargs: Any, reason: str) -> None:
-    message = refused(plain, *args, **kwargs)
+    message = refusal_of(plain, *args, **kwargs)
     assert reason in message
     assert "it takes (account, month, note)" in message
 
 
 @pytest.mark.parametrize("wrong", [(1, 7), ("r42", "7"), ("r42", 7.5), ("r42", None), ("r42", 7, 8)])
 def test_a_wrong_type_is_refused(wrong: tuple[Any, ...]) -> None:
-    assert "Expected" in refused(plain, *wrong)
+    assert "Expected" in refusal_of(plain, *wrong)
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Point:
     more: Any = None
 
 
-NESTS: list[Callable[[Any], Any]] = [
+NESTINGS: list[Callable[[Any], Any]] = [
     lambda bad: bad,
     lambda bad: [bad],
     lambda bad: {"a": {"b": [1, bad]}},
@@ -94,25 +94,25 @@ NESTS: list[Callable[[Any], Any]] = [
 
 
 @pytest.mark.parametrize("bad", [NAN, INFINITY, -INFINITY], ids=["nan", "inf", "-inf"])
-@pytest.mark.parametrize("nest", range(len(NESTS)))
+@pytest.mark.parametrize("nest", range(len(NESTINGS)))
 def test_nan_and_infinity_are_refused_at_any_depth(bad: float, nest: int) -> None:
-    assert "NaN and infinity" in refused(anything, NESTS[nest](bad))
-    assert "NaN and infinity" in refused(untyped, NESTS[nest](bad))
+    assert "NaN and infinity" in refusal_of(anything, NESTINGS[nest](bad))
+    assert "NaN and infinity" in refusal_of(untyped, NESTINGS[nest](bad))
 
 
 @pytest.mark.parametrize("function", [optional, typed], ids=["optional", "typed"])
 def test_nan_is_refused_for_an_optional_number(function: Callable[..., Any]) -> None:
-    assert "NaN and infinity" in refused(function, NAN)
+    assert "NaN and infinity" in refusal_of(function, NAN)
 
 
 def test_nan_is_refused_in_a_typed_field() -> None:
     def work(point: Point, points: dict[str, Point]) -> None: ...
 
-    assert "NaN and infinity" in refused(work, Point(x=NAN), {})
-    assert "NaN and infinity" in refused(work, Point(), {"a": Point(x=-INFINITY)})
+    assert "NaN and infinity" in refusal_of(work, Point(x=NAN), {})
+    assert "NaN and infinity" in refusal_of(work, Point(), {"a": Point(x=-INFINITY)})
 
 
-def test_none_is_not_mistaken_for_nan() -> None:
+def test_none_is_accepted_where_nan_is_refused() -> None:
     assert round_trip(optional, None) == (None,)
     assert round_trip(anything, {"a": [None, "null"]}) == ({"a": [None, "null"]},)
 
@@ -120,8 +120,8 @@ def test_none_is_not_mistaken_for_nan() -> None:
 @pytest.mark.parametrize("nest", range(4))
 @pytest.mark.parametrize(("bad", "reason"), [("a\x00", "NUL byte"), ("\ud800", "surrogate")], ids=["nul", "surrogate"])
 def test_text_that_postgresql_cannot_store_is_refused_at_any_depth(bad: str, reason: str, nest: int) -> None:
-    assert reason in refused(anything, NESTS[nest](bad))
-    assert reason in refused(anything, {bad: 1})
+    assert reason in refusal_of(anything, NESTINGS[nest](bad))
+    assert reason in refusal_of(anything, {bad: 1})
 
 
 def test_text_that_only_looks_like_nul_is_accepted() -> None:
@@ -129,19 +129,19 @@ def test_text_that_only_looks_like_nul_is_accepted() -> None:
 
 
 def test_arguments_over_the_size_limit_are_refused_with_both_sizes() -> None:
-    assert "1,002 bytes of arguments, the limit is 1,000" in refused(anything, "x" * (1002 - len('{"value":""}')))
+    assert "1,002 bytes of arguments, the limit is 1,000" in refusal_of(anything, "x" * (1002 - len('{"value":""}')))
     assert round_trip(anything, "x" * (1000 - len('{"value":""}')))
 
 
 @pytest.mark.parametrize("value", [object(), lambda: None, 1j], ids=["object", "function", "complex"])
 def test_a_value_without_a_json_form_is_refused(value: Any) -> None:
-    refused(anything, value)
+    refusal_of(anything, value)
 
 
 def test_a_cyclic_value_is_refused() -> None:
     ring: list[Any] = []
     ring.append(ring)
-    refused(anything, ring)
+    refusal_of(anything, ring)
 
 
 def test_arguments_given_as_json_get_the_same_checks() -> None:
@@ -193,7 +193,7 @@ def test_any_value_round_trips_or_is_refused(value: Any) -> None:
         assert arguments.decode(raw) == (value,)
 
 
-# How the function is called
+# Calls of the function
 
 
 def test_the_context_is_passed_at_any_position() -> None:
@@ -252,7 +252,7 @@ def test_a_batch_task_may_name_its_list() -> None:
     assert arguments_of(work, each=True).call(work, ([1, 2],), None) == [1, 2]
 
 
-def two_rivals(value: Point | msgspec.Struct) -> None: ...
+def ambiguous_union(value: Point | msgspec.Struct) -> None: ...
 
 
 @dataclass
@@ -275,7 +275,9 @@ def positional_only(value: int, /) -> None: ...
 def unresolved(value: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821 - the point
 
 
-@pytest.mark.parametrize("function", [two_rivals, two_classes, with_args, with_kwargs, positional_only, unresolved])
+@pytest.mark.parametrize(
+    "function", [ambiguous_union, two_classes, with_args, with_kwargs, positional_only, unresolved]
+)
 def test_a_signature_that_cannot_be_stored_is_refused_when_it_is_declared(function: Callable[..., Any]) -> None:
     with pytest.raises(ConfigurationError):
         arguments_of(function)

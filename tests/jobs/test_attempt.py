@@ -46,11 +46,11 @@ def test_a_failure_is_retried_until_no_retry_is_left(ending: Ending, failures: i
     st.integers(0, 20),
     st.sampled_from([None, Snooze(5), Cancel(), ReleasedAttempt("x"), Dead("x")]),
 )
-def test_these_outcomes_ignore_the_failure_and_crash_counts(failures: int, crashes: int, ending: Ending) -> None:
+def test_outcomes_other_than_failures_ignore_the_counts(failures: int, crashes: int, ending: Ending) -> None:
     assert decide(ending, failures, crashes) == decide(ending)
 
 
-def test_a_return_is_a_success() -> None:
+def test_an_attempt_that_returns_succeeds() -> None:
     assert decide(None).outcome == "succeeded"
 
 
@@ -78,7 +78,7 @@ def test_dead_and_cancelled_store_a_reason() -> None:
     assert decide(Dead()).reason == decide(Cancel()).reason == "decided by the task"
 
 
-def test_a_dead_letter_keeps_the_error_it_was_raised_from() -> None:
+def test_dead_stores_the_error_that_caused_it() -> None:
     dead = Dead("closed")
     dead.__cause__ = ValueError("cause")
     assert decide(dead).error == ErrorText("ValueError", "cause")
@@ -154,17 +154,17 @@ def test_a_snooze_until_a_datetime_subclass_is_the_same_instant() -> None:
         assert found.tzinfo is UTC
 
 
-def test_the_hour_that_comes_twice_keeps_its_fold() -> None:
+def test_a_snooze_into_a_repeated_hour_keeps_its_fold() -> None:
     autumn = DateTime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Madrid"), fold=1)
     assert decide(Snooze(until=autumn)).until == datetime(2026, 10, 25, 1, 30, tzinfo=UTC)
 
 
-def test_a_broken_time_zone_is_an_error_of_the_handler() -> None:
+def test_a_time_zone_that_raises_is_an_error_of_the_handler() -> None:
     with pytest.raises(RuntimeError, match="no offset"):
         Snooze(until=datetime(2030, 1, 1, tzinfo=BrokenZone()))
 
 
-def test_a_settlement_holds_exact_built_in_values_only() -> None:
+def test_a_settlement_holds_only_built_in_types() -> None:
     texts: list[Any] = [7, b"\xff", object(), "a\x00b"]
     for text in texts:
         for ending in (Dead(text), Cancel(text), Retry(text), Snooze(1, reason=text)):
@@ -176,13 +176,13 @@ def test_a_settlement_holds_exact_built_in_values_only() -> None:
     assert type(throttle.seconds) is float
 
 
-def test_an_outcome_that_was_tampered_with_is_dead_with_that_reason() -> None:
-    tampered = [Snooze(1) for _ in range(4)]
-    tampered[0].until = datetime(2030, 1, 1, tzinfo=BrokenZone())
-    tampered[1].until = NAIVE
-    tampered[2].wait = float("nan")
-    tampered[3].throttle = 7  # type: ignore[assignment]  # as a careless handler may
-    for each in tampered:
+def test_an_outcome_with_invalid_attributes_makes_its_job_dead() -> None:
+    invalid = [Snooze(1) for _ in range(4)]
+    invalid[0].until = datetime(2030, 1, 1, tzinfo=BrokenZone())
+    invalid[1].until = NAIVE
+    invalid[2].wait = float("nan")
+    invalid[3].throttle = 7  # type: ignore[assignment]  # as a careless handler may
+    for each in invalid:
         decision = decide(each)
         assert (decision.outcome, decision.reason) == ("dead", "the retry decision failed")
         assert decision.error is not None
@@ -194,11 +194,11 @@ def test_a_retry_policy_that_raises_makes_only_its_job_dead() -> None:
     assert (decision.outcome, decision.failed) == ("dead", 1)
 
 
-class Unreasonable(Exception):  # noqa: N818 - named for the test
+class UnreadableReason(Exception):  # noqa: N818 - named for the test
     @property
     def reason(self) -> str:
         raise KeyboardInterrupt
 
 
 def test_a_reason_that_cannot_be_read_is_none() -> None:
-    assert (decide(Unreasonable("x")).outcome, decide(Unreasonable("x")).reason) == ("retry", None)
+    assert (decide(UnreadableReason("x")).outcome, decide(UnreadableReason("x")).reason) == ("retry", None)

@@ -26,7 +26,7 @@ from tests.jobs.job_steps import (
 
 DAY = 86400
 KEEP = 30
-OWNER = "select array_agg(distinct job_id order by job_id) from sereno.attempts"
+JOB_IDS = "select array_agg(distinct job_id order by job_id) from sereno.attempts"
 READ = "seq_tup_read + idx_tup_fetch"
 WRITTEN = "n_tup_ins + n_tup_upd + n_tup_del"
 
@@ -70,7 +70,7 @@ def day_of(connection: Connection, parent: str = "attempts") -> str:
     return f"{parent}_{day}"
 
 
-def facts(connection: Connection, job_id: int) -> list[tuple[object, ...]]:
+def attempt_columns(connection: Connection, job_id: int) -> list[tuple[object, ...]]:
     """Return all columns of attempts except the partition key."""
     return connection.execute(
         "select number, session_id, started_at, finished_at, outcome, reason, error_type, error_message, traceback, "
@@ -79,36 +79,40 @@ def facts(connection: Connection, job_id: int) -> list[tuple[object, ...]]:
     ).fetchall()
 
 
-def counted(connection: Connection, what: str, table: str) -> int:
+def rows_counted(connection: Connection, expression: str, table: str) -> int:
     """Return the rows read or written by this transaction and by statistics not reported yet."""
-    figures = f"select {what} from pg_stat_xact_user_tables where relid = %s::regclass"
+    figures = f"select {expression} from pg_stat_xact_user_tables where relid = %s::regclass"
     return int(one(connection, figures, f"sereno.{table}") or 0)
 
 
 def test_attempts_of_existing_jobs_outlive_their_partition(connection: Connection) -> None:
-    gone, dead, later, live = (fail(connection, task) for task in ("gone", "dead", "later", "live"))
-    finish(connection, "gone")
+    expired, dead, later, live = (fail(connection, task) for task in ("expired", "dead", "later", "live"))
+    finish(connection, "expired")
     finish(connection, "dead", Dead("no"))
     pass_days(connection, 5)
     finish(connection, "later")
     pass_days(connection, 25)
-    began = facts(connection, dead), facts(connection, later), facts(connection, live)
+    before = attempt_columns(connection, dead), attempt_columns(connection, later), attempt_columns(connection, live)
     assert drop_history(connection) == []
     pass_days(connection, 1)
     assert len(drop_history(connection)) == 1
     assert len(drop_attempts(connection, KEEP)) == 1
-    assert one(connection, OWNER) == [dead, later, live]
-    assert (facts(connection, dead), facts(connection, later), facts(connection, live)) == began
+    assert one(connection, JOB_IDS) == [dead, later, live]
+    assert (
+        attempt_columns(connection, dead),
+        attempt_columns(connection, later),
+        attempt_columns(connection, live),
+    ) == before
     # Attempts of a job that finished later are stored in the partition of that day, and dropped with it.
     pass_days(connection, 5)
     assert len(drop_history(connection)) == len(drop_attempts(connection, KEEP)) == 5
-    assert one(connection, OWNER) == [dead, live]
+    assert one(connection, JOB_IDS) == [dead, live]
     pass_days(connection, 70)
     drop_history(connection)
     drop_attempts(connection, KEEP)
-    assert one(connection, OWNER) == [dead, live]
-    assert (facts(connection, dead), facts(connection, live)) == (began[0], began[2])
-    assert gone not in one(connection, OWNER)
+    assert one(connection, JOB_IDS) == [dead, live]
+    assert (attempt_columns(connection, dead), attempt_columns(connection, live)) == (before[0], before[2])
+    assert expired not in one(connection, JOB_IDS)
 
 
 def test_carrying_attempts_reads_only_its_partition_and_deletes_nothing(connection: Connection) -> None:
@@ -124,9 +128,17 @@ def test_carrying_attempts_reads_only_its_partition_and_deletes_nothing(connecti
     pass_days(connection, 26)
     assert len(drop_history(connection)) == 1
     with connection.transaction():
-        before = [counted(connection, READ, old), counted(connection, READ, other), counted(connection, WRITTEN, old)]
+        before = [
+            rows_counted(connection, READ, old),
+            rows_counted(connection, READ, other),
+            rows_counted(connection, WRITTEN, old),
+        ]
         assert not do(connection, attempt_partitions.carry_attempts(old))
-        after = [counted(connection, READ, old), counted(connection, READ, other), counted(connection, WRITTEN, old)]
+        after = [
+            rows_counted(connection, READ, old),
+            rows_counted(connection, READ, other),
+            rows_counted(connection, WRITTEN, old),
+        ]
         assert [now - then for now, then in zip(after, before, strict=True)] == [20, 0, 0]
         do(connection, partitions.drop_partition("attempts", old))
     assert one(connection, "select count(*) from sereno.attempts") == 20
@@ -157,12 +169,12 @@ def test_an_interrupted_carry_continues_where_it_stopped(
     pass_days(connection, 31)
     drop_history(connection)
     assert do(connection, attempt_partitions.carry_attempts(old))
-    # Another worker, an hour later.
+    # As another worker would, an hour later.
     with connection.transaction():
-        before = counted(connection, READ, old)
+        before = rows_counted(connection, READ, old)
         assert do(connection, attempt_partitions.carry_attempts(old))
         assert not do(connection, attempt_partitions.carry_attempts(old))
-        assert counted(connection, READ, old) - before == 15
+        assert rows_counted(connection, READ, old) - before == 15
 
 
 def test_a_partition_of_attempts_is_dropped_after_that_of_history(connection: Connection) -> None:
@@ -186,17 +198,17 @@ def test_only_a_daily_partition_of_attempts_can_be_dropped(connection: Connectio
 @pytest.mark.parametrize("archived", [False, True])
 def test_attempts_in_the_default_partition_are_moved_or_deleted(connection: Connection, archived: bool) -> None:
     advance(connection, 20 * DAY)
-    gone, live = fail(connection, "gone"), fail(connection, "live")
-    connection.execute("delete from sereno.jobs where id = %s", [gone])
+    expired, live = fail(connection, "expired"), fail(connection, "live")
+    connection.execute("delete from sereno.jobs where id = %s", [expired])
     assert one(connection, "select count(*) from sereno.attempts_default") == 2
     advance(connection, 40 * DAY)
     do(connection, partitions.make_partitions("attempts"))
     assert not do(connection, attempt_partitions.carry_strays(KEEP, archived=archived))
     assert one(connection, "select count(*) from sereno.attempts_default") == 0
-    assert one(connection, OWNER) == ([gone, live] if archived else [live])
+    assert one(connection, JOB_IDS) == ([expired, live] if archived else [live])
 
 
-def test_a_job_that_was_cancelled_while_it_waited_has_one_attempt_of_a_number(connection: Connection) -> None:
+def test_a_job_cancelled_while_it_waited_has_each_attempt_number_once(connection: Connection) -> None:
     id_ = fail(connection)
     pass_days(connection, 2)
     do(connection, transitions.cancel([id_], "no more"))

@@ -1,4 +1,4 @@
-"""Equal failures have the same fingerprint, whatever ids they contain; every message has a fingerprint."""
+"""Equal failures have the same fingerprint despite different ids; every message has a fingerprint."""
 
 import json
 from random import Random
@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sereno import Backoff, Dead, Retry
-from sereno.error_text import Failure
+from sereno.error_text import FailureText
 from sereno.jobs.attempt import CrashedAttempt, Ending, ReleasedAttempt, Settlement, settlement
-from sereno.jobs.fingerprint import DIGITS, KNOWN_BY, MESSAGE_LIMIT, NAME_LIMIT, failure, normalised
+from sereno.jobs.fingerprint import DIGITS, HASHED_LIMIT, MESSAGE_LIMIT, NAME_LIMIT, failure, normalised
 
 HOSTILE = [
     "",
@@ -32,7 +32,7 @@ def decided(ending: Ending, failures: int = 0, crashes: int = 0) -> Settlement:
     return settlement(ending, failures=failures, crashes=crashes, policy=Backoff(3), chance=Random(1))
 
 
-def of(ending: Ending, task: str = "work", **counts: int) -> Failure:
+def failure_of(ending: Ending, task: str = "work", **counts: int) -> FailureText:
     found = failure(task, decided(ending, **counts))
     assert found is not None
     return found
@@ -45,26 +45,26 @@ def raised(error: Exception) -> Exception:
         return caught
 
 
-class SilentError(Exception):
+class TextlessError(Exception):
     def __str__(self) -> str:
-        raise RuntimeError("no words")
+        raise RuntimeError("no text")
 
 
 @given(st.text() | st.sampled_from(HOSTILE), st.text())
 def test_every_message_has_a_fingerprint(message: str, task: str) -> None:
     for ending in (ValueError(message), Dead(message), Retry(message), CrashedAttempt(message)):
-        found = of(ending, task)
+        found = failure_of(ending, task)
         assert len(found.fingerprint) == DIGITS
         assert set(found.fingerprint) <= set("0123456789abcdef")
         assert len(found.message) <= MESSAGE_LIMIT
         assert len(found.error_type) <= NAME_LIMIT
-        assert found == of(ending, task)
+        assert found == failure_of(ending, task)
         assert "\x00" not in json.dumps(found.message.encode().decode())
-    assert len(normalised(message)) <= KNOWN_BY
+    assert len(normalised(message)) <= HASHED_LIMIT
 
 
 def test_an_error_without_a_message_has_a_fingerprint() -> None:
-    assert of(SilentError()).message == "(a SilentError that cannot be converted to text)"
+    assert failure_of(TextlessError()).message == "(a TextlessError that cannot be converted to text)"
 
 
 IDS = (
@@ -80,16 +80,16 @@ IDS = (
 
 
 @given(st.data(), st.text("abcdefgh ,.:()!\n", max_size=60), st.text("abcdefgh ,.()!\n", max_size=60))
-def test_different_ids_have_the_same_fingerprint(data: st.DataObject, before: str, after: str) -> None:
+def test_messages_that_differ_in_ids_have_the_same_fingerprint(data: st.DataObject, before: str, after: str) -> None:
     kind = data.draw(st.sampled_from(IDS))
-    one, other = data.draw(kind), data.draw(kind)
-    texts = [f"order {before} {each} {after}" for each in (one, other)]
+    first, second = data.draw(kind), data.draw(kind)
+    texts = [f"order {before} {each} {after}" for each in (first, second)]
     assert normalised(texts[0]) == normalised(texts[1])
-    assert of(ValueError(texts[0])).fingerprint == of(ValueError(texts[1])).fingerprint
+    assert failure_of(ValueError(texts[0])).fingerprint == failure_of(ValueError(texts[1])).fingerprint
 
 
 @pytest.mark.parametrize(
-    ("message", "known_by"),
+    ("message", "expected"),
     [
         ("order 4711 of r42@shop.example", "order <id> of <mail>"),
         (
@@ -102,19 +102,19 @@ def test_different_ids_have_the_same_fingerprint(data: st.DataObject, before: st
         ("connection reset by peer", "connection reset by peer"),
     ],
 )
-def test_a_message_is_normalised(message: str, known_by: str) -> None:
-    assert normalised(message) == known_by
+def test_a_message_is_normalised(message: str, expected: str) -> None:
+    assert normalised(message) == expected
 
 
 def test_different_failures_have_different_fingerprints() -> None:
     kinds = [
-        of(ValueError("no luck")),
-        of(KeyError("no luck")),
-        of(ValueError("no money")),
-        of(ValueError("no luck"), "other"),
-        of(raised(ValueError("no luck"))),
-        of(Dead("no luck")),
-        of(CrashedAttempt("its process died")),
+        failure_of(ValueError("no luck")),
+        failure_of(KeyError("no luck")),
+        failure_of(ValueError("no money")),
+        failure_of(ValueError("no luck"), "other"),
+        failure_of(raised(ValueError("no luck"))),
+        failure_of(Dead("no luck")),
+        failure_of(CrashedAttempt("its process died")),
     ]
     assert len({kind.fingerprint for kind in kinds}) == len(kinds)
 
@@ -123,9 +123,9 @@ def test_a_retry_and_the_dead_letter_after_it_have_the_same_fingerprint() -> Non
     error = raised(OSError("connection reset"))
     assert decided(error).outcome == "retry"
     assert decided(error, failures=3).outcome == "dead"
-    assert of(error) == of(error, failures=3)
+    assert failure_of(error) == failure_of(error, failures=3)
     crash = CrashedAttempt("its process died (SIGKILL)")
-    assert of(crash).fingerprint == of(crash, crashes=2).fingerprint
+    assert failure_of(crash).fingerprint == failure_of(crash, crashes=2).fingerprint
 
 
 def test_outcomes_without_failure_have_no_fingerprint() -> None:

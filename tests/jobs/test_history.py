@@ -41,7 +41,7 @@ def partitions_of(connection: Connection) -> list[str]:
     return [name for (name,) in found]
 
 
-def home(connection: Connection, job_id: int) -> str:
+def partition_of(connection: Connection, job_id: int) -> str:
     """Return the partition of a finished job."""
     return str(one(connection, "select tableoid::regclass::text from sereno.history where id = %s", job_id))
 
@@ -60,7 +60,7 @@ def today(connection: Connection) -> str:
     return f"sereno.history_done_{day}"
 
 
-def test_partitions_are_made_a_week_ahead_and_only_once(connection: Connection) -> None:
+def test_partitions_are_created_a_week_ahead_and_only_once(connection: Connection) -> None:
     assert len(partitions_of(connection)) == 9, "today, a week, and the default partition"
     assert do(connection, partitions.make_partitions("history")) == 0
     advance(connection, 3 * DAY)
@@ -69,16 +69,16 @@ def test_partitions_are_made_a_week_ahead_and_only_once(connection: Connection) 
 
 
 def test_finished_jobs_are_in_daily_partitions_and_dead_letters_in_their_own(connection: Connection) -> None:
-    assert home(connection, finish(connection)) == today(connection)
-    assert home(connection, finish(connection, Dead("no"))) == "sereno.history_dead"
+    assert partition_of(connection, finish(connection)) == today(connection)
+    assert partition_of(connection, finish(connection, Dead("no"))) == "sereno.history_dead"
 
 
 def test_rows_without_a_partition_are_stored_and_moved_later(connection: Connection) -> None:
     advance(connection, 20 * DAY)
     id_ = finish(connection)
-    assert home(connection, id_) == "sereno.history_done_default"
+    assert partition_of(connection, id_) == "sereno.history_done_default"
     assert do(connection, partitions.make_partitions("history")) == 8
-    assert home(connection, id_) == today(connection)
+    assert partition_of(connection, id_) == today(connection)
     assert one(connection, "select count(*) from sereno.history") == 1
 
 
@@ -90,7 +90,7 @@ def test_old_partitions_are_dropped_with_their_attempts_and_dead_letters_stay(co
     do(connection, partitions.make_partitions("history"))
     assert do(connection, partitions.old_partitions("history", 31)) == []
     names = do(connection, partitions.old_partitions("history", 30))
-    assert [f"sereno.{name}" for name in names] == [home(connection, old)]
+    assert [f"sereno.{name}" for name in names] == [partition_of(connection, old)]
     for name in names:
         do(connection, partitions.drop_partition("history", name))
     drop_attempts(connection, 30)
@@ -108,7 +108,7 @@ def test_dead_letters_are_deleted_only_with_a_retention_and_only_old_ones(connec
     assert one(connection, "select count(*) from sereno.attempts where job_id = %s", old) == 0
 
 
-def test_nothing_but_a_partition_of_the_history_can_be_dropped(connection: Connection) -> None:
+def test_only_a_daily_partition_of_history_can_be_dropped(connection: Connection) -> None:
     for name in ("jobs", "history_done", "history_done_default", "history_done_20260101; drop table sereno.jobs"):
         with pytest.raises(psycopg.errors.RaiseException):
             do(connection, partitions.drop_partition("history", name))

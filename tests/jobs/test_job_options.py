@@ -40,7 +40,7 @@ from sereno.jobs.job import JobOptions, NewJob
         {"tags": ["a\x00"]},
         {"on_conflict": "raise"},
         {"unique_for": "1h"},
-        {"unique_key": "k", "on_conflict": "explode"},
+        {"unique_key": "k", "on_conflict": "unknown"},
         {"unique_key": "k", "unique_for": "a while"},
         {"unique_key": "k", "unique_for": -1},
         {"unique_key": "k", "unique_for": "99999999999d"},
@@ -69,7 +69,7 @@ def test_valid_options_are_not_changed(right: dict[str, Any]) -> None:
     assert options.checked() is options
 
 
-def test_a_row_holds_only_the_given_options() -> None:
+def test_a_job_row_contains_only_the_given_options() -> None:
     row = NewJob("work", b'{"n":1}', JobOptions(queue="q", priority=3)).as_row()
     assert msgspec.json.encode(row) == b'{"task":"work","args":{"n":1},"queue":"q","priority":3}'
 

@@ -62,12 +62,12 @@ def opened(app: Sereno, limited: AnyTask) -> Iterator[Connection]:
         yield connection
 
 
-def said_by_python(app: Sereno, task: TaskDefinition, queue: str, tenant: str | None, raw: bytes) -> Any:
+def keys_by_python(app: Sereno, task: TaskDefinition, queue: str, tenant: str | None, raw: bytes) -> Any:
     found = keys_of(task, app.registry.rules(task, queue), JobOptions(queue=queue, tenant=tenant), raw)
     return None if found is None else json.loads(found)
 
 
-def said_by_sql(connection: Connection, task: str, queue: str, tenant: str | None, raw: bytes) -> Any:
+def keys_by_sql(connection: Connection, task: str, queue: str, tenant: str | None, raw: bytes) -> Any:
     return one(connection, "select sereno.keys_for(%s, %s, %s, %s::jsonb)", task, queue, tenant, raw.decode())
 
 
@@ -93,13 +93,13 @@ arguments = st.fixed_dictionaries(
     given_arguments=arguments,
     name=st.sampled_from(["limited", "fair", "plain"]),
 )
-def test_sql_and_python_make_the_same_keys(
+def test_sql_and_python_build_the_same_keys(
     app: Sereno, opened: Connection, tenant: str | None, queue: str, given_arguments: dict[str, Any], name: str
 ) -> None:
     task = app.registry.find(name)
-    carried = {word: value for word, value in given_arguments.items() if word in task.arguments.names}
-    raw = task.arguments.encode((), carried, 100_000)
-    assert said_by_sql(opened, name, queue, tenant, raw) == said_by_python(app, task, queue, tenant, raw)
+    accepted = {name_: value for name_, value in given_arguments.items() if name_ in task.arguments.names}
+    raw = task.arguments.encode((), accepted, 100_000)
+    assert keys_by_sql(opened, name, queue, tenant, raw) == keys_by_python(app, task, queue, tenant, raw)
 
 
 def test_a_limit_that_queue_and_task_both_name_is_the_same_for_both(app: Sereno, connection: Connection) -> None:
@@ -110,22 +110,22 @@ def test_a_limit_that_queue_and_task_both_name_is_the_same_for_both(app: Sereno,
 
     do(connection, limits.declare(app.registry, "test"))
     raw = b'{"account": "a"}'
-    python = said_by_python(app, both.definition, "both", "t", raw)
-    assert said_by_sql(connection, "both", "both", "t", raw) == python
+    python = keys_by_python(app, both.definition, "both", "t", raw)
+    assert keys_by_sql(connection, "both", "both", "t", raw) == python
 
 
 def test_a_task_without_rules_has_no_keys(opened: Connection) -> None:
-    assert said_by_sql(opened, "nobody", "nowhere", None, b"{}") is None
+    assert keys_by_sql(opened, "unknown", "unknown", None, b"{}") is None
 
 
 @pytest.mark.parametrize("tenant", [None, "t1", "{account}"])
 def test_python_and_sql_enqueue_into_the_same_lane(opened: Connection, limited: AnyTask, tenant: str | None) -> None:
-    here = limited.using(tenant=tenant).enqueue(account="{a}'\\", number=3)
+    by_python = limited.using(tenant=tenant).enqueue(account="{a}'\\", number=3)
     raw = json.dumps({"account": "{a}'\\", "number": 3})
     sql = "select sereno.enqueue('limited', %s::jsonb, queue => 'q', tenant => %s, unique_key => %s)"
-    there = [one(opened, sql, raw, tenant, unique) for unique in (None, "u")]
+    by_sql = [one(opened, sql, raw, tenant, unique) for unique in (None, "u")]
     rows = opened.execute("select id, keys, lane, order_id from sereno.jobs order by id").fetchall()
-    assert [row[0] for row in rows] == [here.id, *there]
+    assert [row[0] for row in rows] == [by_python.id, *by_sql]
     assert rows[0][1:] == rows[1][1:] == rows[2][1:]
     assert rows[0][2] is not None
     assert rows[0][3] is not None
@@ -142,7 +142,7 @@ def test_the_job_of_a_schedule_has_the_keys_of_its_task(
     row = opened.execute("select args, keys, lane, order_id from sereno.jobs").fetchone()
     assert row is not None
     args, keys, lane, order_id = row
-    assert keys == said_by_python(app, limited.definition, "q", "t1", json.dumps(args).encode())
+    assert keys == keys_by_python(app, limited.definition, "q", "t1", json.dumps(args).encode())
     assert lane == one(opened, "select sereno.lane_of('q', %s::jsonb)", json.dumps(keys))
     assert order_id == one(opened, "select sereno.order_of('q', %s::jsonb)", json.dumps(keys))
 

@@ -27,17 +27,17 @@ ENDINGS: dict[str, Callable[[], Ending]] = {
     "cancelled": lambda: Cancel("no"),
 }
 TABLES = ("jobs", "history", "attempts", "unique_keys", "sessions", "clock")
-SEEN = "id, state, attempt, failures, crashes, snoozes, releases, session_id, unique_key"
+COLUMNS = "id, state, attempt, failures, crashes, snoozes, releases, session_id, unique_key"
 
 
-def made(outcome: str) -> Settlement:
+def settlement_of(outcome: str) -> Settlement:
     decision = decided(ENDINGS[outcome]())
     if outcome == "crash":
         decision.delay = TICK
     return decision
 
 
-class Life(RuleBasedStateMachine):
+class JobStore(RuleBasedStateMachine):
     connection: Connection
 
     def __init__(self) -> None:
@@ -59,12 +59,12 @@ class Life(RuleBasedStateMachine):
         self.model.sessions[session(self.connection, lease=LEASE)] = ("alive", self.model.now + int(LEASE))
 
     @precondition(lambda self: self.model.sessions)
-    @rule(data=st.data(), room=st.integers(1, 3))
-    def claim(self, data: st.DataObject, room: int) -> None:
+    @rule(data=st.data(), free_slots=st.integers(1, 3))
+    def claim(self, data: st.DataObject, free_slots: int) -> None:
         owner = data.draw(st.sampled_from(sorted(self.model.sessions)))
-        got = take(self.connection, owner, room)
+        got = take(self.connection, owner, free_slots)
         ready = len(self.model.of_state("ready")) if self.model.may_claim(owner) else 0
-        assert len(got) == min(room, ready)
+        assert len(got) == min(free_slots, ready)
         for job in got:
             self.model.claim(job.id, owner)
             assert job.attempt == self.model.jobs[job.id].attempt
@@ -75,9 +75,9 @@ class Life(RuleBasedStateMachine):
     def settle(self, data: st.DataObject, outcome: str) -> None:
         """Settle any earlier claim: most old ones are fenced out."""
         owner, job = data.draw(st.sampled_from(self.claims[-6:]))
-        ours = self.model.holds(job.id, job.attempt, owner)
-        assert end(self.connection, owner, [job], made(outcome)) == ({job.id} if ours else set())
-        if ours:
+        is_held = self.model.holds(job.id, job.attempt, owner)
+        assert end(self.connection, owner, [job], settlement_of(outcome)) == ({job.id} if is_held else set())
+        if is_held:
             self.model.settle(job.id, outcome, TICK)
 
     @precondition(lambda self: self.model.jobs)
@@ -117,15 +117,15 @@ class Life(RuleBasedStateMachine):
         self.model.now += TICK
 
     @invariant()
-    def the_database_agrees(self) -> None:
+    def database_matches_the_model(self) -> None:
         found = self.connection.execute(
-            f"select {SEEN} from sereno.jobs union all select {SEEN} from sereno.history".encode()
+            f"select {COLUMNS} from sereno.jobs union all select {COLUMNS} from sereno.history".encode()
         ).fetchall()
         after = {row[0]: row[1:] for row in found}
-        assert len(after) == len(found), "no job is in two places"
+        assert len(after) == len(found), "a job is in two tables"
         for id_, job in self.model.jobs.items():
             owner = None if job.state == "cancelled" else after[id_][6]
-            assert (*after[id_][:6], owner, after[id_][7]) == job.seen
+            assert (*after[id_][:6], owner, after[id_][7]) == job.compared
         assert after.keys() == self.model.jobs.keys()
         for id_, row in after.items():
             previous = self.before.get(id_, row[0])
@@ -133,11 +133,11 @@ class Life(RuleBasedStateMachine):
         self.before = {id_: row[0] for id_, row in after.items()}
 
 
-def test_the_store_does_what_the_model_does(database_url: str) -> None:
+def test_the_store_matches_the_reference_model(database_url: str) -> None:
     with line(database_url) as opened:
-        Life.connection = opened
+        JobStore.connection = opened
         run_state_machine_as_test(
-            Life,
+            JobStore,
             settings=settings(
                 max_examples=80,
                 stateful_step_count=50,

@@ -12,13 +12,13 @@ from sereno.jobs import bulk_selection
 from sereno.jobs import operations as jobs
 from sereno.jobs.attempt import SUCCEEDED, Settlement
 from sereno.jobs.filters import JobFilter
-from sereno.jobs.transitions import KeyConflict
+from sereno.jobs.rows import KeyConflict
 from tests.manual_worker import ManualWorker
 
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-def test_live_and_finished_jobs_are_one_list_newest_first(manual: ManualWorker) -> None:
+def test_live_and_finished_jobs_are_listed_together_newest_first(manual: ManualWorker) -> None:
     done = manual.finish(SUCCEEDED)
     dead = manual.dead()
     waiting = manual.enqueue()
@@ -60,7 +60,7 @@ def test_pages_have_no_gaps_and_no_duplicates(manual: ManualWorker) -> None:
     ],
     ids=str,
 )
-def test_a_filter_means_the_same_for_lists_counts_and_changes(
+def test_a_filter_matches_the_same_jobs_in_lists_counts_and_changes(
     manual: ManualWorker, wanted: JobFilter, count: int
 ) -> None:
     manual.dead(tenant="r1")
@@ -94,7 +94,7 @@ def test_show_returns_attempts_steps_and_progress(manual: ManualWorker) -> None:
     assert [(step.name, step.result) for step in detail.steps] == [("charged", {"sum": 7})]
     assert detail.progress is not None
     assert (detail.progress.fraction, detail.progress.note) == (0.5, "half")
-    manual.settle(session, job, Settlement("dead", reason="enough", error=describe(OSError("second"))))
+    manual.settle(session, job, Settlement("dead", reason="no retries left", error=describe(OSError("second"))))
     detail = manual.app.database.run(jobs.show(job_id))
     assert [(attempt.number, attempt.outcome) for attempt in detail.attempts] == [(1, "retry"), (2, "dead")]
     assert detail.attempts[1].error_message == "second"
@@ -107,27 +107,27 @@ def test_show_of_a_job_cancelled_between_two_attempts_does_not_repeat_the_first(
     assert [(attempt.number, attempt.outcome) for attempt in detail.attempts] == [(1, "retry")]
 
 
-def test_show_of_an_unknown_job(manual: ManualWorker) -> None:
+def test_show_of_an_unknown_job_is_refused(manual: ManualWorker) -> None:
     with pytest.raises(JobNotFound, match="999"):
         manual.app.database.run(jobs.show(999))
 
 
 def test_enqueue_writes_the_job_and_the_audit_entry(manual: ManualWorker) -> None:
     new = manual.app.new_job("greet", b'{"name": "Bo"}')
-    (made,) = manual.app.database.run(jobs.enqueue([new], actor="eve@desk"))
+    (made,) = manual.app.database.run(jobs.enqueue([new], actor="eve@host"))
     assert manual.state(made.id) == "ready"
-    assert manual.audit() == [("eve@desk", "job.enqueue", f"job {made.id}")]
+    assert manual.audit() == [("eve@host", "job.enqueue", f"job {made.id}")]
 
 
-def test_retry_sends_a_dead_job_back_and_is_audited(manual: ManualWorker) -> None:
+def test_retry_makes_a_dead_job_ready_and_is_audited(manual: ManualWorker) -> None:
     job_id = manual.dead()
-    changed = drive(jobs.retry(JobFilter(ids=[job_id]), actor="eve@desk"), manual.app.database.run)
+    changed = drive(jobs.retry(JobFilter(ids=[job_id]), actor="eve@host"), manual.app.database.run)
     assert changed.done == [job_id]
     assert manual.state(job_id) == "ready"
-    assert manual.audit() == [("eve@desk", "job.retry", f"job {job_id}")]
+    assert manual.audit() == [("eve@host", "job.retry", f"job {job_id}")]
 
 
-async def test_retry_works_for_async_code_too(manual: ManualWorker) -> None:
+async def test_retry_works_in_async_code(manual: ManualWorker) -> None:
     job_id = manual.dead()
     changed = await adrive(jobs.retry(JobFilter(states=["dead"]), yes=True), manual.app.database.arun)
     await manual.app.aclose()
@@ -144,7 +144,7 @@ def test_a_change_by_filter_needs_confirmation(manual: ManualWorker) -> None:
     assert manual.audit() == []
 
 
-def test_retry_never_touches_live_jobs(manual: ManualWorker) -> None:
+def test_retry_never_changes_live_jobs(manual: ManualWorker) -> None:
     waiting = manual.enqueue(delay="1h", tenant="r1")
     dead = manual.dead(tenant="r1")
     before = manual.run_at(waiting)
@@ -176,7 +176,7 @@ def _many_dead(manual: ManualWorker, count: int) -> None:
     )
 
 
-def test_a_bulk_retry_goes_in_batches_and_keeps_its_rate_across_them(manual: ManualWorker) -> None:
+def test_a_bulk_retry_runs_in_batches_and_keeps_its_rate_across_them(manual: ManualWorker) -> None:
     _many_dead(manual, 2500)
     changed = drive(jobs.retry(JobFilter(states=["dead"]), rate=100, yes=True), manual.app.database.run)
     assert len(changed.done) == 2500
@@ -194,7 +194,7 @@ def test_a_bulk_retry_goes_in_batches_and_keeps_its_rate_across_them(manual: Man
     assert waiting[0] >= 2400
 
 
-def test_of_two_dead_jobs_with_one_unique_key_only_one_comes_back(manual: ManualWorker) -> None:
+def test_only_one_of_two_dead_jobs_with_the_same_unique_key_is_retried(manual: ManualWorker) -> None:
     first = manual.dead(unique_key="k")
     second = manual.dead(unique_key="k")
     changed = drive(jobs.retry(JobFilter(states=["dead"]), yes=True), manual.app.database.run)
@@ -217,7 +217,7 @@ def test_cancel_ends_waiting_jobs_and_asks_running_ones_to_stop(manual: ManualWo
     running, ready, later = manual.enqueue(), manual.enqueue(), manual.enqueue(delay="1h")
     manual.claim(manual.worker())
     changed = drive(jobs.cancel(JobFilter(task="greet"), reason="not wanted", yes=True), manual.app.database.run)
-    assert (changed.done, changed.asked) == ([ready, later], [running])
+    assert (changed.done, changed.stopping) == ([ready, later], [running])
     assert manual.state(ready) == "cancelled"
     detail = manual.app.database.run(jobs.show(running))
     assert detail.job.cancel_requested
@@ -225,7 +225,7 @@ def test_cancel_ends_waiting_jobs_and_asks_running_ones_to_stop(manual: ManualWo
     assert [action for _, action, _ in manual.audit()] == ["job.cancel"]
 
 
-def test_delete_removes_and_is_audited(manual: ManualWorker) -> None:
+def test_delete_removes_jobs_and_is_audited(manual: ManualWorker) -> None:
     dead, waiting = manual.dead(), manual.enqueue()
     changed = drive(jobs.delete(JobFilter(ids=[dead, waiting])), manual.app.database.run)
     assert changed.done == [dead, waiting]
@@ -234,7 +234,7 @@ def test_delete_removes_and_is_audited(manual: ManualWorker) -> None:
     assert [action for _, action, _ in manual.audit()] == ["job.delete"]
 
 
-def test_delete_refuses_a_running_job_and_then_deletes_nothing(manual: ManualWorker) -> None:
+def test_delete_of_a_running_job_is_refused_and_deletes_nothing(manual: ManualWorker) -> None:
     running = manual.enqueue()
     manual.claim(manual.worker())
     waiting = manual.enqueue()

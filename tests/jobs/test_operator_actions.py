@@ -9,6 +9,7 @@ import pytest
 
 from sereno import Dead, Retry
 from sereno.jobs import transitions
+from sereno.jobs.rows import KeyConflict
 from sereno.jobs.settlement import keep_step, report_progress
 from tests.facts import one, state, until
 from tests.jobs.job_steps import (
@@ -35,7 +36,7 @@ def connection(database_url: str) -> Iterator[Connection]:
         yield opened
 
 
-def bury(connection: Connection, **options: Any) -> int:
+def dead_letter(connection: Connection, **options: Any) -> int:
     """Create a dead letter."""
     (id_,) = add(connection, **options)
     owner = session(connection)
@@ -61,10 +62,10 @@ def test_a_waiting_job_is_cancelled_at_once(connection: Connection) -> None:
 def test_a_running_job_is_asked_to_stop_and_its_worker_is_notified(connection: Connection, database_url: str) -> None:
     add(connection)
     job = take_one(connection, session(connection))
-    with line(database_url) as ear:
-        ear.execute('listen "sereno.cancel"')
+    with line(database_url) as listener:
+        listener.execute('listen "sereno.cancel"')
         assert do(connection, transitions.cancel([job.id], "stop")) == ([], [job.id])
-        notice = next(ear.notifies(timeout=30, stop_after=1))
+        notice = next(listener.notifies(timeout=30, stop_after=1))
     assert (notice.channel, notice.payload) == ("sereno.cancel", str(job.id))
     assert row(connection, job.id)["cancel_requested"]
 
@@ -112,19 +113,19 @@ def test_a_job_rescheduled_while_its_cancel_waits_is_cancelled(connection: Conne
 
 def test_cancel_and_delete_also_delete_steps_and_progress(connection: Connection) -> None:
     owner = session(connection)
-    for act in (lambda id_: transitions.cancel([id_], "x"), lambda id_: transitions.delete([id_])):
+    for action in (lambda id_: transitions.cancel([id_], "x"), lambda id_: transitions.delete([id_])):
         (id_,) = add(connection)
         job = take_one(connection, owner)
         do(connection, keep_step(owner, id_, 1, "pay", b"1"))
         do(connection, report_progress(owner, id_, 1, 0.5, None))
         end(connection, owner, [job], decided(Retry()))
         assert side_rows(connection) == 2
-        do(connection, act(id_))
+        do(connection, action(id_))
         assert side_rows(connection) == 0
 
 
 def test_delete_removes_jobs_but_never_a_running_one(connection: Connection) -> None:
-    dead = bury(connection)
+    dead = dead_letter(connection)
     (running,) = add(connection)
     owner = session(connection)
     take_one(connection, owner)
@@ -173,17 +174,17 @@ def test_a_job_that_was_cancelled_while_it_waited_can_be_requeued(connection: Co
 
 
 def test_requeued_jobs_are_spaced_out(connection: Connection) -> None:
-    ids = [bury(connection) for _ in range(3)]
+    ids = [dead_letter(connection) for _ in range(3)]
     do(connection, transitions.requeue(ids, 60))
     found = [row(connection, id_) for id_ in ids]
-    assert [one_row["state"] for one_row in found] == ["ready", "scheduled", "scheduled"]
-    assert [one_row["run_at"] - found[0]["run_at"] for one_row in found] == [timedelta(minutes=n) for n in range(3)]
+    assert [each["state"] for each in found] == ["ready", "scheduled", "scheduled"]
+    assert [each["run_at"] - found[0]["run_at"] for each in found] == [timedelta(minutes=n) for n in range(3)]
 
 
 def test_a_job_whose_key_is_taken_stays_in_history(connection: Connection) -> None:
-    first = bury(connection, unique_key="k")
-    second = bury(connection, unique_key="k")
-    other = bury(connection, unique_key="k", tenant="b")
+    first = dead_letter(connection, unique_key="k")
+    second = dead_letter(connection, unique_key="k")
+    other = dead_letter(connection, unique_key="k", tenant="b")
     assert do(connection, transitions.requeue([first, second, other])) == [first, other], (
         "the first of them takes the key"
     )
@@ -195,37 +196,37 @@ def test_a_job_whose_key_is_taken_stays_in_history(connection: Connection) -> No
 
 def test_a_key_taken_during_a_requeue_affects_only_that_job(connection: Connection, database_url: str) -> None:
     """The key is free when the requeue reads, and taken when it writes, by an uncommitted transaction."""
-    dead = [bury(connection, unique_key="k" if number == 2 else None) for number in range(5)]
-    back: list[int] = []
-    with line(database_url) as other, line(database_url) as mine:
+    dead = [dead_letter(connection, unique_key="k" if number == 2 else None) for number in range(5)]
+    requeued: list[int] = []
+    with line(database_url) as other, line(database_url) as requeuing:
         with other.transaction():
             (live,) = add(other, unique_key="k")
-            thread = Thread(target=lambda: back.extend(do(mine, transitions.requeue(dead))))
+            thread = Thread(target=lambda: requeued.extend(do(requeuing, transitions.requeue(dead))))
             thread.start()
             until(lambda: waits_for_a_lock(connection))
         thread.join()
-    assert back == [id_ for id_ in dead if id_ != dead[2]]
+    assert requeued == [id_ for id_ in dead if id_ != dead[2]]
     assert [state(connection, id_) for id_ in dead] == ["ready", "ready", "dead", "ready", "ready"]
-    assert do(connection, transitions.key_conflicts(dead)) == [transitions.KeyConflict(dead[2], live)]
+    assert do(connection, transitions.key_conflicts(dead)) == [KeyConflict(dead[2], live)]
     assert len(tries(connection, dead[0])) == 1, "its last attempt is stored"
 
 
 def test_a_key_released_during_a_requeue_can_be_used(connection: Connection, database_url: str) -> None:
-    dead = bury(connection, unique_key="k")
-    back: list[int] = []
-    with line(database_url) as other, line(database_url) as mine:
+    dead = dead_letter(connection, unique_key="k")
+    requeued: list[int] = []
+    with line(database_url) as other, line(database_url) as requeuing:
         with other.transaction(force_rollback=True):
             add(other, unique_key="k")
-            thread = Thread(target=lambda: back.extend(do(mine, transitions.requeue([dead]))))
+            thread = Thread(target=lambda: requeued.extend(do(requeuing, transitions.requeue([dead]))))
             thread.start()
             until(lambda: waits_for_a_lock(connection))
         thread.join()
-    assert back == [dead]
+    assert requeued == [dead]
     assert do(connection, transitions.key_conflicts([dead])) == []
 
 
 def test_only_finished_jobs_are_requeued_and_only_once(connection: Connection) -> None:
-    dead = bury(connection)
+    dead = dead_letter(connection)
     (ready,) = add(connection)
     assert do(connection, transitions.requeue([ready, 999])) == []
     assert [do(connection, transitions.requeue([dead])) for _ in range(2)] == [[dead], []]

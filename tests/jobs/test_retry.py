@@ -18,14 +18,14 @@ policies = st.builds(
     cap=LENGTHS,
     jitter=st.floats(0, 10),
 )
-chances = st.builds(Random, st.integers())
+generators = st.builds(Random, st.integers())
 
 
-@given(policies, st.integers(1, 10_000), chances)
+@given(policies, st.integers(1, 10_000), generators)
 def test_a_delay_is_between_the_planned_one_and_the_cap_with_jitter(
-    policy: Backoff, failures: int, chance: Random
+    policy: Backoff, failures: int, rng: Random
 ) -> None:
-    delay = policy.delay(failures, chance)
+    delay = policy.delay(failures, rng)
     if failures > policy.retries:
         assert delay is None
         return
@@ -34,17 +34,17 @@ def test_a_delay_is_between_the_planned_one_and_the_cap_with_jitter(
     assert planned <= delay <= policy.cap * (1 + policy.jitter) * 1.000001
 
 
-@given(policies, chances)
-def test_the_number_of_retries_is_exact(policy: Backoff, chance: Random) -> None:
-    waits = [policy.delay(failures, chance) for failures in range(1, policy.retries + 3)]
+@given(policies, generators)
+def test_the_number_of_retries_is_exact(policy: Backoff, rng: Random) -> None:
+    waits = [policy.delay(failures, rng) for failures in range(1, policy.retries + 3)]
     assert all(wait is not None for wait in waits[: policy.retries])
     assert waits[policy.retries :] == [None, None]
 
 
-@given(st.integers(1, 20), chances)
-def test_delays_without_jitter_grow_up_to_the_cap(retries: int, chance: Random) -> None:
+@given(st.integers(1, 20), generators)
+def test_delays_without_jitter_grow_up_to_the_cap(retries: int, rng: Random) -> None:
     policy = Backoff(retries, first="1m", cap="60m", jitter=0)
-    waits = [policy.delay(failures, chance) for failures in range(1, retries + 1)]
+    waits = [policy.delay(failures, rng) for failures in range(1, retries + 1)]
     assert waits == [min(3600, 60 * 2**n) for n in range(retries)]
 
 
@@ -53,18 +53,18 @@ def test_the_last_delay_of_a_list_is_repeated() -> None:
     assert [policy.delay(failures, Random()) for failures in range(1, 7)] == [900, 1800, 3600, 3600, 3600, None]
 
 
-def test_a_function_returns_the_delay() -> None:
+def test_a_function_can_return_the_delay() -> None:
     policy = Backoff(3, function=lambda failures: f"{failures}m", jitter=0)
     assert [policy.delay(failures, Random()) for failures in range(1, 5)] == [60, 120, 180, None]
 
 
 @pytest.mark.parametrize("delay", [-1, "soon", None, float("nan")])
-def test_an_invalid_delay_from_a_function_does_not_block_settling(delay: Any) -> None:
+def test_an_invalid_delay_from_a_function_is_replaced_by_the_first_delay(delay: Any) -> None:
     policy = Backoff(3, function=lambda _: delay, first="7s", jitter=0)
     assert policy.delay(1, Random()) == 7
 
 
-def test_a_function_that_raises_does_not_block_settling() -> None:
+def test_a_function_that_raises_is_replaced_by_the_first_delay() -> None:
     assert Backoff(3, function=lambda failures: 1 / (failures - 1), first="7s", jitter=0).delay(1, Random()) == 7
 
 

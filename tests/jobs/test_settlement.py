@@ -63,7 +63,7 @@ def test_a_first_success_writes_one_row_of_history_and_no_attempt(connection: Co
     assert one(connection, "select (select count(*) from sereno.jobs) + (select count(*) from sereno.attempts)") == 0
 
 
-def test_a_success_without_history_leaves_nothing(connection: Connection) -> None:
+def test_a_success_without_history_leaves_no_row(connection: Connection) -> None:
     add(connection)
     owner = session(connection)
     end(connection, owner, [take_one(connection, owner)], decided(), keep_history=False)
@@ -205,7 +205,7 @@ def test_a_job_that_was_asked_to_stop_is_not_retried(connection: Connection, end
     assert one(connection, "select (select count(*) from sereno.jobs) + (select count(*) from sereno.steps)") == 0
 
 
-def test_steps_and_progress_outlive_a_retry_and_end_with_the_job(connection: Connection) -> None:
+def test_steps_and_progress_outlive_a_release_and_end_with_the_job(connection: Connection) -> None:
     (id_,) = add(connection)
     owner = session(connection)
     job = take_one(connection, owner)
@@ -235,7 +235,7 @@ def test_steps_written_during_a_settlement_are_deleted_with_the_job(
     item = settled(job, decided(ending), side_rows=True)
     applied: list[set[int]] = []
 
-    def end_it() -> None:
+    def settle_job() -> None:
         with line(database_url) as own, own.transaction():
             applied.append(do(own, settle(item.way, owner, [item])))
 
@@ -243,7 +243,7 @@ def test_steps_written_during_a_settlement_are_deleted_with_the_job(
         with handler.transaction():
             do(handler, keep_step(owner, id_, 1, "pay", b"1"))
             assert do(handler, report_progress(owner, id_, 1, 0.5, "half"))
-            thread = Thread(target=end_it)
+            thread = Thread(target=settle_job)
             thread.start()
             until(lambda: waits_for_a_lock(connection))
         thread.join()
@@ -251,20 +251,20 @@ def test_steps_written_during_a_settlement_are_deleted_with_the_job(
     assert one(connection, "select (select count(*) from sereno.steps) + (select count(*) from sereno.progress)") == 0
 
 
-def test_steps_after_the_settlement_are_not_written(connection: Connection, database_url: str) -> None:
+def test_progress_after_the_settlement_is_not_written(connection: Connection, database_url: str) -> None:
     (id_,) = add(connection)
     owner = session(connection)
     job = take_one(connection, owner)
     written: list[bool] = []
 
-    def say_it() -> None:
+    def report() -> None:
         with line(database_url) as own:
             written.append(do(own, report_progress(owner, id_, 1, 0.5, "half")))
 
     with line(database_url) as settler:
         with settler.transaction():
             do(settler, settle("succeed", owner, [settled(job, decided(), side_rows=True)]))
-            thread = Thread(target=say_it)
+            thread = Thread(target=report)
             thread.start()
             until(lambda: waits_for_a_lock(connection))
         thread.join()

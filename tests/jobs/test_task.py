@@ -24,14 +24,14 @@ def declared(function: Callable[..., Any] = work, **options: Any) -> TaskDefinit
     return define(function, context=Ctx, **options)
 
 
-def test_a_plain_declaration_has_sensible_defaults() -> None:
+def test_a_declaration_without_options_has_defaults() -> None:
     task = declared()
     assert (task.name, task.queue, task.priority, task.timeout) == ("work", "default", 5, 600)
     assert (task.retry, task.batch, task.isolate, task.is_async, task.history) == (Backoff(), 0, False, False, True)
     assert task.arguments.names == ("number",)
 
 
-def test_options_are_stored() -> None:
+def test_the_options_of_a_task_are_stored() -> None:
     task = declared(awork, name="a.b-c_d", queue="slow", priority=0, timeout=None, batch=100, history=False)
     assert (task.name, task.queue, task.priority, task.timeout, task.batch) == ("a.b-c_d", "slow", 0, None, 100)
     assert task.is_async
@@ -63,7 +63,7 @@ def test_invalid_declarations_are_refused(wrong: dict[str, Any]) -> None:
         declared(**wrong)
 
 
-def test_a_function_without_a_name_needs_one() -> None:
+def test_a_lambda_without_a_task_name_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="name="):
         declared(lambda: None)
     assert declared(lambda: None, name="anonymous").name == "anonymous"
@@ -76,7 +76,7 @@ def test_two_tasks_of_one_name_are_refused() -> None:
         registry.add(declared(awork, name="work"))
 
 
-def test_a_registry_lists_its_tasks_in_errors() -> None:
+def test_an_unknown_task_is_refused_with_the_known_names() -> None:
     registry = Registry()
     with pytest.raises(UnknownTask, match="this application has: none"):
         registry.find("work")
@@ -84,7 +84,7 @@ def test_a_registry_lists_its_tasks_in_errors() -> None:
     registry.add(declared(awork))
     assert registry.names == ["awork", "work"]
     assert registry.queues == ["default", "slow"]
-    assert (len(registry), registry.find("work").queue, registry.get("nothing")) == (2, "slow", None)
+    assert (len(registry), registry.find("work").queue, registry.get("unknown")) == (2, "slow", None)
     with pytest.raises(UnknownTask, match="no task named wrk; this application has: awork, work"):
         registry.find("wrk")
 
@@ -95,7 +95,7 @@ def test_every_state_has_transitions_to_known_states() -> None:
 
 
 @pytest.mark.parametrize("state", FINAL)
-def test_a_finished_job_only_comes_back_by_a_requeue(state: str) -> None:
+def test_a_finished_job_can_only_become_ready_or_scheduled(state: str) -> None:
     assert {after for after in STATES if is_legal(state, after)} == {"ready", "scheduled"}
 
 

@@ -4,11 +4,12 @@ import psycopg
 
 from sereno.database import partitions
 from sereno.database.statement import run
-from sereno.jobs import minute_stats, transitions
+from sereno.jobs import transitions
+from sereno.jobs.queries import minute_stats
 from sereno.monitoring import activity, storage_queries
 from sereno.monitoring.queue_flow import flow
-from sereno.monitoring.storage import kept
-from sereno.telemetry.metrics import Tally
+from sereno.monitoring.storage import stored_days
+from sereno.telemetry.metrics import MetricTally
 from tests.database.plans import nodes, plan
 from tests.facts import advance
 from tests.jobs.job_steps import decided, end, new, session, take
@@ -55,7 +56,7 @@ def test_time_to_empty_follows_from_drain_and_arrival(connection: psycopg.Connec
     run(connection, transitions.enqueue([new() for _ in range(120)]))
     advance(connection, 1200)
     assert run(connection, flow()).queues[0].seconds_to_empty is None
-    seen = Tally()
+    seen = MetricTally()
     for _ in range(60):
         seen.job("default", "work", "succeeded", 0.1, 0.1, None)
     run(connection, minute_stats.add(seen))
@@ -78,7 +79,7 @@ def test_a_count_beyond_the_bound_is_marked_as_inexact(connection: psycopg.Conne
     assert not run(connection, activity.arrived(300))["default"].exact
 
 
-def test_tables_and_days(connection: psycopg.Connection) -> None:
+def test_table_sizes_and_history_partitions_are_listed(connection: psycopg.Connection) -> None:
     tables = {table.name: table for table in run(connection, storage_queries.tables())}
     assert {"jobs", "history_done", "history_dead", "fires", "logs"} <= set(tables)
     assert not [name for name in tables if name[-8:].isdecimal()]
@@ -86,11 +87,11 @@ def test_tables_and_days(connection: psycopg.Connection) -> None:
     today = run(connection, storage_queries.today())
     for ago in (0, 3, 31, 40):
         connection.execute("select sereno.make_history_partition(%s::date - %s)", [today, ago])
-    found = run(connection, kept(30))
+    found = run(connection, stored_days(30))
     assert [(found.today - each.day).days for each in found.days] == [40, 31, 3, 0]
     assert [each.is_overdue for each in found.days] == [True, True, False, False]
     # A worker drops the same ones.
     dropped = [name[-8:] for name in run(connection, partitions.old_partitions("history", 30))]
     assert dropped == [f"{each.day:%Y%m%d}" for each in found.days if each.is_overdue]
     assert [(each.leaves - each.day).days for each in found.days] == [31] * 4
-    assert not any(each.is_overdue for each in run(connection, kept(10**9)).days)
+    assert not any(each.is_overdue for each in run(connection, stored_days(10**9)).days)

@@ -5,16 +5,16 @@ import time
 import psycopg
 import pytest
 
-from sereno.monitoring.doctor import Check, doctor
+from sereno.monitoring.doctor import DoctorCheck, doctor
 from sereno.settings import Settings
 from tests.manual_worker import ManualWorker
 
 
-def _checks(manual: ManualWorker, *, settings: Settings | None = None, skew: float = 0.0) -> dict[str, Check]:
+def _checks(manual: ManualWorker, *, settings: Settings | None = None, skew: float = 0.0) -> dict[str, DoctorCheck]:
     operation = doctor(settings or manual.app.settings, clock=lambda: time.time() + skew)
-    found: dict[str, Check] = {}
+    found: dict[str, DoctorCheck] = {}
     for check in manual.app.database.run(operation):
-        # Of two findings under one name the worse one counts.
+        # Of two findings with one name the worse one counts.
         if check.name not in found or check.level != "ok":
             found[check.name] = check
     return found

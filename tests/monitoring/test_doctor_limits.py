@@ -10,14 +10,14 @@ from sereno.database.statement import run
 from sereno.error_text import describe
 from sereno.jobs.attempt import Settlement
 from sereno.jobs.limits import store as limits
-from sereno.monitoring.doctor import MANY_WAKES, Check, doctor
+from sereno.monitoring.doctor import MANY_WAKES, DoctorCheck, doctor
 from tests.jobs.job_steps import do
 from tests.jobs.limits.lane_steps import Claimer, keys, put, set_limit
 
 Connection = psycopg.Connection[Any]
 
 
-def found(connection: Connection, app: Sereno) -> dict[str, Check]:
+def found(connection: Connection, app: Sereno) -> dict[str, DoctorCheck]:
     return {check.name: check for check in run(connection, doctor(app.settings))}
 
 

@@ -4,11 +4,11 @@ import psycopg
 
 from sereno import Every, Sereno
 from sereno.database.statement import run
-from sereno.monitoring.doctor import Check, doctor
+from sereno.monitoring.doctor import DoctorCheck, doctor
 from tests.facts import advance
 
 
-def found(connection: psycopg.Connection, app: Sereno) -> dict[str, Check]:
+def found(connection: psycopg.Connection, app: Sereno) -> dict[str, DoctorCheck]:
     return {check.name: check for check in run(connection, doctor(app.settings))}
 
 
@@ -36,7 +36,7 @@ def test_schedules_of_the_engine_are_not_missed(app: Sereno, connection: psycopg
     assert found(connection, app)["scheduler"].level == "ok"
 
 
-def test_a_scheduler_that_falls_behind_and_a_parked_schedule(app: Sereno, connection: psycopg.Connection) -> None:
+def test_a_slow_scheduler_and_a_parked_schedule_are_reported(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work() -> None: ...
 

@@ -6,16 +6,17 @@ import pytest
 from sereno import Limit, Sereno
 from sereno.database.statement import run
 from sereno.errors import InvalidArguments
-from sereno.jobs import error_groups, minute_stats, queues
+from sereno.jobs import pauses
 from sereno.jobs.limits import weights
 from sereno.jobs.limits.store import declare
+from sereno.jobs.queries import error_groups, minute_stats
 from sereno.monitoring import tenants
-from sereno.telemetry.metrics import Tally
+from sereno.telemetry.metrics import MetricTally
 from tests.facts import advance
 
 
 def worked(connection: psycopg.Connection, *jobs: tuple[str | None, str, float]) -> None:
-    tally = Tally()
+    tally = MetricTally()
     for tenant, outcome, seconds in jobs:
         tally.job("default", "work", outcome, 0.1, seconds, tenant)
     run(connection, minute_stats.add(tally))
@@ -51,7 +52,7 @@ def test_details_of_one_tenant(app: Sereno, connection: psycopg.Connection) -> N
     for tenant in ("ann", "ann", "bob"):
         work.using(tenant=tenant).enqueue()
     run(connection, weights.weigh("ann", 3, actor="test"))
-    run(connection, queues.pause("tenant", "ann", note="late", actor="maria"))
+    run(connection, pauses.pause("tenant", "ann", note="late", actor="maria"))
     found = run(connection, tenants.show("ann"))
     assert (found.standing.paused_by, found.standing.note, found.standing.weight) == ("maria", "late", 3.0)
     assert (found.states, found.figures) == ({"ready": 2}, None)

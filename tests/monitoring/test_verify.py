@@ -8,20 +8,20 @@ from sereno.error_text import describe
 from sereno.jobs import operations as jobs
 from sereno.jobs.attempt import SUCCEEDED, Settlement
 from sereno.jobs.filters import JobFilter
-from sereno.monitoring.invariants import PROMISES
+from sereno.monitoring.invariants import INVARIANTS
 from sereno.monitoring.verify import InvariantResult, verify
 from tests.manual_worker import ManualWorker
 
 
-def _proofs(manual: ManualWorker, window: int | None = 1000) -> dict[str, InvariantResult]:
-    return {proof.name: proof for proof in manual.app.database.run(verify(lease=30.0, window=window))}
+def _results(manual: ManualWorker, window: int | None = 1000) -> dict[str, InvariantResult]:
+    return {result.name: result for result in manual.app.database.run(verify(lease=30.0, window=window))}
 
 
 def _broken(manual: ManualWorker, window: int | None = 1000) -> dict[str, list[int]]:
     return {
-        name: [violation.id for violation in proof.violations]
-        for name, proof in _proofs(manual, window).items()
-        if not proof.holds
+        name: [violation.id for violation in result.violations]
+        for name, result in _results(manual, window).items()
+        if not result.holds
     }
 
 
@@ -55,7 +55,7 @@ def test_a_system_in_use_violates_nothing(manual: ManualWorker) -> None:
     drive(jobs.retry(JobFilter(ids=[retried])), manual.app.database.run)
     manual.claim(session)
     assert _broken(manual, None) == {}
-    assert set(_proofs(manual)) == {*PROMISES, "schema_checksum"}
+    assert set(_results(manual)) == {*INVARIANTS, "schema_checksum"}
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_system_in_use_violates_nothing(manual: ManualWorker) -> None:
         "delete from sereno.sessions",
     ],
 )
-def test_a_running_job_of_a_dead_session(manual: ManualWorker, change: str) -> None:
+def test_a_running_job_of_a_dead_session_is_reported(manual: ManualWorker, change: str) -> None:
     manual.worker()
     job_id = manual.enqueue()
     manual.claim(1)
@@ -92,7 +92,7 @@ def test_a_live_and_finished_job_is_reported(manual: ManualWorker) -> None:
     assert _broken(manual) == {"live_and_finished": [job_id]}
 
 
-def test_finished_twice(manual: ManualWorker) -> None:
+def test_a_job_finished_twice_is_reported(manual: ManualWorker) -> None:
     job_id = manual.dead()
     _copy_of_history(manual, job_id)
     assert _broken(manual) == {"finished_twice": [job_id]}
@@ -111,7 +111,7 @@ def test_an_attempt_beyond_the_current_one_is_reported(manual: ManualWorker) -> 
     assert _broken(manual) == {"attempts_of_live_jobs": [job_id]}
 
 
-def test_the_running_attempt_is_recorded_already(manual: ManualWorker) -> None:
+def test_a_running_attempt_that_is_recorded_as_ended_is_reported(manual: ManualWorker) -> None:
     manual.worker()
     job_id = manual.enqueue()
     manual.claim(1)
@@ -120,18 +120,18 @@ def test_the_running_attempt_is_recorded_already(manual: ManualWorker) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_an_attempt_number_used_again(manual: ManualWorker, number: int) -> None:
+def test_an_attempt_number_used_twice_is_reported(manual: ManualWorker, number: int) -> None:
     job_id = manual.dead()
     _attempt(manual, job_id, number)
     assert _broken(manual) == {"attempts_of_finished_jobs": [job_id]}
 
 
-def test_an_attempt_that_is_recorded_on_two_days(manual: ManualWorker) -> None:
+def test_an_attempt_recorded_on_two_days_is_reported(manual: ManualWorker) -> None:
     job_id = manual.finish(Settlement("retry", delay=60.0, error=describe(OSError("x"))))
     assert _broken(manual) == {}
     manual.connection.execute(
-        "insert into sereno.attempts (job_id, number, started_at, finished_at, outcome, kept_from) "
-        "select job_id, number, started_at, finished_at, outcome, kept_from + interval '1 day' from sereno.attempts"
+        "insert into sereno.attempts (job_id, number, started_at, finished_at, outcome, partition_at) "
+        "select job_id, number, started_at, finished_at, outcome, partition_at + interval '1 day' from sereno.attempts"
     )
     assert _broken(manual) == {"attempts_once": [job_id]}
 
@@ -155,7 +155,7 @@ def test_an_unknown_state_is_reported(manual: ManualWorker) -> None:
     assert _broken(manual) == {"known_states": [job_id]}
 
 
-def test_two_live_jobs_with_one_key(manual: ManualWorker) -> None:
+def test_two_live_jobs_with_one_unique_key_are_reported(manual: ManualWorker) -> None:
     first = manual.enqueue(unique_key="k")
     manual.connection.execute("drop index sereno.jobs_unique")
     manual.connection.execute(
@@ -169,17 +169,17 @@ def test_a_stored_key_of_two_jobs_is_reported(manual: ManualWorker) -> None:
     manual.connection.execute(
         "insert into sereno.unique_keys values ('t', 'k', null, 1, 'infinity'), ('t', 'k', null, 2, 'infinity')"
     )
-    assert _broken(manual) == {"unique_kept_keys": [1]}
+    assert _broken(manual) == {"unique_stored_keys": [1]}
 
 
 @pytest.mark.parametrize("column", ["created_at", "started_at"])
-def test_finished_before_it_began(manual: ManualWorker, column: str) -> None:
+def test_a_job_finished_before_it_began_is_reported(manual: ManualWorker, column: str) -> None:
     job_id = manual.dead()
     manual.connection.execute(f"update sereno.history set {column} = finished_at + interval '1 minute'")
     assert _broken(manual) == {"times_in_order": [job_id]}
 
 
-def test_crashed_too_often(manual: ManualWorker) -> None:
+def test_jobs_beyond_the_crash_limit_are_reported(manual: ManualWorker) -> None:
     live = manual.enqueue()
     dead = manual.dead()
     manual.connection.execute("update sereno.jobs set crashes = 4")
@@ -187,13 +187,13 @@ def test_crashed_too_often(manual: ManualWorker) -> None:
     assert _broken(manual) == {"crash_limit": [live, dead]}
 
 
-def test_dead_without_a_reason(manual: ManualWorker) -> None:
+def test_a_dead_job_without_a_reason_is_reported(manual: ManualWorker) -> None:
     job_id = manual.dead()
     manual.connection.execute("update sereno.history set reason = null")
     assert _broken(manual) == {"dead_with_reason": [job_id]}
 
 
-def test_an_early_retry(manual: ManualWorker) -> None:
+def test_a_retry_before_its_time_is_reported(manual: ManualWorker) -> None:
     session = manual.worker()
     job_id = manual.enqueue()
     (job,) = manual.claim(session)
@@ -219,14 +219,14 @@ def test_a_changed_migration_is_reported(manual: ManualWorker) -> None:
     assert _broken(manual) == {"schema_checksum": [2]}
 
 
-def test_no_more_than_twenty_are_listed(manual: ManualWorker) -> None:
+def test_at_most_twenty_violations_are_listed(manual: ManualWorker) -> None:
     manual.connection.execute(
         "insert into sereno.progress select n, 1, 0, null, now() - interval '1 hour' from generate_series(100, 200) n"
     )
     assert len(_broken(manual)["side_rows"]) == 20
 
 
-def test_the_window_bounds_what_is_read(manual: ManualWorker) -> None:
+def test_jobs_outside_the_window_are_not_checked(manual: ManualWorker) -> None:
     old = manual.dead()
     manual.connection.execute("update sereno.history set reason = null")
     manual.dead()

@@ -20,8 +20,8 @@ Connection = psycopg.Connection[Any]
 
 
 def broken(app: Sereno, window: int | None = 1000) -> dict[str, list[int]]:
-    proofs = app.database.run(verify(lease=30.0, window=window))
-    return {proof.name: [violation.id for violation in proof.violations] for proof in proofs if not proof.holds}
+    results = app.database.run(verify(lease=30.0, window=window))
+    return {result.name: [violation.id for violation in result.violations] for result in results if not result.holds}
 
 
 @pytest.fixture
@@ -80,10 +80,10 @@ def test_more_running_jobs_than_slots_are_reported(
     assert claimer.take() == ids[:2]
     assert broken(app) == {}
     _run_by_force(connection, claimer, ids[2])
-    assert broken(app) == {"limits_kept": [ids[0]], "slots_counted": [ids[2]]}
+    assert broken(app) == {"limits_respected": [ids[0]], "slots_counted": [ids[2]]}
     # Another key is another limiter.
     connection.execute("update sereno.limiters set held = held || %s::bigint", [ids[2]])
-    assert broken(app) == {"limits_kept": [ids[0]]}
+    assert broken(app) == {"limits_respected": [ids[0]]}
 
 
 def test_a_lowered_limit_is_tolerated(app: Sereno, connection: Connection, claimer: Claimer) -> None:
@@ -95,7 +95,7 @@ def test_a_lowered_limit_is_tolerated(app: Sereno, connection: Connection, claim
     assert broken(app) == {}
     advance(connection, 60)
     connection.execute("update sereno.jobs set claimed_at = sereno.now()")
-    assert broken(app) == {"limits_kept": [ids[0]]}
+    assert broken(app) == {"limits_respected": [ids[0]]}
 
 
 @pytest.mark.parametrize("how", ["set held = '{}'", "gone"])
@@ -170,8 +170,8 @@ def test_a_waiting_lane_without_a_planned_check_is_reported(
     claimer.take()
     assert one(connection, "select waits_for is not null from sereno.lanes")
     assert broken(app) == {}
-    connection.execute("update sereno.limiters set look_at = null")
-    assert broken(app) == {"waits_are_looked_at": [second]}
+    connection.execute("update sereno.limiters set check_at = null")
+    assert broken(app) == {"waits_are_checked": [second]}
 
 
 def test_a_waiting_head_of_an_order_without_a_planned_check_is_reported(
@@ -180,9 +180,9 @@ def test_a_waiting_head_of_an_order_without_a_planned_check_is_reported(
     head, _ = put(connection, keys(order="k"), 2)
     claimer.wake()
     connection.execute("update sereno.lanes set waits_for = order_id")
-    assert broken(app) == {"waits_are_looked_at": [head]}
+    assert broken(app) == {"waits_are_checked": [head]}
     _run_by_force(connection, claimer, head)
-    assert "waits_are_looked_at" not in broken(app)
+    assert "waits_are_checked" not in broken(app)
 
 
 def test_two_running_jobs_of_an_order_are_reported(app: Sereno, connection: Connection, claimer: Claimer) -> None:
@@ -190,7 +190,7 @@ def test_two_running_jobs_of_an_order_are_reported(app: Sereno, connection: Conn
     assert claimer.take() == [head]
     _run_by_force(connection, claimer, second)
     connection.execute("update sereno.limiters set held = held || %s::bigint", [second])
-    assert broken(app) == {"orders_kept": [second]}
+    assert broken(app) == {"order_respected": [second]}
 
 
 @pytest.mark.parametrize("tried", [True, False])
@@ -207,7 +207,7 @@ def test_a_job_running_before_the_head_of_its_order_is_reported(
     assert broken(app) == {}
     advance(connection, 60)
     _run_by_force(connection, claimer, second)
-    assert broken(app)["orders_kept"] == [second]
+    assert broken(app)["order_respected"] == [second]
 
 
 def test_a_retried_dead_job_is_not_an_overtaken_head(app: Sereno, connection: Connection, claimer: Claimer) -> None:
@@ -251,11 +251,11 @@ async def test_a_run_under_limits_violates_no_invariant(app: Sereno, connection:
         await app.aenqueue_many(made)
         # As if the limits had always been there: then nothing is excused.
         connection.execute("update sereno.limits set changed_at = changed_at - interval '1 hour'")
-        looks = 0
+        checks = 0
         while one(connection, "select count(*) from sereno.jobs where state <> 'scheduled'"):
             assert await asyncio.to_thread(broken, app, None) == {}
-            looks += 1
+            checks += 1
         advance(connection, 3600)
         await auntil(lambda: one(connection, "select count(*) from sereno.jobs") == 0)
-    assert looks > 1
+    assert checks > 1
     assert broken(app, None) == {}

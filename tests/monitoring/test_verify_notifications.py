@@ -15,8 +15,8 @@ Connection = psycopg.Connection[Any]
 
 
 def broken(app: Sereno, window: int | None = 1000) -> dict[str, list[int]]:
-    proofs = app.database.run(verify(lease=30.0, window=window))
-    return {proof.name: [violation.id for violation in proof.violations] for proof in proofs if not proof.holds}
+    results = app.database.run(verify(lease=30.0, window=window))
+    return {result.name: [violation.id for violation in result.violations] for result in results if not result.holds}
 
 
 @pytest.fixture
@@ -66,13 +66,13 @@ def _put_job(connection: Connection, task: str, args: str) -> int:
 
 
 async def test_notifications_in_use_violate_nothing(app: Sereno, connection: Connection) -> None:
-    class Asked(Pager):
+    class ReceiptPager(Pager):
         """A channel that supports receipts."""
 
         receipts_after = 900.0
 
-    pager = Asked()
-    pager.answers = {"gone": Invalid("NotRegistered"), "late": Retryable("busy")}
+    pager = ReceiptPager()
+    pager.outcomes = {"gone": Invalid("NotRegistered"), "late": Retryable("busy")}
     published = app.event("tender.published", Tender, channels=[pager, in_app])
     for key in ("gone", "late", "good", "off"):
         await app.recipients.aupsert(key, {"pager": key})
@@ -84,8 +84,8 @@ async def test_notifications_in_use_violate_nothing(app: Sereno, connection: Con
         await auntil(lambda: one(connection, "select count(*) from sereno.deliveries where state = 'sending'") == 0)
         assert broken(app, None) == {}
         number = next(message.delivery for message in pager.sent if message.address == "good")
-        pager.said = [Receipt(provider_id=f"p{number}", outcome="read")]
-        pager.answers = {}
+        pager.receipts_to_return = [Receipt(provider_id=f"p{number}", outcome="read")]
+        pager.outcomes = {}
         advance(connection, 1000)
         await auntil(lambda: one(connection, "select state from sereno.deliveries where id = %s", number) == "read")
         await auntil(lambda: one(connection, "select count(*) from sereno.deliveries where state = 'pending'") == 0)
@@ -109,7 +109,7 @@ def test_an_event_that_has_just_become_due_is_tolerated(app: Sereno, connection:
     assert broken(app) == {"events_matched": [event]}
 
 
-def test_two_deliveries_of_one_key(app: Sereno, connection: Connection, delivery: int) -> None:
+def test_two_deliveries_with_one_key_are_reported(app: Sereno, connection: Connection, delivery: int) -> None:
     connection.execute("alter table sereno.deliveries drop constraint deliveries_once")
     assert broken(app) == {"deliveries_once": [0]}
     connection.execute(
@@ -120,7 +120,9 @@ def test_two_deliveries_of_one_key(app: Sereno, connection: Connection, delivery
     assert broken(app) == {"deliveries_once": [0, delivery]}
 
 
-def test_a_constraint_that_lets_two_without_an_address_pass(app: Sereno, connection: Connection, delivery: int) -> None:
+def test_a_constraint_that_allows_duplicates_without_an_address_is_reported(
+    app: Sereno, connection: Connection, delivery: int
+) -> None:
     connection.execute(
         "alter table sereno.deliveries drop constraint deliveries_once, "
         "add constraint deliveries_once unique (event_id, recipient_id, channel, address_id)"
@@ -186,7 +188,7 @@ def test_an_overdue_delivery_without_a_job_is_reported(app: Sereno, connection: 
 @pytest.mark.parametrize(
     ("account", "paused", "holds"), [("", "", True), ("t", "", True), ("t", "t", True), ("", "t", False)]
 )
-def test_a_paused_channel_holds_its_deliveries(
+def test_only_a_pause_of_its_channel_and_account_excuses_an_overdue_delivery(
     app: Sereno, connection: Connection, delivery: int, account: str, paused: str, holds: bool
 ) -> None:
     connection.execute("update sereno.batches set account = %s", [account])

@@ -18,8 +18,8 @@ Connection = psycopg.Connection[Any]
 
 
 def broken(app: Sereno, window: int | None = 1000) -> dict[str, list[int]]:
-    proofs = app.database.run(verify(lease=30.0, window=window))
-    return {proof.name: [violation.id for violation in proof.violations] for proof in proofs if not proof.holds}
+    results = app.database.run(verify(lease=30.0, window=window))
+    return {result.name: [violation.id for violation in result.violations] for result in results if not result.holds}
 
 
 def leads(connection: Connection, seconds: float = 3600) -> None:
@@ -122,7 +122,7 @@ def test_an_enabled_schedule_without_next_run_and_active_run_is_reported(manual:
         "values (%s, 1, 'dead', sereno.now())",
         [made.id],
     )
-    assert broken(manual.app) == {}, "the end of its run is still to be read"
+    assert broken(manual.app) == {}, "the end of its run is not processed yet"
     manual.connection.execute("truncate sereno.schedule_ends")
     manual.app.schedules.pause("k")
     assert broken(manual.app) == {}, "it is paused"
@@ -138,16 +138,16 @@ def test_a_stopped_schedule_that_is_due_is_reported(manual: ManualWorker, fired:
 def test_an_overdue_schedule_is_reported_while_a_scheduler_leads(manual: ManualWorker, fired: tuple[int, int]) -> None:
     schedule, _ = fired
     advance(manual.connection, 3600 + 61)
-    assert broken(manual.app) == {}, "no scheduler leads"
+    assert broken(manual.app) == {}, "without a leader nothing is overdue"
     leads(manual.connection)
     assert broken(manual.app) == {"schedules_on_time": [schedule]}
     manual.connection.execute("update sereno.leases set since = sereno.now() - interval '10 seconds'")
-    assert broken(manual.app) == {}, "a new leader is given time"
+    assert broken(manual.app) == {}, "a new leader has time to catch up"
     manual.connection.execute("update sereno.leases set since = sereno.now() - interval '1 hour'")
     with psycopg.connect(manual.app.url) as other:
         other.execute("select from sereno.schedules for update")
         assert broken(manual.app) == {}, "a transaction is changing it"
-    assert broken(manual.app) == {"schedules_on_time": [schedule]}, "a lock that was given back is none"
+    assert broken(manual.app) == {"schedules_on_time": [schedule]}, "the lock was released"
 
 
 def test_no_query_scans_all_schedules(connection: Connection) -> None:
@@ -158,6 +158,6 @@ def test_no_query_scans_all_schedules(connection: Connection) -> None:
     connection.execute("analyze sereno.schedules")
     for name in ("schedules_go_on", "stopped_schedules", "schedules_on_time"):
         top = plan(connection, "monitoring/invariants", name, {"window": 1000, "grace": 1.0, "crash_limit": 3})
-        looked = [node["Node Type"] for node in nodes(top) if node.get("Relation Name") == "schedules"]
-        assert looked
-        assert "Seq Scan" not in looked, name
+        scans = [node["Node Type"] for node in nodes(top) if node.get("Relation Name") == "schedules"]
+        assert scans
+        assert "Seq Scan" not in scans, name

@@ -1,4 +1,4 @@
-"""An application with a channel whose provider is a list."""
+"""A channel that stores its messages in a list, and the states of deliveries."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Tender:
 
 
 class Pager(Channel):
-    """Stores the messages; `answers`: outcome by address, `said`: receipts to return, `asked`: requested ids."""
+    """Stores its messages. `outcomes`: by address; `receipts_to_return`; `requested_ids`: of receipts."""
 
     name = "pager"
     batch = 10
@@ -30,22 +30,22 @@ class Pager(Channel):
 
     def __init__(self) -> None:
         self.sent: list[Message] = []
-        self.answers: dict[str, Outcome] = {}
-        self.said: list[Receipt] = []
-        self.asked: list[str] = []
+        self.outcomes: dict[str, Outcome] = {}
+        self.receipts_to_return: list[Receipt] = []
+        self.requested_ids: list[str] = []
         self.accounts: list[dict[str, object]] = []
 
     async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
         self.sent += batch
         self.accounts.append(dict(exchange.account))
-        return [self.answers.get(message.address, Sent(f"p{message.delivery}")) for message in batch]
+        return [self.outcomes.get(message.address, Sent(f"p{message.delivery}")) for message in batch]
 
     async def receipts(self, ids: Sequence[str], exchange: Exchange) -> Sequence[Receipt]:  # noqa: ARG002 - the contract
-        self.asked += ids
-        return [receipt for receipt in self.said if receipt.provider_id in ids]
+        self.requested_ids += ids
+        return [receipt for receipt in self.receipts_to_return if receipt.provider_id in ids]
 
     def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:  # noqa: ARG002 - see above
-        return self.said
+        return self.receipts_to_return
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ States = Callable[[], list[tuple[Any, ...]]]
 
 @pytest.fixture
 def states(connection: psycopg.Connection) -> States:
-    """Recipient, channel, state and reason of every delivery."""
+    """Returns a function that reads recipient, channel, state and reason of every delivery."""
 
     def read() -> list[tuple[Any, ...]]:
         return connection.execute(

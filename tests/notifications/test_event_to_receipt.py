@@ -90,11 +90,11 @@ async def test_a_named_recipient_who_gets_nothing_has_a_skipped_delivery(
 async def test_each_outcome_sets_its_state(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
-    pager.answers = {
+    pager.outcomes = {
         "bad": Failed("too_big", "4 MB"),
         "gone": Invalid("NotRegistered", "bye"),
         "late": Retryable("busy", "later", after=3600),
-        "lost": Unknown("no_answer", "cut"),
+        "lost": Unknown("no_response", "cut"),
     }
     published = app.event("tender.published", Tender, channels=[pager])
     for key in ("bad", "gone", "good", "late", "lost"):
@@ -113,7 +113,7 @@ async def test_each_outcome_sets_its_state(
             "invalid",
             "NotRegistered: bye",
         )
-        pager.answers = {}
+        pager.outcomes = {}
         advance(connection, 100)
         await auntil(lambda: ("lost", "pager", "sent", None) in states())
         assert ("late", "pager", "pending", "tried again") in states()
@@ -125,7 +125,7 @@ async def test_each_outcome_sets_its_state(
 async def test_a_delivery_is_dead_after_the_last_retry_and_can_be_requeued(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
-    pager.answers = {"a": Retryable("busy")}
+    pager.outcomes = {"a": Retryable("busy")}
     published = app.event("tender.published", Tender, channels=[pager])
     await app.recipients.aupsert("u", {"pager": "a"})
     async with app.working():
@@ -135,7 +135,7 @@ async def test_a_delivery_is_dead_after_the_last_retry_and_can_be_requeued(
             await auntil(lambda: states()[0][2] in ("pending", "dead"))
             advance(connection, 200)
         await auntil(lambda: states()[0][2] == "dead")
-        pager.answers = {}
+        pager.outcomes = {}
         number = one(connection, "select id from sereno.deliveries")
         assert await app.notifications.arequeue([number]) == [number]
         await auntil(lambda: states() == [("u", "pager", "sent", None)])
@@ -149,7 +149,7 @@ def _has_sent(pager: Pager, count: int) -> bool:
 async def test_refused_credentials_pause_the_channel_without_counting_attempts(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
-    pager.answers = {"a": Down("InvalidCredentials", "key expired"), "b": Down("InvalidCredentials", "key expired")}
+    pager.outcomes = {"a": Down("InvalidCredentials", "key expired"), "b": Down("InvalidCredentials", "key expired")}
     published = app.event("tender.published", Tender, channels=[pager])
     await app.recipients.aupsert("a", {"pager": "a"})
     await app.recipients.aupsert("b", {"pager": "b"})
@@ -158,7 +158,7 @@ async def test_refused_credentials_pause_the_channel_without_counting_attempts(
         await auntil(lambda: one(connection, "select count(*) from sereno.channel_pauses") == 1)
         await published.anotify(Tender("T2"), subject="T2")
         await auntil(lambda: len(states()) == 4)
-        pager.answers = {}
+        pager.outcomes = {}
         assert await app.notifications.aresume("pager") == [""]
         await auntil(lambda: [row[2] for row in states()] == ["sent"] * 4)
     assert connection.execute("select distinct attempts from sereno.deliveries").fetchall() == [(1,)]
@@ -197,7 +197,7 @@ async def test_receipts_are_requested_and_states_only_move_forward(
             await published.anotify(Tender("T1"), subject="T1")
             await auntil(lambda: [row[2] for row in states()] == ["sent"] * 4)
             ids = {message.address: f"p{message.delivery}" for message in pager.sent}
-            pager.said = [
+            pager.receipts_to_return = [
                 Receipt(provider_id=ids["a"], outcome="delivered"),
                 Receipt(provider_id=ids["b"], outcome="invalid", code="DeviceNotRegistered"),
                 Receipt(provider_id=ids["c"], outcome="retry", code="MessageRateExceeded"),
@@ -206,15 +206,15 @@ async def test_receipts_are_requested_and_states_only_move_forward(
             await auntil(lambda: states()[0][2] == "delivered" and states()[1][2] == "invalid")
             await auntil(lambda: states()[2][2] == "pending")
             assert states()[3][2] == "sent"
-            pager.said = []
+            pager.receipts_to_return = []
             advance(connection, 200)
             await auntil(lambda: states()[2][2] == "sent")
         late = [
             Receipt(provider_id=ids["a"], outcome="failed", id="r1"),
             Receipt(provider_id=ids["d"], outcome="read", id="r2"),
         ]
-        assert await app.notifications.fanout.received("pager", "", late) == 1
-        assert await app.notifications.fanout.received("pager", "", late) == 0
+        assert await app.notifications.receipts.apply("pager", "", late) == 1
+        assert await app.notifications.receipts.apply("pager", "", late) == 0
         assert [row[2] for row in states()][::3] == ["delivered", "read"]
         assert one(connection, "select state from sereno.addresses where address = 'b'") == "invalid"
     finally:

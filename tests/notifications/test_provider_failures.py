@@ -15,28 +15,28 @@ from tests.facts import advance, auntil, one
 from tests.notifications.conftest import Pager, States, Tender
 
 
-class Strange(Pager):
+class InvalidOutcomePager(Pager):
     """Breaks the contract for one message."""
 
-    def __init__(self, answer: Any) -> None:
+    def __init__(self, invalid: Any) -> None:
         super().__init__()
-        self._answer = answer
+        self._outcome = invalid
 
     async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
         outcomes = list(await super().send(batch, exchange))
         return [
-            self._answer if message.address == "b" else outcome
+            self._outcome if message.address == "b" else outcome
             for message, outcome in zip(batch, outcomes, strict=True)
         ]
 
 
-async def people(app: Sereno, *keys: str, **person: Any) -> None:
+async def add_recipients(app: Sereno, *keys: str, **fields: Any) -> None:
     for key in keys:
-        await app.recipients.aupsert(key, {"pager": key}, **person)
+        await app.recipients.aupsert(key, {"pager": key}, **fields)
 
 
 @pytest.mark.parametrize(
-    ("answer", "state"),
+    ("invalid", "state"),
     [
         (None, "pending"),
         (Retryable("busy", after=float("inf")), "pending"),
@@ -45,11 +45,11 @@ async def people(app: Sereno, *keys: str, **person: Any) -> None:
     ],
 )
 async def test_an_invalid_outcome_for_one_message_does_not_affect_the_others(
-    app: Sereno, connection: psycopg.Connection, states: States, answer: Any, state: str
+    app: Sereno, connection: psycopg.Connection, states: States, invalid: Any, state: str
 ) -> None:
-    channel = Strange(answer)
+    channel = InvalidOutcomePager(invalid)
     published = app.event("tender.published", Tender, channels=[channel])
-    await people(app, "a", "b", "c")
+    await add_recipients(app, "a", "b", "c")
     async with app.working():
         await published.anotify(Tender("T1"), subject="T1")
         await auntil(lambda: [row[2] for row in states()] == ["sent", state, "sent"])
@@ -66,7 +66,7 @@ async def test_an_invalid_template_result_does_not_affect_the_others(
     def _(tender: Tender, to: Recipient) -> Content:
         return words if to.key == "b" else Content(tender.code)
 
-    await people(app, "a", "b", "c")
+    await add_recipients(app, "a", "b", "c")
     bad = "delivered" if isinstance(words, Content) and words.title else "failed"
     async with app.working():
         await published.anotify(Tender("T1"), subject="T1")
@@ -89,10 +89,10 @@ async def test_outcomes_are_recorded_after_an_outage(
 
     channel = Cutter()
     published = app.event("tender.published", Tender, channels=[channel])
-    await people(app, "a", "b", "c")
+    await add_recipients(app, "a", "b", "c")
     async with app.working():
         await published.anotify(Tender("T1"), subject="T1")
-        await auntil(lambda: [row[2] for row in states()] == ["sent"] * 3, patience=30)
+        await auntil(lambda: [row[2] for row in states()] == ["sent"] * 3, timeout=30)
     assert len(channel.sent) == 3
 
 
@@ -100,7 +100,7 @@ async def test_the_outcome_of_a_late_attempt_changes_nothing(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
-    await people(app, "a")
+    await add_recipients(app, "a")
     event = published.notify(Tender("T1"), subject="T1")
     await app.notifications.fanout.fan_out(event)
     number = one(connection, "select id from sereno.deliveries")
@@ -119,13 +119,13 @@ async def test_the_sweep_finds_deliveries_without_a_job(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
-    await people(app, "a")
+    await add_recipients(app, "a")
     lost = published.notify(Tender("T1"), subject="T1")
     await app.notifications.fanout.fan_out(lost)
     published.notify(Tender("T2"), subject="T2")
     connection.execute("delete from sereno.jobs")
     advance(connection, 120)
-    await app.notifications.fanout.sweep()
+    await app.notifications.sweeper.sweep()
     async with app.working():
         await auntil(lambda: [row[2] for row in states()] == ["sent", "sent"])
 
@@ -134,7 +134,7 @@ async def test_an_unknown_event_waits_for_a_worker_that_knows_it(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
-    await people(app, "a")
+    await add_recipients(app, "a")
     await published.anotify(Tender("T1"), subject="T1")
     known = app.notifications.definitions.pop("tender.published")
     async with app.working():
@@ -153,7 +153,7 @@ async def test_resuming_a_channel_resumes_all_accounts(
         "insert into sereno.accounts (channel, tenant, settings) values ('pager', 'acme', '{\"token\": 1}')"
     )
     connection.execute("insert into sereno.channel_pauses (channel, account, reason) values ('pager', '', 'broken')")
-    await people(app, "a", tenant="acme")
+    await add_recipients(app, "a", tenant="acme")
     async with app.working():
         await published.anotify(Tender("T1"), subject="T1", tenant="acme")
         await auntil(lambda: len(states()) == 1)
@@ -166,17 +166,17 @@ async def test_a_receipt_changes_only_deliveries_of_its_account(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
-    await people(app, "a")
+    await add_recipients(app, "a")
     async with app.working():
         await published.anotify(Tender("T1"), subject="T1")
         await auntil(lambda: states() == [("a", "pager", "sent", None)])
     receipt = Receipt(provider_id=f"p{pager.sent[0].delivery}", outcome="invalid", id="r1")
-    assert await app.notifications.fanout.received("pager", "evil", [receipt]) == 0
+    assert await app.notifications.receipts.apply("pager", "evil", [receipt]) == 0
     early = Receipt(provider_id="p999", outcome="delivered", id="r2")
-    assert await app.notifications.fanout.received("pager", "", [early]) == 0
+    assert await app.notifications.receipts.apply("pager", "", [early]) == 0
     connection.execute("update sereno.deliveries set provider_id = 'p999'")
     connection.execute("update sereno.message_ids set provider_id = 'p999'")
-    assert await app.notifications.fanout.received("pager", "", [early]) == 1
+    assert await app.notifications.receipts.apply("pager", "", [early]) == 1
     assert one(connection, "select state from sereno.addresses") == "active"
 
 
@@ -184,22 +184,22 @@ async def test_a_receipt_that_arrives_before_its_message_is_stored_for_a_while(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
-    await people(app, "a")
-    fanout = app.notifications.fanout
+    await add_recipients(app, "a")
+    receipts, sweeper = app.notifications.receipts, app.notifications.sweeper
     async with app.working():
         await published.anotify(Tender("T1"), subject="T1")
         await auntil(lambda: states() == [("a", "pager", "sent", None)])
     early = Receipt(provider_id="p999", outcome="delivered", id="r2")
     unknown = Receipt(provider_id="p1000", outcome="delivered", id="r3")
-    assert await fanout.received("pager", "", [early, unknown]) == 0
+    assert await receipts.apply("pager", "", [early, unknown]) == 0
     connection.execute("update sereno.deliveries set provider_id = 'p999'")
     connection.execute("update sereno.message_ids set provider_id = 'p999'")
-    await fanout.sweep()
+    await sweeper.sweep()
     assert states() == [("a", "pager", "delivered", None)]
-    assert await fanout.received("pager", "", [early]) == 0
+    assert await receipts.apply("pager", "", [early]) == 0
     assert one(connection, "select count(*) from sereno.early_receipts") == 1
     advance(connection, 700)
-    await fanout.sweep()
+    await sweeper.sweep()
     assert one(connection, "select count(*) from sereno.early_receipts") == 0
 
 
@@ -207,7 +207,7 @@ async def test_retries_requested_by_receipts_end_in_a_dead_delivery(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
-    await people(app, "a")
+    await add_recipients(app, "a")
     event = published.notify(Tender("T1"), subject="T1")
     await app.notifications.fanout.fan_out(event)
     for attempts, state in ((1, "pending"), (2, "pending"), (3, "dead")):
@@ -215,7 +215,7 @@ async def test_retries_requested_by_receipts_end_in_a_dead_delivery(
         connection.execute("delete from sereno.message_ids")
         connection.execute("insert into sereno.message_ids select 'pager', '', 'p', id from sereno.deliveries")
         again = Receipt(provider_id="p", outcome="retry")
-        assert await app.notifications.fanout.received("pager", "", [again]) == 1
+        assert await app.notifications.receipts.apply("pager", "", [again]) == 1
         assert states()[0][2] == state
 
 
@@ -232,8 +232,8 @@ async def test_a_retried_digest_contains_all_its_payloads(
     def _(tenders: Sequence[Tender], to: Recipient) -> Content:
         return Content(" ".join(tender.code for tender in tenders))
 
-    await people(app, "a")
-    pager.answers = {"a": Retryable("busy")}
+    await add_recipients(app, "a")
+    pager.outcomes = {"a": Retryable("busy")}
     async with app.working():
         for code in ("T1", "T2", "T3"):
             await published.anotify(Tender(code), subject=code)
@@ -242,7 +242,7 @@ async def test_a_retried_digest_contains_all_its_payloads(
         await auntil(lambda: [message.title for message in pager.sent] == ["T1 T2 T3"])
         # The wait begins only after the outcome is recorded.
         await auntil(lambda: states()[0][2:] == ("pending", "tried again"))
-        pager.answers = {}
+        pager.outcomes = {}
         await published.anotify(Tender("T4"), subject="T4")
         await auntil(lambda: len(states()) == 4)
         advance(connection, 20 * 60)
@@ -253,7 +253,7 @@ async def test_an_unknown_zone_does_not_block_deliveries(
     app: Sereno, connection: psycopg.Connection, pager: Pager
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
-    await people(app, "a", "b")
+    await add_recipients(app, "a", "b")
     connection.execute("update sereno.recipients set zone = 'Mars/Base' where key = 'a'")
     far = one(connection, "select to_char(sereno.now() at time zone 'UTC' + interval '12 hours', 'HH24')")
     await app.recipients.aprefer(None, quiet=QuietHours(f"{far}:00", f"{far}:01"))

@@ -10,7 +10,7 @@ from psycopg import conninfo, sql
 
 from sereno import Sereno
 from sereno.procedures import operations as procedures
-from sereno.procedures.store import AllowedProcedure
+from sereno.procedures.rows import AllowedProcedure
 from tests.facts import auntil, state
 
 PASSWORD = "only-for-procedures"  # noqa: S105 - of a role that lives as long as its test
@@ -58,7 +58,7 @@ def allow(reporting: Sereno) -> Allow:
 
 
 async def allow_on(app: Sereno, name: str, *, target: str = "here", **options: Any) -> AllowedProcedure:
-    board = procedures.ProcedureBoard(app.settings, lambda: app.database.url)
+    board = procedures.ProcedureOperations(app.settings, lambda: app.database.url)
     signature = await board.resolve(target, name, params=options.pop("params", None), kind=options.pop("kind", None))
     return await app.database.arun(procedures.allow(target, signature, actor="maria", **options))
 

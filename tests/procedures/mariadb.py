@@ -18,7 +18,7 @@ SYSTEM_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin"
 SERVER = shutil.which("mariadbd", path=SYSTEM_PATH)
 INSTALL = shutil.which("mariadb-install-db", path=SYSTEM_PATH)
 # A password for an empty server.
-CARELESS = ("--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=16M", "--skip-log-bin")
+FAST_SETTINGS = ("--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=16M", "--skip-log-bin")
 
 
 class MariaDB:
@@ -50,8 +50,8 @@ class MariaDB:
             connection.close()
 
     def is_up(self) -> bool:
-        with socket.socket(socket.AF_UNIX) as knock:
-            return knock.connect_ex(self.socket) == 0
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(self.socket) == 0
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def running() -> Iterator[MariaDB]:
         subprocess.run([*make, "--skip-test-db"], check=True, capture_output=True)
         port = free_port()
         process = subprocess.Popen(
-            [SERVER, "--no-defaults", f"--datadir={data}", f"--socket={path}", f"--port={port}", *user, *CARELESS,
+            [SERVER, "--no-defaults", f"--datadir={data}", f"--socket={path}", f"--port={port}", *user, *FAST_SETTINGS,
              "--bind-address=127.0.0.1", f"--pid-file={directory}/pid"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -73,7 +73,7 @@ def running() -> Iterator[MariaDB]:
         server = MariaDB(port, path)
         try:
             until(lambda: server.is_up() or process.poll() is not None)
-            assert process.poll() is None, "it did not start"
+            assert process.poll() is None, "mariadbd did not start"
             yield server
         finally:
             process.terminate()

@@ -58,7 +58,9 @@ async def test_a_procedure_can_commit_and_returns_its_outputs(
     params = {"first": "2026-11-01", "days": 3, "note": "done"}
     job = await called(reporting, connection, allow, "reporting.fill", params)
     assert result(connection, job)["rows"] == [{"note": "done!", "total": 3}]
-    assert one(connection, "select count(distinct xmin::text) from reporting.days") == 3, "each day in its own commit"
+    assert one(connection, "select count(distinct xmin::text) from reporting.days") == 3, (
+        "each day is committed separately"
+    )
 
 
 @pytest.mark.parametrize(
@@ -288,9 +290,9 @@ async def test_a_call_may_run_longer_than_the_lease(
     """The heartbeat continues, and no other worker runs it a second time."""
     app = Sereno(database_url, procedure_url=login.url, lease=3600, heartbeat=0.5)
     connection.execute(
-        f"create table reporting.limiter (n integer); grant select on reporting.limiter to {login.name};"
+        f"create table reporting.release (n integer); grant select on reporting.release to {login.name};"
         "create function reporting.waits() returns text language plpgsql as $$ begin "
-        "while not exists (select from reporting.limiter) loop perform pg_sleep(0.05); end loop; return 'done'; end $$"
+        "while not exists (select from reporting.release) loop perform pg_sleep(0.05); end loop; return 'done'; end $$"
     )
     await allow("reporting.waits")
     job = app.procedure("reporting.waits").enqueue()
@@ -298,7 +300,7 @@ async def test_a_call_may_run_longer_than_the_lease(
     lease = "select lease_until from sereno.sessions where state = 'alive'"
 
     async def fifty_minutes_pass() -> None:
-        """Only the clock moves: the heartbeat alone extends the lease."""
+        """Move the clock: only the heartbeat extends the lease."""
         before = one(connection, lease)
         connection.execute("update sereno.clock set ahead = ahead + interval '50 minutes'")
         await auntil(lambda: one(connection, lease) >= before + timedelta(minutes=50))
@@ -307,7 +309,7 @@ async def test_a_call_may_run_longer_than_the_lease(
         await auntil(lambda: one(connection, f"{CALLS} and state = 'active'"))
         await fifty_minutes_pass()
         await fifty_minutes_pass()
-        connection.execute("insert into reporting.limiter values (1)")
+        connection.execute("insert into reporting.release values (1)")
         await auntil(lambda: state(connection, job.id) == "succeeded")
     assert one(connection, "select attempt from sereno.history where id = %s", job.id) == 1
     await app.aclose()
@@ -337,7 +339,7 @@ async def test_a_result_that_cannot_be_stored_does_not_repeat_the_call(
     job = reporting.procedure("reporting.one").enqueue()
     assert await run(reporting, connection, job.id) == "succeeded"
     assert one(connection, "select attempt from sereno.history where id = %s", job.id) == 1
-    assert "procedure.unkept" in [getattr(record, "event", "") for record in caplog.records]
+    assert "procedure.result_lost" in [getattr(record, "event", "") for record in caplog.records]
 
 
 async def test_many_calls_run_concurrently(reporting: Sereno, connection: psycopg.Connection, allow: Allow) -> None:

@@ -1,4 +1,4 @@
-"""Procedures of another database, a real MariaDB: found, called, stopped, refused."""
+"""Procedures of a real MariaDB are found, called, stopped and refused."""
 
 import json
 import uuid
@@ -15,7 +15,7 @@ from sereno.database.driver import adrive
 from sereno.errors import ConfigurationError, Refused
 from sereno.jobs import operations as jobs
 from sereno.jobs.filters import JobFilter
-from sereno.procedures.operations import ProcedureBoard, find, list_allowed
+from sereno.procedures.operations import ProcedureOperations, find, list_allowed
 from sereno.procedures.procedure import ProcedureName
 from sereno.procedures.result import MOST_ROWS
 from sereno.procedures.targets import mysql
@@ -196,7 +196,7 @@ async def test_a_changed_or_missing_procedure_is_refused(
     name = f"{shop.name}.book"
     allowed = await allow_on(erp, name, target="erp")
     task = erp.procedure(name, target="erp")
-    board = ProcedureBoard(erp.settings, lambda: erp.url)
+    board = ProcedureOperations(erp.settings, lambda: erp.url)
     assert (await board.check(allowed)).standing == "ok"
     shop.server.do(f"drop procedure {name}")
     shop.make("procedure book(in day datetime) begin insert into ran values (day, 1); end")

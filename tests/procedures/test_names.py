@@ -10,7 +10,7 @@ from psycopg import sql
 
 from sereno.errors import InvalidArguments, Refused
 from sereno.procedures.procedure import ProcedureName, parse_name
-from sereno.procedures.result import Notices
+from sereno.procedures.result import ProcedureNotices
 from sereno.procedures.targets.contract import Timeouts
 from sereno.procedures.targets.postgres import PostgresTarget
 from tests.facts import one
@@ -72,7 +72,7 @@ def test_invalid_names_are_refused(text: str) -> None:
 def here(connection: psycopg.Connection, login: Login) -> Iterator[psycopg.Connection]:
     connection.execute("create table reporting.here (n integer)")
     yield connection
-    assert one(connection, "select to_regclass('reporting.here') is not null"), "it was dropped"
+    assert one(connection, "select to_regclass('reporting.here') is not null"), "a hostile name has dropped the table"
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -104,7 +104,7 @@ async def _is_called(here: psycopg.Connection, login: Login, name: str, paramete
         async with target.open() as session:
             (found,) = await session.resolve(parse_name(str(wanted)))
             values = await session.convert(found, {parameter: value})
-            assert (await session.call(found, values, WAITS, Notices())).rows == [value]
+            assert (await session.call(found, values, WAITS, ProcedureNotices())).rows == [value]
     finally:
         here.execute(sql.SQL("drop function reporting.{}").format(sql.Identifier(name)))
 

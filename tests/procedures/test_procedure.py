@@ -12,13 +12,29 @@ from hypothesis import strategies as st
 
 from sereno.errors import InvalidArguments, Refused
 from sereno.procedures.call_sql import mysql_call
-from sereno.procedures.procedure import Parameter, ProcedureName, Signature, check_given, check_params, choose, still
-from sereno.procedures.result import LONGEST_TEXT, MOST_BYTES, MOST_ROWS, Notices, Result, plain, plain_row
+from sereno.procedures.procedure import (
+    Parameter,
+    ProcedureName,
+    ProcedureSignature,
+    check_given,
+    check_params,
+    choose,
+    still,
+)
+from sereno.procedures.result import (
+    LONGEST_TEXT,
+    MOST_BYTES,
+    MOST_ROWS,
+    ProcedureNotices,
+    ProcedureResult,
+    plain,
+    plain_row,
+)
 from sereno.procedures.values import converted
 
 NAME = ProcedureName("reporting", "close_day")
 DAY = Parameter("day", "date")
-CLOSE = Signature("procedure", *NAME, (DAY, Parameter("factor", "integer", has_default=True)))
+CLOSE = ProcedureSignature("procedure", *NAME, (DAY, Parameter("factor", "integer", has_default=True)))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inside: st.lists(inside) | st.dictionaries(st.text(), inside),
@@ -27,10 +43,10 @@ JSON = st.recursive(
 
 
 def test_a_signature_is_stored_and_read_again() -> None:
-    whole = Signature(
+    whole = ProcedureSignature(
         "function", "a b", 'c"d', (DAY, Parameter("x", "text[]", "variadic", shape="list")), "integer", True, "postgres"
     )
-    assert msgspec.json.decode(msgspec.json.encode(whole), type=Signature) == whole
+    assert msgspec.json.decode(msgspec.json.encode(whole), type=ProcedureSignature) == whole
     assert str(whole) == (
         'function "a b"."c""d"(day date, variadic x text[]) returns setof integer, with the rights of postgres'
     )
@@ -38,14 +54,14 @@ def test_a_signature_is_stored_and_read_again() -> None:
 
 def test_every_change_but_the_body_is_noticed() -> None:
     assert still(CLOSE, [CLOSE]) is None
-    other = Signature("procedure", *NAME, (Parameter("day", "text"),))
+    other = ProcedureSignature("procedure", *NAME, (Parameter("day", "text"),))
     assert still(CLOSE, [other, CLOSE]) is None
     assert "no longer exists" in str(still(CLOSE, []))
     assert "has changed since it was allowed" in str(still(CLOSE, [other]))
 
 
 def test_choose_returns_the_only_match() -> None:
-    other = Signature("function", *NAME, (Parameter("day", "text"),), "text")
+    other = ProcedureSignature("function", *NAME, (Parameter("day", "text"),), "text")
     assert choose([CLOSE], NAME, None, None) == CLOSE
     assert choose([CLOSE, other], NAME, " DAY  text ", None) == other
     assert choose([CLOSE, other], NAME, "date,integer", None) == CLOSE
@@ -114,7 +130,7 @@ def test_parameters_fit_or_are_refused_with_a_reason(params: dict[str, Any]) -> 
     ],
 )
 def test_values_are_converted_to_their_type(type_: str, value: Any, wanted: Any) -> None:
-    signature = Signature("procedure", *NAME, (Parameter("x", type_),))
+    signature = ProcedureSignature("procedure", *NAME, (Parameter("x", type_),))
     assert converted(signature, {"x": value}) == {"x": wanted}
 
 
@@ -131,14 +147,14 @@ def test_values_are_converted_to_their_type(type_: str, value: Any, wanted: Any)
     ],
 )  # fmt: skip
 def test_values_that_do_not_fit_their_type_are_refused(type_: str, value: Any) -> None:
-    signature = Signature("procedure", *NAME, (Parameter("x", type_),))
+    signature = ProcedureSignature("procedure", *NAME, (Parameter("x", type_),))
     with pytest.raises(InvalidArguments, match=r"reporting\.close_day: x: "):
         converted(signature, {"x": value})
 
 
 @given(st.sampled_from(["int", "decimal(10,2)", "float", "date", "datetime", "bit", "varchar(5)", "enum('a')"]), JSON)
 def test_any_json_is_converted_or_refused(type_: str, value: Any) -> None:
-    signature = Signature("procedure", *NAME, (Parameter("x", type_),))
+    signature = ProcedureSignature("procedure", *NAME, (Parameter("x", type_),))
     try:
         converted(signature, {"x": value})
     except InvalidArguments:
@@ -147,25 +163,25 @@ def test_any_json_is_converted_or_refused(type_: str, value: Any) -> None:
 
 def test_mysql_is_called_by_position() -> None:
     parameters = (DAY, Parameter("note", "text", "inout"), Parameter("total", "int", "out"))
-    call = mysql_call(Signature("procedure", "a`b", "c%d", parameters), {"day": "2026-11-01", "note": "x"})
+    call = mysql_call(ProcedureSignature("procedure", "a`b", "c%d", parameters), {"day": "2026-11-01", "note": "x"})
     assert call.before == ("set @sereno_1 = %s, @sereno_2 = %s", ["x", None])
     assert (call.text, call.values) == ("call `a``b`.`c%%d`(%s, @sereno_1, @sereno_2)", ["2026-11-01"])
     assert (call.after, call.outputs) == ("select @sereno_1, @sereno_2", ("note", "total"))
 
 
 def test_results_are_bounded() -> None:
-    few = Result([1, 2], 2)
+    few = ProcedureResult([1, 2], 2)
     assert few.for_history() == {"rows": [1, 2], "row_count": 2, "notices": []}
-    assert Result([], 12).for_history() == {"rows": [], "row_count": 12, "notices": []}
-    many = Result([{"n": n} for n in range(500)], 5000).for_history()
+    assert ProcedureResult([], 12).for_history() == {"rows": [], "row_count": 12, "notices": []}
+    many = ProcedureResult([{"n": n} for n in range(500)], 5000).for_history()
     assert (len(many["rows"]), many["rows_left_out"]) == (MOST_ROWS, 5000 - MOST_ROWS)
-    large = Result(["x" * 4000] * 50, 50).for_history()
+    large = ProcedureResult(["x" * 4000] * 50, 50).for_history()
     assert len(msgspec.json.encode(large["rows"])) <= MOST_BYTES + 4000
     assert large["rows_left_out"] == 50 - len(large["rows"])
-    notices = Notices()
+    notices = ProcedureNotices()
     for number in range(250):
         notices.add("NOTICE", f"step {number}\x00" + "x" * 5000)
-    stored = Result([], None, notices.collected, notices.omitted).for_history()
+    stored = ProcedureResult([], None, notices.collected, notices.omitted).for_history()
     assert (len(stored["notices"]), stored["notices_left_out"]) == (100, 150)
     assert all(len(each) < 1100 and "\x00" not in each for each in stored["notices"])
 

@@ -8,8 +8,8 @@ import pytest
 
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.procedures.call_sql import sqlserver_call
-from sereno.procedures.procedure import Parameter, ProcedureName, Signature
-from sereno.procedures.result import Notices
+from sereno.procedures.procedure import Parameter, ProcedureName, ProcedureSignature
+from sereno.procedures.result import ProcedureNotices
 from sereno.procedures.targets.address import Targets, _for_sqlserver
 from sereno.procedures.targets.contract import Timeouts, UnsafeLogin
 from sereno.procedures.targets.sqlserver import LOGIN, PARAMETERS, ROUTINES, SqlServerSession, signature_of
@@ -66,31 +66,33 @@ def test_a_procedure_is_called_with_named_parameters() -> None:
         "select @sereno_1 as [total]"
     )
     assert call.values == [None, "2026-11-01"]
-    assert sqlserver_call(Signature("procedure", "dbo", "x"), {}).text == "exec [dbo].[x]"
+    assert sqlserver_call(ProcedureSignature("procedure", "dbo", "x"), {}).text == "exec [dbo].[x]"
 
 
 def test_functions_are_selected() -> None:
     parameters = (Parameter("a", "int"), Parameter("b", "int"))
-    scalar = Signature("function", "dbo", "f", parameters, "int")
+    scalar = ProcedureSignature("function", "dbo", "f", parameters, "int")
     assert sqlserver_call(scalar, {"a": 1, "b": 2})[1:3] == ("select [dbo].[f](?, ?) as result", [1, 2])
-    table = Signature("function", "dbo", "f", parameters, "table", returns_set=True)
+    table = ProcedureSignature("function", "dbo", "f", parameters, "table", returns_set=True)
     assert sqlserver_call(table, {"a": 1, "b": 2}).text == "select * from [dbo].[f](?, ?)"
 
 
 @pytest.mark.parametrize("name", ["x]; drop table t; --", "x'", "100% ?", "]]", "a.b", "名前"])
 def test_hostile_names_are_quoted(name: str) -> None:
-    text = sqlserver_call(Signature("procedure", name, name), {}).text
+    text = sqlserver_call(ProcedureSignature("procedure", name, name), {}).text
     inside = name.replace("]", "]]")
     assert text == f"exec [{inside}].[{inside}]"
 
 
 def test_a_parameter_whose_name_cannot_be_quoted_is_not_sent() -> None:
     with pytest.raises(ValueError, match="drop"):
-        sqlserver_call(Signature("procedure", "dbo", "x", (Parameter("a = 1; drop", "int"),)), {"a = 1; drop": 1})
+        sqlserver_call(
+            ProcedureSignature("procedure", "dbo", "x", (Parameter("a = 1; drop", "int"),)), {"a = 1; drop": 1}
+        )
 
 
 def test_a_tinyint_is_unsigned() -> None:
-    signature = Signature("procedure", "dbo", "x", (Parameter("n", "tinyint"),))
+    signature = ProcedureSignature("procedure", "dbo", "x", (Parameter("n", "tinyint"),))
     assert converted(signature, {"n": 255}, unsigned_bytes=True) == {"n": 255}
     with pytest.raises(InvalidArguments, match="0 to 255"):
         converted(signature, {"n": -1}, unsigned_bytes=True)
@@ -171,7 +173,7 @@ async def test_results_messages_and_outputs_are_read() -> None:
     connection = Connection(nothing, results)
     session = SqlServerSession(connection)
     signature = signature_of(CLOSE, (1, "P", None, None, 1), [LINES[0], LINES[5]])
-    found = await session.call(signature, {"day": "2026-11-01"}, Timeouts(2.5, 0.5), Notices())
+    found = await session.call(signature, {"day": "2026-11-01"}, Timeouts(2.5, 0.5), ProcedureNotices())
     assert connection.timeout == 3
     assert connection.sent[0] == ("set lock_timeout 500", [])
     assert found.rows == [{"day": "2026-11-01", "n": 1}, {"day": "2026-11-02", "n": 2}, {"total": 7}]

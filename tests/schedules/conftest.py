@@ -25,6 +25,6 @@ def deploy(database_url: str) -> Iterator[Deploy]:
 
 
 @pytest.fixture
-def long_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def long_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler that gets no NOTIFY and no look-back sleeps longer than any test waits."""
     monkeypatch.setattr(scheduler, "REST", 600.0)

@@ -73,7 +73,7 @@ async def scheduling(app: Sereno, **settings: Any) -> AsyncIterator[Scheduler]:
         await started.stop()
 
 
-async def asleep(connection: Connection) -> None:
+async def wait_until_asleep(connection: Connection) -> None:
     """Wait until a scheduler leads, has polled, and sleeps for seconds."""
     await auntil(
         lambda: one(connection, "select wakes_at > sereno.now() + interval '3 seconds' from sereno.leases") or False

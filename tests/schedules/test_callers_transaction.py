@@ -7,7 +7,7 @@ import pytest
 
 from sereno import Cron, Sereno, Task
 from tests.facts import one
-from tests.jobs.enqueue.ways import ASYNC_DOORS, SYNC_DOORS, AsyncDoor, ChangedMyMindError, SyncDoor
+from tests.jobs.enqueue.ways import ASYNC_METHODS, SYNC_METHODS, AsyncMethod, ChangedMyMindError, SyncMethod
 
 COUNT = "select count(*) from sereno.schedules"
 TRICKY = "100% :name ? $1 '; \\ ::text é"
@@ -22,9 +22,9 @@ def work(app: Sereno) -> Task[[str], None]:
     return work
 
 
-@pytest.mark.parametrize("connect", SYNC_DOORS.values(), ids=SYNC_DOORS)
-def test_commit_and_roll_back(
-    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, connect: SyncDoor
+@pytest.mark.parametrize("connect", SYNC_METHODS.values(), ids=SYNC_METHODS)
+def test_a_schedule_is_committed_and_rolled_back_with_the_callers_rows(
+    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, connect: SyncMethod
 ) -> None:
     with suppress(ChangedMyMindError), connect(database_url) as callers:
         app.schedules.upsert(TRICKY, work.job(TRICKY), RULE, connection=callers)
@@ -39,9 +39,9 @@ def test_commit_and_roll_back(
     assert (row.id, row.args, row.tenant) == (made.id, {"text": TRICKY}, TRICKY)
 
 
-@pytest.mark.parametrize("connect", ASYNC_DOORS.values(), ids=ASYNC_DOORS)
-async def test_commit_and_roll_back_in_async_code(
-    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, connect: AsyncDoor
+@pytest.mark.parametrize("connect", ASYNC_METHODS.values(), ids=ASYNC_METHODS)
+async def test_a_schedule_is_committed_and_rolled_back_in_async_code(
+    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, connect: AsyncMethod
 ) -> None:
     with suppress(ChangedMyMindError):
         async with connect(database_url) as callers:

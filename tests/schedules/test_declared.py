@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from sereno import ConfigurationError, Cron, Daily, Every, InvalidSchedule, Once, Sereno
-from sereno.app import home_of
+from sereno.app import module_name
 from tests.facts import advance, auntil, one
 from tests.schedules.schedule_steps import Connection, Deploy
 
@@ -44,7 +44,7 @@ def test_a_restart_does_not_move_the_next_instant(deploy: Deploy, connection: Co
         assert one(connection, "select next_run_at from sereno.schedules") == planned
     changed, _ = deploy("k", missed="skip").schedules.synchronise()
     assert changed[0].what == "changed"
-    assert changed[0].next_run_at == planned, "another policy is no other rule"
+    assert changed[0].next_run_at == planned, "a changed policy does not change the rule"
     moved, _ = deploy("k", every="2h").schedules.synchronise()
     assert moved[0].next_run_at is not None
     assert moved[0].next_run_at > planned
@@ -60,7 +60,7 @@ def test_an_undeclared_schedule_is_disabled_and_enabled_when_declared_again(
     assert states(app) == {"leaves": "disabled", "stays": "enabled"}
     row = app.schedules.get("leaves")
     assert (row.next_run_at, row.note) == (None, "left the code")
-    assert deploy("stays").schedules.synchronise()[1] == [], "it is reported once"
+    assert deploy("stays").schedules.synchronise()[1] == [], "the disabled schedule is reported once"
     advance(connection, 10 * 3600)
     assert app.schedules.tick().fires == 1
 
@@ -69,7 +69,9 @@ def test_an_undeclared_schedule_is_disabled_and_enabled_when_declared_again(
     row = app.schedules.get("leaves")
     assert (row.state, row.note) == ("enabled", None)
     assert row.next_run_at is not None
-    assert row.next_run_at > one(connection, "select sereno.now()"), "what passed meanwhile is not caught up"
+    assert row.next_run_at > one(connection, "select sereno.now()"), (
+        "instants that passed while it was disabled are not caught up"
+    )
 
 
 def test_code_without_any_schedule_disables_the_last_one(deploy: Deploy) -> None:
@@ -81,7 +83,9 @@ def test_code_without_any_schedule_disables_the_last_one(deploy: Deploy) -> None
 
 @pytest.mark.parametrize("changed", [False, True])
 @pytest.mark.parametrize("stop", ["pause", "disable"])
-def test_a_declaration_does_not_resume_what_a_person_stopped(deploy: Deploy, stop: str, changed: bool) -> None:
+def test_a_declaration_does_not_resume_a_schedule_that_an_operator_stopped(
+    deploy: Deploy, stop: str, changed: bool
+) -> None:
     app = deploy("k")
     app.schedules.synchronise()
     getattr(app.schedules, stop)("k", note="the supplier is closed", actor="ada")
@@ -173,4 +177,4 @@ def test_invalid_declarations_are_refused_when_declared(app: Sereno) -> None:
 def test_a_service_is_named_after_its_module_by_default(app: Sereno, database_url: str) -> None:
     assert app.service == "tests.conftest"
     assert Sereno(database_url, service="shop").service == "shop"
-    assert home_of({"__name__": "__main__", "__file__": "/srv/shop/jobs.py"}) == "jobs"
+    assert module_name({"__name__": "__main__", "__file__": "/srv/shop/jobs.py"}) == "jobs"

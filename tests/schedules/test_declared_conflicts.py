@@ -81,7 +81,7 @@ def test_a_tenant_cannot_block_a_declaration_by_taking_names(deploy: Deploy, app
 
 
 def test_the_applications_own_schedule_is_adopted(deploy: Deploy, app: Sereno, other: Any) -> None:
-    """Made at run time without a tenant, or for the tenant of the declaration."""
+    """A schedule that was made at run time without a tenant, or for the tenant of the declaration."""
     app.schedules.upsert("k", other.job(), Every("3h"))
     assert deploy("k").schedules.synchronise()[0][0].what == "changed"
     app.schedules.upsert("of_acme", other.job(), Every("3h"), tenant="acme")
@@ -102,10 +102,10 @@ def test_an_invalid_declaration_is_reported_and_the_others_are_written(
     (problem,) = problems(connection, app)
     assert "bad (shop): " in problem
     assert "odd" in problem
-    assert "Failing row" not in problem, "what is stored in a row stays there"
+    assert "Failing row" not in problem, "the stored row is unchanged"
 
     _, left = deploy("a", "bad", "z").schedules.synchronise()
-    assert left == ["leaves"], "what left the code is disabled all the same"
+    assert left == ["leaves"], "a schedule that is no longer declared is disabled nevertheless"
     connection.execute("alter table sereno.schedules drop constraint odd")
     deploy("a", "bad", "z").schedules.synchronise()
     assert problems(connection, app) == []

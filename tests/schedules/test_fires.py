@@ -50,7 +50,7 @@ def test_a_due_schedule_makes_one_job_and_advances(
         ("all", 5, 1, {}),
     ],
 )
-def test_missed_instants(
+def test_missed_instants_are_handled_by_policy(
     app: Sereno,
     work: Task[[str], None],
     connection: psycopg.Connection,
@@ -201,14 +201,18 @@ def test_sql_can_create_schedules_and_invalid_ones_are_parked(
     assert jobs(connection) == [("sql", 1)]
 
 
-def test_in_the_callers_transaction(app: Sereno, work: Task[[str], None], connection: psycopg.Connection) -> None:
+def test_a_schedule_is_written_in_the_callers_transaction(
+    app: Sereno, work: Task[[str], None], connection: psycopg.Connection
+) -> None:
     with connection.transaction(force_rollback=True):
         app.schedules.upsert("k", work.job("a"), Every("1h"), connection=connection)
         assert one(connection, "select count(*) from sereno.schedules") == 1
     assert one(connection, "select count(*) from sereno.schedules") == 0
 
 
-def test_pause_until_and_resume(app: Sereno, work: Task[[str], None], connection: psycopg.Connection) -> None:
+def test_a_pause_ends_at_its_time_or_by_a_resume(
+    app: Sereno, work: Task[[str], None], connection: psycopg.Connection
+) -> None:
     app.schedules.upsert("k", work.job("a"), Cron("0 * * * *"))
     until = now(connection) + timedelta(days=2)
     assert app.schedules.pause("k*", until=until, note="holiday") == 1
@@ -227,7 +231,9 @@ def test_pause_until_and_resume(app: Sereno, work: Task[[str], None], connection
     assert app.schedules.get("k").next_run_at is not None
 
 
-def test_max_fires_and_the_end(app: Sereno, work: Task[[str], None], connection: psycopg.Connection) -> None:
+def test_a_schedule_finishes_after_max_fires_or_at_its_end(
+    app: Sereno, work: Task[[str], None], connection: psycopg.Connection
+) -> None:
     app.schedules.upsert("three", work.job("three"), Every("1h"), max_fires=3, overlap="allow")
     app.schedules.upsert(
         "day", work.job("day"), Every("1h"), ends_at=now(connection) + timedelta(hours=2, minutes=1), overlap="allow"
@@ -240,7 +246,7 @@ def test_max_fires_and_the_end(app: Sereno, work: Task[[str], None], connection:
     assert {app.schedules.get("three").state, app.schedules.get("day").state} == {"finished"}
 
 
-def test_run_now(app: Sereno, work: Task[[str], None], connection: psycopg.Connection) -> None:
+def test_a_manual_run_makes_a_job_at_once(app: Sereno, work: Task[[str], None], connection: psycopg.Connection) -> None:
     app.schedules.upsert("k", work.job("at {fire:%Y}"), Cron("0 0 1 1 *"))
     job = app.schedules.run("k")
     assert one(connection, "select args ->> 'name' from sereno.jobs where id = %s", job.id) == (

@@ -1,6 +1,6 @@
 """`firing.plan` against a model that walks from instant to instant and implements the docs literally.
 
-Every instant from the due one to now must be fired, stood for, skipped or held: none twice, none lost.
+Every instant from the due one to now must be fired, represented by another fire, skipped or held, exactly once.
 """
 
 from collections import Counter
@@ -11,8 +11,8 @@ from typing import Literal
 
 import pytest
 
-from sereno.schedules.firing import COUNTED, DueSchedule, Fire, Overlap, Plan, plan
-from sereno.schedules.rules.instants import Rule, compile_rule
+from sereno.schedules.firing import COUNTED, DueSchedule, FirePlan, Overlap, PlannedFire, plan
+from sereno.schedules.rules.instants import InstantRule, compile_rule
 from sereno.schedules.rules.when import Cron, Daily, Every, Once, When
 from sereno.zones import SECOND, instant, moment
 
@@ -23,22 +23,22 @@ OVERLAPS: tuple[Overlap, ...] = ("skip", "allow", "queue_one", "cancel_previous"
 # Longer walks would only cost time.
 LONGEST_WALK = 4000
 
-Stood = tuple[int, int]
+CountedInstant = tuple[int, int]
 
 
 @dataclass
 class ModelPlan:
     """The model's plan: (instant, how many it stands for), skips with their reason, and the next instant."""
 
-    fires: list[Stood] = field(default_factory=list)
+    fires: list[CountedInstant] = field(default_factory=list)
     skips: list[tuple[int, str, int]] = field(default_factory=list)
-    held: Stood | None = None
+    held: CountedInstant | None = None
     next: int | None = None
     finished: bool = False
     cancels: bool = False
 
 
-def walked(due: DueSchedule, rule: Rule, now: int) -> list[int]:
+def walk_instants(due: DueSchedule, rule: InstantRule, now: int) -> list[int]:
     """Return every instant from the due one to now; for rules that count from the end of a run, only the due one."""
     until = now if due.ends_at is None else min(now, due.ends_at)
     found: list[int] = []
@@ -52,7 +52,7 @@ def walked(due: DueSchedule, rule: Rule, now: int) -> list[int]:
     return found
 
 
-def first_after(due: DueSchedule, rule: Rule, passed: list[int], now: int) -> int | None:
+def first_after(due: DueSchedule, rule: InstantRule, passed: list[int], now: int) -> int | None:
     """Return the first instant after now, found by walking."""
     at = passed[-1] if passed else due.at
     while at <= now and (due.ends_at is None or at <= due.ends_at):
@@ -63,7 +63,7 @@ def first_after(due: DueSchedule, rule: Rule, passed: list[int], now: int) -> in
     return None if due.ends_at is not None and at > due.ends_at else at
 
 
-def chosen(due: DueSchedule, passed: list[int], now: int, model: ModelPlan) -> list[Stood]:
+def apply_missed_policy(due: DueSchedule, passed: list[int], now: int, model: ModelPlan) -> list[CountedInstant]:
     """Apply the policy for missed instants as the docs describe it. Return what should run."""
     if not passed:
         return []
@@ -89,15 +89,15 @@ def chosen(due: DueSchedule, passed: list[int], now: int, model: ModelPlan) -> l
     return [(at, 1) for at in wanted]
 
 
-def apart(due: DueSchedule, wanted: list[Stood], model: ModelPlan) -> None:
+def apply_overlap_policy(due: DueSchedule, wanted: list[CountedInstant], model: ModelPlan) -> None:
     """Apply the overlap policy, one fire after the other; the held fire is the first."""
-    going_on, held = due.busy, None if due.held is None else (due.held, due.held_for)
+    is_running, held = due.busy, None if due.held is None else (due.held, due.held_for)
     if due.overlap == "allow":
         model.fires = ([held] if held else []) + wanted
         return
-    if held is not None and not going_on and not (due.overlap == "cancel_previous" and wanted):
+    if held is not None and not is_running and not (due.overlap == "cancel_previous" and wanted):
         # The run that it waited for has ended.
-        model.fires, held, going_on = [held], None, True
+        model.fires, held, is_running = [held], None, True
     for number, fire in enumerate(wanted):
         is_last = number == len(wanted) - 1
         if due.overlap == "cancel_previous" and not is_last:
@@ -106,13 +106,13 @@ def apart(due: DueSchedule, wanted: list[Stood], model: ModelPlan) -> None:
             if held is not None:
                 model.skips.append((held[0], "superseded", held[1]))
                 held = None
-            if going_on:
+            if is_running:
                 held, model.cancels = fire, True
             else:
                 model.fires.append(fire)
-        elif not going_on:
+        elif not is_running:
             model.fires.append(fire)
-            going_on = True
+            is_running = True
         elif due.overlap == "queue_one" and held is None:
             held = fire
         else:
@@ -120,7 +120,7 @@ def apart(due: DueSchedule, wanted: list[Stood], model: ModelPlan) -> None:
     model.held = held
 
 
-def limited(due: DueSchedule, model: ModelPlan) -> None:
+def apply_max_fires(due: DueSchedule, model: ModelPlan) -> None:
     """Apply `max_fires`, held fires included."""
     if due.fires_left is None:
         return
@@ -135,12 +135,12 @@ def limited(due: DueSchedule, model: ModelPlan) -> None:
         model.next, model.finished = None, True
 
 
-def modelled(due: DueSchedule, rule: Rule, now: int) -> ModelPlan:
-    passed = walked(due, rule, now)
+def model_plan(due: DueSchedule, rule: InstantRule, now: int) -> ModelPlan:
+    passed = walk_instants(due, rule, now)
     model = ModelPlan(next=first_after(due, rule, passed, now))
     model.finished = model.next is None
-    apart(due, chosen(due, passed, now, model), model)
-    limited(due, model)
+    apply_overlap_policy(due, apply_missed_policy(due, passed, now, model), model)
+    apply_max_fires(due, model)
     model.finished = model.finished and model.held is None
     if rule.waits_for_end and model.fires and not model.finished:
         model.next = None
@@ -148,7 +148,7 @@ def modelled(due: DueSchedule, rule: Rule, now: int) -> ModelPlan:
     return model
 
 
-def from_plan(found: Plan) -> ModelPlan:
+def from_plan(found: FirePlan) -> ModelPlan:
     return ModelPlan(
         [(fire.at, fire.stands_for) for fire in found.fires],
         sorted((skip.at, skip.reason, skip.count) for skip in found.skips),
@@ -159,7 +159,7 @@ def from_plan(found: Plan) -> ModelPlan:
     )
 
 
-def a_rule(chance: Random) -> tuple[When, int]:
+def random_rule(chance: Random) -> tuple[When, int]:
     """Return a rule and the approximate distance of its instants."""
     tz = chance.choice(ZONES)
     minutes = chance.choice([1, 5, 7, 15, 45, 60, 90, 1440])
@@ -180,9 +180,9 @@ def a_rule(chance: Random) -> tuple[When, int]:
             return Once(moment(START + chance.randrange(DAY))), HOUR
 
 
-def a_case(chance: Random) -> tuple[When, DueSchedule, int]:
+def random_case(chance: Random) -> tuple[When, DueSchedule, int]:
     """Return a due row, and a now some instants later."""
-    when, apart_by = a_rule(chance)
+    when, apart_by = random_rule(chance)
     rule = compile_rule(when)
     shift = 0 if isinstance(when, Once) or chance.random() < 0.5 else chance.randrange(20 * MINUTE)
     base = rule.next(START + chance.randrange(300 * DAY), START) if not isinstance(when, Once) else rule.next(0, 0)
@@ -221,7 +221,7 @@ def a_case(chance: Random) -> tuple[When, DueSchedule, int]:
     return when, due, now
 
 
-def accounted(due: DueSchedule, passed: int, model: ModelPlan) -> None:
+def assert_each_instant_once(due: DueSchedule, passed: int, model: ModelPlan) -> None:
     """Check that each instant is in exactly one place, the held fire included."""
     waited = due.held_for if due.held is not None else 0
     total = sum(count for _, count in model.fires) + sum(count for _, _, count in model.skips)
@@ -234,14 +234,14 @@ def test_plan_agrees_with_the_model_and_loses_no_instant(seed: int) -> None:
     chance = Random(20261115 + seed)
     seen: Counter[str] = Counter()
     while seen["cases"] < 1500:
-        when, due, now = a_case(chance)
+        when, due, now = random_case(chance)
         rule = compile_rule(when)
-        passed = walked(due, rule, now)
+        passed = walk_instants(due, rule, now)
         if len(passed) > LONGEST_WALK:
             continue
-        expected, found = modelled(due, rule, now), from_plan(plan(due, rule, now))
+        expected, found = model_plan(due, rule, now), from_plan(plan(due, rule, now))
         assert found == expected, f"{when} {due} now {now}, {len(passed)} passed"
-        accounted(due, len(passed), found)
+        assert_each_instant_once(due, len(passed), found)
         assert found.next is None or found.next > now
         seen["cases"] += 1
         seen.update(reason for _, reason, _ in found.skips)
@@ -256,7 +256,7 @@ def test_a_plan_without_a_next_instant_has_a_reason() -> None:
     chance = Random(4)
     reasons: Counter[str] = Counter()
     for _ in range(3000):
-        when, due, now = a_case(chance)
+        when, due, now = random_case(chance)
         rule = compile_rule(when)
         found = plan(due, rule, now)
         if found.next is not None:
@@ -274,7 +274,7 @@ def test_a_plan_without_a_next_instant_has_a_reason() -> None:
     assert len(reasons) == 3
 
 
-def a_due(at: int, **changes: object) -> DueSchedule:
+def due_schedule(at: int, **changes: object) -> DueSchedule:
     fields: dict[str, object] = {
         "id": 1,
         "place": "",
@@ -298,13 +298,13 @@ def a_due(at: int, **changes: object) -> DueSchedule:
         "last_base": None,
         "skipped": {},
     }
-    return DueSchedule(**(fields | changes))  # type: ignore[arg-type]  # each test says what it needs
+    return DueSchedule(**(fields | changes))  # type: ignore[arg-type]  # each test sets the fields that it needs
 
 
 @pytest.mark.parametrize("missed", ["latest", "skip", "all"])
 def test_months_of_minutes_are_counted_up_to_the_cap(missed: Literal["latest", "skip", "all"]) -> None:
     rule = compile_rule(Cron("* * * * *", tz="Europe/Riga"))
-    found = plan(a_due(START, missed=missed, missed_limit=50, overlap="allow"), rule, START + 90 * DAY)
+    found = plan(due_schedule(START, missed=missed, missed_limit=50, overlap="allow"), rule, START + 90 * DAY)
     stood = sum(fire.stands_for for fire in found.fires) + sum(skip.count for skip in found.skips)
     assert COUNTED <= stood <= COUNTED + 1
     assert found.next == START + 90 * DAY + MINUTE
@@ -324,11 +324,11 @@ def test_missed_instants_of_a_shared_rule_are_counted_once() -> None:
 
     rule.next = counted  # type: ignore[method-assign]  # counts the calls
     for number in range(200):
-        plan(a_due(START + number, shift=number), rule, START + 90 * DAY + number)
+        plan(due_schedule(START + number, shift=number), rule, START + 90 * DAY + number)
     assert walks < 2 * COUNTED
 
 
-FREE = a_due(START, free=True, held=START - HOUR, held_for=3, next_at=START + HOUR, overlap="queue_one")
+FREE = due_schedule(START, free=True, held=START - HOUR, held_for=3, next_at=START + HOUR, overlap="queue_one")
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ FREE = a_due(START, free=True, held=START - HOUR, held_for=3, next_at=START + HO
         (Every("1h", count_from="end"), {"next_at": None}, 1, None, False),
     ],
 )
-def test_a_held_fire_goes_when_it_is_free(
+def test_a_held_fire_is_made_when_no_run_blocks_it(
     when: When, changes: dict[str, object], fires: int, following: int | None, finished: bool
 ) -> None:
     due = DueSchedule(*(changes.get(name, getattr(FREE, name)) for name in DueSchedule.__struct_fields__))  # type: ignore[arg-type]
@@ -366,15 +366,15 @@ def test_a_held_fire_goes_when_it_is_free(
 )
 def test_a_row_written_with_sql_counts_from_when_it_was_written(when: When, starts_at: int | None, first: int) -> None:
     """Even if no scheduler ran for a while: an instant that passed in the meantime is due, not lost."""
-    due = a_due(START, planned=False, starts_at=starts_at)
+    due = due_schedule(START, planned=False, starts_at=starts_at)
     for now in (START, START + SECOND, START + 10 * DAY):
         found = plan(due, compile_rule(when), now)
         assert (found.fires, found.skips, found.next, found.finished) == ([], [], first, False)
 
 
 def test_a_held_fire_survives_a_new_plan() -> None:
-    due = a_due(START, planned=False, held=START - HOUR, held_for=2)
+    due = due_schedule(START, planned=False, held=START - HOUR, held_for=2)
     for when in (Cron("0 * * * *"), Once(moment(START - DAY))):
         found = plan(due, compile_rule(when), START)
-        assert found.held == Fire(START - HOUR, 2)
+        assert found.held == PlannedFire(START - HOUR, 2)
         assert not found.finished

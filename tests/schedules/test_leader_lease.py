@@ -1,4 +1,4 @@
-"""Leader election, and the duties of a new leader: zone data, and schedules that wait for nothing."""
+"""Leader election, and the duties of a new leader: new zone data, and schedules whose run was deleted."""
 
 from datetime import timedelta
 from typing import Any
@@ -18,7 +18,7 @@ from tests.schedules.schedule_steps import Connection, Work, fake_next, lease, m
 # Election
 
 
-async def test_the_first_one_leads_and_the_second_follows_until_the_first_resigns(
+async def test_the_first_scheduler_leads_until_it_resigns(
     app: Sereno, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A NOTIFY announces that the leader resigns: the follower waits neither for its next poll nor for the lease.
@@ -55,7 +55,7 @@ async def test_an_expired_lease_is_taken_and_the_old_leader_notices(app: Sereno,
         with line(app.url) as its_own:
             seen = do(
                 its_own,
-                leader_lease.look(
+                leader_lease.due(
                     first.holder,
                     fence,
                     lease=LEASE,
@@ -99,7 +99,7 @@ async def test_a_follower_helps_when_the_leader_is_stuck(
     advance(connection, 3601)
     connection.execute("update sereno.leases set until = sereno.now() + interval '10 minutes'")
     await helper.run_once()
-    assert made(connection) == 0, "a leader that is a moment late needs no help"
+    assert made(connection) == 0, "a follower does not help a leader that is only a moment late"
     advance(connection, 100)
     await helper.run_once()
     assert not helper.leads
@@ -117,7 +117,7 @@ async def test_a_new_leader_retries_failed_maintenance_and_fires_meanwhile(
     )
     advance(connection, 3601)
     scheduler = Scheduler(app.url, app.settings)
-    run = scheduler._line.run
+    run = scheduler._connection.run
     broken = True
 
     async def fails_once(operation: Any, *args: Any, **options: Any) -> Any:
@@ -126,7 +126,7 @@ async def test_a_new_leader_retries_failed_maintenance_and_fires_meanwhile(
             raise DatabaseUnavailable("cut")
         return await run(operation, *args, **options)
 
-    monkeypatch.setattr(scheduler._line, "run", fails_once)
+    monkeypatch.setattr(scheduler._connection, "run", fails_once)
     await scheduler.run_once()
     for _ in range(3):
         with pytest.raises(DatabaseUnavailable):

@@ -50,21 +50,21 @@ def fill(connection: Connection) -> None:
     )
 
 
-def test_every_part_uses_its_index(connection: Connection) -> None:
+def test_every_part_of_the_query_uses_its_index(connection: Connection) -> None:
     top = plan(connection, "schedules/runs", "newest", {"ids": list(range(1, 51)), "limit": 30})
-    looked = {
+    scans = {
         (node["Node Type"], node["Relation Name"])
         for node in nodes(top)
         if node.get("Relation Name", "").startswith(("jobs", "history", "fires"))
     }
-    assert len(looked) > 3
+    assert len(scans) > 3
     # One schedule has few live jobs, and all of them are wanted.
-    assert not {how for how, _ in looked} & {"Seq Scan"}
+    assert not {how for how, _ in scans} & {"Seq Scan"}
     conditions = [node["Index Cond"] for node in nodes(top) if "Index Cond" in node]
     assert all("schedule_id" in condition for condition in conditions)
 
 
-def test_the_newest_come_first_up_to_the_limit(connection: Connection) -> None:
+def test_the_newest_runs_come_first_up_to_the_limit(connection: Connection) -> None:
     found = run(connection, newest([1, 2, 10_000], 30))
     assert {key: len(runs) for key, runs in found.items()} == {1: 30, 2: 30, 10_000: 0}
     planned = [each.planned_at for each in found[1] if each.planned_at is not None]

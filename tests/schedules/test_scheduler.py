@@ -1,4 +1,4 @@
-"""When the scheduler wakes, that a fire happens once, and the cost of a poll."""
+"""Wake-ups of the scheduler, fires that happen once, and the cost of a poll."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,32 +11,32 @@ from sereno.schedules.ticker import Ticker, TickResult
 from tests.database.plans import nodes
 from tests.facts import advance, auntil, one, until
 from tests.jobs.job_steps import do, line
-from tests.schedules.schedule_steps import Connection, Work, asleep, made, scheduling
+from tests.schedules.schedule_steps import Connection, Work, made, scheduling, wait_until_asleep
 
 # Wake-ups
 
 
-@pytest.mark.usefixtures("long_rest")
-async def test_notify_wakes_it_for_a_schedule_that_is_due_earlier(
+@pytest.mark.usefixtures("long_sleep")
+async def test_notify_wakes_the_scheduler_for_a_schedule_that_is_due_earlier(
     app: Sereno, work: Work, connection: Connection
 ) -> None:
     async with scheduling(app) as scheduler:
         await auntil(lambda: scheduler.leads)
-        await asleep(connection)
+        await wait_until_asleep(connection)
         await app.schedules.aupsert("k", work.job("a"), Every("200ms"))
         await auntil(lambda: made(connection))
 
 
-@pytest.mark.usefixtures("long_rest")
-async def test_a_schedule_from_sql_wakes_it_too(app: Sereno, work: Work, connection: Connection) -> None:
+@pytest.mark.usefixtures("long_sleep")
+async def test_a_schedule_from_sql_wakes_the_scheduler(app: Sereno, work: Work, connection: Connection) -> None:
     async with scheduling(app) as scheduler:
         await auntil(lambda: scheduler.leads)
-        await asleep(connection)
+        await wait_until_asleep(connection)
         connection.execute("select sereno.schedule('k', 'work', '{}', every => interval '0.2 seconds')")
         await auntil(lambda: made(connection))
 
 
-async def test_it_polls_without_notify(
+async def test_a_scheduler_without_notify_polls(
     app: Sereno, work: Work, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "REST", 0.5)
@@ -46,7 +46,7 @@ async def test_it_polls_without_notify(
         await auntil(lambda: made(connection))
 
 
-@pytest.mark.usefixtures("long_rest")
+@pytest.mark.usefixtures("long_sleep")
 async def test_a_schedule_of_a_slow_transaction_is_found_below_the_floor(
     app: Sereno, work: Work, connection: Connection
 ) -> None:
@@ -66,7 +66,7 @@ async def test_a_schedule_of_a_slow_transaction_is_found_below_the_floor(
         await auntil(lambda: made(connection, "late"))
 
 
-@pytest.mark.usefixtures("long_rest")
+@pytest.mark.usefixtures("long_sleep")
 async def test_a_clock_set_back_delays_nothing_that_is_due(app: Sereno, work: Work, connection: Connection) -> None:
     """The floor is from before the change of the clock; rows that are due below it must still be found."""
     app.schedules.upsert("k", work.job("a"), Every("1h"))
@@ -166,7 +166,7 @@ def test_a_change_between_snapshot_and_lock_is_seen(app: Sereno, work: Work, con
         assert ticking.result(30).taken == 1
     row = app.schedules.get("k")
     assert row.skipped == {"overlap": 11}
-    assert row.state == "finished", "it has made all the fires that it may"
+    assert row.state == "finished", "it has reached max_fires"
 
 
 def test_a_row_updated_after_the_snapshot_is_fired_by_its_new_ctid(
@@ -202,7 +202,7 @@ def rows_read(connection: Connection, floor: int) -> int:
     """Return the pages that a take reads from the index of due rows."""
     explain = f"explain (analyze, buffers, format json) {queries('schedules/tick')['take']}".encode()
     with connection.transaction(force_rollback=True):
-        found = connection.execute(explain, {"floor": floor, "limit": 100, "look_at_held": False}).fetchone()
+        found = connection.execute(explain, {"floor": floor, "limit": 100, "check_held": False}).fetchone()
     assert found is not None
     (scan,) = (node for node in nodes(found[0][0]["Plan"]) if node.get("Index Name") == "schedules_due")
     assert "Index Cond" in scan

@@ -1,4 +1,4 @@
-"""The statements of a tick use indexes: a tick costs what is due, not what exists."""
+"""The statements of a tick use indexes: its cost depends on due rows, not on the size of the table."""
 
 import json
 from collections.abc import Iterator
@@ -51,8 +51,8 @@ def no_scan(top: dict[str, Any]) -> bool:
     return not {how for how, _ in found} & {"Seq Scan", "Bitmap Heap Scan"}
 
 
-def test_a_tick_takes_what_is_due_by_index_from_its_floor(connection: Connection) -> None:
-    top = plan(connection, "schedules/tick", "take", {"floor": 0, "limit": 1000, "look_at_held": True})
+def test_a_tick_finds_due_rows_by_index_from_its_floor(connection: Connection) -> None:
+    top = plan(connection, "schedules/tick", "take", {"floor": 0, "limit": 1000, "check_held": True})
     assert accesses(top, "schedules") == {BY_TIME, FREE}
     conditions = [node["Index Cond"] for node in nodes(top) if node.get("Index Name") == "schedules_due"]
     assert all("next_run_at <=" in condition and "next_run_at >=" in condition for condition in conditions)
@@ -80,7 +80,7 @@ def test_a_poll_is_bounded(connection: Connection) -> None:
         "seconds": None,
         "fires": None,
     }
-    top = plan(connection, "schedules/leader_lease", "look", params)
+    top = plan(connection, "schedules/leader_lease", "due", params)
     assert no_scan(top)
     assert Access("Index Scan", "schedules_due", True) in {
         *accesses(top, "schedules"),
@@ -103,7 +103,7 @@ def test_a_poll_is_bounded(connection: Connection) -> None:
         ("link", {"fires": json.dumps([{"id": n, "planned": 1, "job_id": n} for n in IDS])}),
     ],
 )
-def test_nothing_scans_a_table(connection: Connection, name: str, params: dict[str, Any]) -> None:
+def test_no_statement_scans_a_table(connection: Connection, name: str, params: dict[str, Any]) -> None:
     assert no_scan(plan(connection, "schedules/tick", name, params)), name
 
 

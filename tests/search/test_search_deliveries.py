@@ -17,7 +17,7 @@ from sereno.notifications import queries as notification_queries
 from sereno.notifications.search_fields import DELIVERY_FIELDS, EVENT_FIELDS, RECIPIENT_FIELDS
 from sereno.search.search_filter import search_params
 from sereno.search.sql_terms import SearchParams
-from sereno.search.syntax import Field, InvalidSearch
+from sereno.search.syntax import InvalidSearch, SearchField
 from tests.facts import one
 
 # Tenant, type, subject, key, category, channels, payload, trace, age in days.
@@ -27,7 +27,7 @@ EVENTS: tuple[tuple[Any, ...], ...] = (
     ("r2", "bill.paid", None, "100%", None, ["push"], {"list": [7, "x"]}, None, 0),
 )
 # Tenant, key, locale, zone, data, channels.
-PEOPLE: tuple[tuple[Any, ...], ...] = (
+RECIPIENTS: tuple[tuple[Any, ...], ...] = (
     ("", "user:ana", "lv", "Europe/Riga", {"plan": "free", "pin": "1234"}, ["email", "push"]),
     ("r1", "user:bob", "es", "America/Lima", {"plan": "paid"}, ["push"]),
     ("r2", "shop", None, None, None, []),
@@ -42,7 +42,7 @@ MAKE_EVENT = """insert into sereno.events
     (tenant, type, subject, key, category, channels, payload, trace, created_at, due_at, matched_at)
     values (%s, %s, %s, %s, %s, %s, %s, %s, sereno.now() - make_interval(days => %s), sereno.now() + interval '1 day',
             case when %s then sereno.now() end) returning id"""
-MAKE_PERSON = """insert into sereno.recipients (tenant, key, locale, zone, data, created_at)
+MAKE_RECIPIENT = """insert into sereno.recipients (tenant, key, locale, zone, data, created_at)
     values (%s, %s, %s, %s, %s, sereno.now() - make_interval(days => %s)) returning id"""
 MAKE_ADDRESS = (
     "insert into sereno.addresses (recipient_id, channel, address, state) values (%s, %s, %s, %s) returning id"
@@ -56,25 +56,25 @@ MAKE_DELIVERY = """insert into sereno.deliveries
 
 @pytest.fixture
 def three_notifications(connection: psycopg.Connection) -> dict[str, list[int]]:
-    """Create three of each; return the ids, in the order above."""
+    """Create three events, recipients and deliveries; return their ids, in the order above."""
     days = [9, 3, 0]
     events = [
         one(connection, MAKE_EVENT, *row[:6], json.dumps(row[6]), *row[7:], place < 2)
         for place, row in enumerate(EVENTS)
     ]
-    people = [
-        one(connection, MAKE_PERSON, *row[:4], None if row[4] is None else json.dumps(row[4]), days[place])
-        for place, row in enumerate(PEOPLE)
+    recipients = [
+        one(connection, MAKE_RECIPIENT, *row[:4], None if row[4] is None else json.dumps(row[4]), days[place])
+        for place, row in enumerate(RECIPIENTS)
     ]
-    for person, row in zip(people, PEOPLE, strict=True):
+    for recipient, row in zip(recipients, RECIPIENTS, strict=True):
         for channel in row[5]:
-            one(connection, MAKE_ADDRESS, person, channel, f"{channel}-{person}", "active")
-    one(connection, MAKE_ADDRESS, people[2], "email", "gone", "invalid")
+            one(connection, MAKE_ADDRESS, recipient, channel, f"{channel}-{recipient}", "active")
+    one(connection, MAKE_ADDRESS, recipients[2], "email", "gone", "invalid")
     made = []
-    for place, (event, whom, *rest) in enumerate(DELIVERIES):
-        more = [PEOPLE[whom][0], 100 + place, place == 1, days[place], days[place]]
-        made.append(one(connection, MAKE_DELIVERY, events[event], people[whom], *rest, *more))
-    return {"events": events, "people": people, "deliveries": made}
+    for place, (event, recipient, *rest) in enumerate(DELIVERIES):
+        more = [RECIPIENTS[recipient][0], 100 + place, place == 1, days[place], days[place]]
+        made.append(one(connection, MAKE_DELIVERY, events[event], recipients[recipient], *rest, *more))
+    return {"events": events, "recipients": recipients, "deliveries": made}
 
 
 OF_DELIVERIES = (
@@ -167,7 +167,7 @@ OF_EVENTS = (
     ("k1", "0"),
     ("paid", "2"),
 )
-OF_PEOPLE = (
+OF_RECIPIENTS = (
     ("key:user:ana", "0"),
     ("key:user:*", "0 1"),
     ("-key:user:*", "2"),
@@ -195,7 +195,7 @@ OF_PEOPLE = (
 )
 
 
-def meant(text: str, fields: tuple[Field, ...]) -> SearchParams | None:
+def parsed(text: str, fields: tuple[SearchField, ...]) -> SearchParams | None:
     return search_params(text, fields, datetime.now(UTC))
 
 
@@ -210,9 +210,11 @@ def check(cases: tuple[tuple[str, str | None], ...], ids: list[int], find: Calla
             assert sorted(find(text)) == [ids[int(place)] for place in places.split()], text
 
 
-def test_deliveries(connection: psycopg.Connection, three_notifications: dict[str, list[int]]) -> None:
+def test_a_search_finds_matching_deliveries(
+    connection: psycopg.Connection, three_notifications: dict[str, list[int]]
+) -> None:
     def find(text: str) -> list[int]:
-        wanted = DeliveryFilter(search_params=meant(text, DELIVERY_FIELDS))
+        wanted = DeliveryFilter(search_params=parsed(text, DELIVERY_FIELDS))
         found = [line.id for line in run(connection, notifications.list_deliveries(wanted))]
         # A bulk change affects the same rows, except in states that cannot be changed.
         count = run(connection, bulk.count_requeue(wanted)).value
@@ -222,7 +224,9 @@ def test_deliveries(connection: psycopg.Connection, three_notifications: dict[st
     check(OF_DELIVERIES, three_notifications["deliveries"], find)
 
 
-def test_deliveries_by_number(connection: psycopg.Connection, three_notifications: dict[str, list[int]]) -> None:
+def test_a_search_finds_deliveries_by_number(
+    connection: psycopg.Connection, three_notifications: dict[str, list[int]]
+) -> None:
     made, events = three_notifications["deliveries"], three_notifications["events"]
     cases = (
         (f"id:{made[0]}", "0"),
@@ -238,19 +242,19 @@ def test_deliveries_by_number(connection: psycopg.Connection, three_notification
     )
 
     def find(text: str) -> list[int]:
-        wanted = DeliveryFilter(search_params=meant(text, DELIVERY_FIELDS))
+        wanted = DeliveryFilter(search_params=parsed(text, DELIVERY_FIELDS))
         return [line.id for line in run(connection, notifications.list_deliveries(wanted))]
 
     check(cases, made, find)
 
 
-def test_a_filter_and_a_search_both_apply(
+def test_a_filter_and_a_search_of_deliveries_both_apply(
     connection: psycopg.Connection, three_notifications: dict[str, list[int]]
 ) -> None:
     made, events = three_notifications["deliveries"], three_notifications["events"]
 
     def find(text: str, **named: Any) -> list[int]:
-        wanted = DeliveryFilter(**named, search_params=meant(text, DELIVERY_FIELDS))
+        wanted = DeliveryFilter(**named, search_params=parsed(text, DELIVERY_FIELDS))
         return [line.id for line in run(connection, notifications.list_deliveries(wanted))]
 
     assert find("channel:push", tenant="r1") == [made[1]]
@@ -277,52 +281,58 @@ def test_a_worker_requeues_the_deliveries_of_a_search(
 
     for text, expected in (("reason:mailbox age:>5d", made[:1]), (f"id:{made[2]}", made[2:]), ("event:none*", [])):
         sent.clear()
-        wanted = DeliveryFilter(search_params=meant(text, DELIVERY_FIELDS))
+        wanted = DeliveryFilter(search_params=parsed(text, DELIVERY_FIELDS))
         begun = run(connection, bulk.begin_requeue(wanted, yes=True, actor="test"))
         assert begun.wanted["q"] == text
-        look, upper, at = connection.execute(
-            "select look::text, upper_id, created_at from sereno.bulk_operations where id = %s", [begun.id]
+        selection, upper, at = connection.execute(
+            "select selection::text, upper_id, created_at from sereno.bulk_operations where id = %s", [begun.id]
         ).fetchall()[0]
         taken = ClaimedBatch(
-            begun.id, begun.action, look, "{}", "{}", None, None, "test", 0, 0, None, 0, "", upper, at, False, 0.0
+            begun.id, begun.action, selection, "{}", "{}", None, None, "test", 0, 0, None, 0, "", upper, at, False, 0.0
         )
         step = run(connection, bulk.changes(requeue)["delivery.requeue"](taken))
         assert (sent, step.done, step.place.ends) == (expected, len(expected), True), text
 
 
-def test_events(connection: psycopg.Connection, three_notifications: dict[str, list[int]]) -> None:
+def test_a_search_finds_matching_events(
+    connection: psycopg.Connection, three_notifications: dict[str, list[int]]
+) -> None:
     made = three_notifications["events"]
     numbers = ((f"id:{made[0]}", "0"), (f"{made[1]}", "1"), (f"-{made[1]}", "0 2"), (f"id:{made[0]} type:bill.*", ""))
 
     def find(text: str) -> list[int]:
-        return [line.id for line in run(connection, notifications.list_events(search_params=meant(text, EVENT_FIELDS)))]
+        return [
+            line.id for line in run(connection, notifications.list_events(search_params=parsed(text, EVENT_FIELDS)))
+        ]
 
     check((*OF_EVENTS, *numbers), made, find)
-    theirs = notifications.list_events(tenant="r1", search_params=meant("trace:t-1", EVENT_FIELDS))
+    theirs = notifications.list_events(tenant="r1", search_params=parsed("trace:t-1", EVENT_FIELDS))
     assert run(connection, theirs) == []
 
 
-def test_recipients(connection: psycopg.Connection, three_notifications: dict[str, list[int]]) -> None:
+def test_a_search_finds_matching_recipients(
+    connection: psycopg.Connection, three_notifications: dict[str, list[int]]
+) -> None:
     def find(text: str) -> list[int]:
         return [
             line.id
-            for line in run(connection, notifications.list_recipients(search_params=meant(text, RECIPIENT_FIELDS)))
+            for line in run(connection, notifications.list_recipients(search_params=parsed(text, RECIPIENT_FIELDS)))
         ]
 
-    check(OF_PEOPLE, three_notifications["people"], find)
-    theirs = notifications.list_recipients("user:*", tenant="r1", search_params=meant("-key:shop", RECIPIENT_FIELDS))
+    check(OF_RECIPIENTS, three_notifications["recipients"], find)
+    theirs = notifications.list_recipients("user:*", tenant="r1", search_params=parsed("-key:shop", RECIPIENT_FIELDS))
     assert [line.key for line in run(connection, theirs)] == ["user:bob"]
 
 
-def test_a_page_continues_where_the_last_one_ended(
+def test_a_search_without_an_index_tests_only_the_newest_rows(
     connection: psycopg.Connection, three_notifications: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Conditions without an index are tested on the newest rows; with an index, on all rows."""
+    """With an index it tests all rows. A page continues where the last one ended."""
     monkeypatch.setattr(notification_queries, "WINDOW", 2)
     made, events = three_notifications["deliveries"], three_notifications["events"]
 
     def deliveries(text: str, before: int | None = None) -> list[int]:
-        wanted = DeliveryFilter(search_params=meant(text, DELIVERY_FIELDS))
+        wanted = DeliveryFilter(search_params=parsed(text, DELIVERY_FIELDS))
         return [
             line.id
             for line in run(connection, notification_queries.deliveries(wanted, before=before, limit=1, window=2))
@@ -335,14 +345,16 @@ def test_a_page_continues_where_the_last_one_ended(
     assert deliveries(f"channel:email event_id:{events[0]}") == [made[0]]
 
     def found(text: str) -> list[int]:
-        return [line.id for line in run(connection, notifications.list_events(search_params=meant(text, EVENT_FIELDS)))]
+        return [
+            line.id for line in run(connection, notifications.list_events(search_params=parsed(text, EVENT_FIELDS)))
+        ]
 
     assert found("type:tender.published") == []
     assert found("subject:T-1") == found("trace:t-1") == found(f"id:{events[0]}") == [events[0]]
 
 
 @pytest.mark.parametrize(
-    ("text", "at", "words"),
+    ("text", "at", "message"),
     [
         ("stat:failed", 0, "did you mean state?"),
         ("state:fail", 6, "did you mean failed?"),
@@ -355,8 +367,8 @@ def test_a_page_continues_where_the_last_one_ended(
         ("payload.code:42", 0, "no field"),
     ],
 )
-def test_an_invalid_search_is_refused_with_its_position(text: str, at: int, words: str) -> None:
+def test_an_invalid_search_of_deliveries_is_refused_with_its_position(text: str, at: int, message: str) -> None:
     with pytest.raises(InvalidSearch) as caught:
-        meant(text, DELIVERY_FIELDS)
+        parsed(text, DELIVERY_FIELDS)
     assert caught.value.at == at
-    assert words in str(caught.value)
+    assert message in str(caught.value)

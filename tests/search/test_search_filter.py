@@ -8,25 +8,27 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.access import audit, tokens
+from sereno.access import audit, audit_queries
 from sereno.bulk.operations import begin_schedules, changes
 from sereno.database.driver import drive
 from sereno.database.statement import run
-from sereno.error_text import Failure
-from sereno.jobs import error_groups as groups_store
-from sereno.jobs import minute_stats, queues
+from sereno.error_text import FailureText
+from sereno.jobs import pauses
 from sereno.jobs.bulk import ClaimedBatch
 from sereno.jobs.filters import ScheduleFilter
+from sereno.jobs.queries import error_groups as groups_store
+from sereno.jobs.queries import minute_stats
 from sereno.monitoring import error_operations, tenants
 from sereno.monitoring.search_fields import AUDIT_FIELDS, ERROR_FIELDS, TENANT_FIELDS
 from sereno.schedules import operations as schedules
-from sereno.schedules import store as schedules_store
+from sereno.schedules import queries as schedule_queries
+from sereno.schedules import store as schedule_store
 from sereno.schedules.lists import in_batches, list_schedules, tally
 from sereno.schedules.search_fields import FIRE_FIELDS, SCHEDULE_FIELDS
 from sereno.search.search_filter import search_params
 from sereno.search.sql_terms import SearchParams
-from sereno.search.syntax import Field, InvalidSearch
-from sereno.telemetry.metrics import Tally
+from sereno.search.syntax import InvalidSearch, SearchField
+from sereno.telemetry.metrics import MetricTally
 from tests.facts import one
 from tests.search.test_search_deliveries import check
 
@@ -103,13 +105,13 @@ OF_SCHEDULES = (
 )
 
 
-def meant(text: str, fields: tuple[Field, ...]) -> SearchParams | None:
+def parsed(text: str, fields: tuple[SearchField, ...]) -> SearchParams | None:
     return search_params(text, fields, datetime.now(UTC))
 
 
 @pytest.fixture
-def three(connection: psycopg.Connection) -> list[int]:
-    """Create three schedules, as above."""
+def three_schedules(connection: psycopg.Connection) -> list[int]:
+    """Create the three schedules above; return their ids."""
     made = []
     for given, rule in zip(SCHEDULES, RULES, strict=True):
         values = NOTHING | given | {"rule": json.dumps(rule), "args": json.dumps(given["args"])}
@@ -120,24 +122,30 @@ def three(connection: psycopg.Connection) -> list[int]:
 
 
 def wanted(text: str, **named: Any) -> ScheduleFilter:
-    return ScheduleFilter(**named, search_params=meant(text, SCHEDULE_FIELDS))
+    return ScheduleFilter(**named, search_params=parsed(text, SCHEDULE_FIELDS))
 
 
-def test_schedules(connection: psycopg.Connection, three: list[int]) -> None:
+def test_a_search_finds_matching_schedules(connection: psycopg.Connection, three_schedules: list[int]) -> None:
     def find(text: str) -> list[int]:
         found = [row.id for row in run(connection, list_schedules(wanted(text), limit=50)).items]
         # A change affects the same schedules.
         assert run(connection, tally(wanted(text), "delete")).total.value == len(found), text
-        assert [row.id for row in run(connection, schedules_store.page_to_change(wanted(text), 50))] == found
+        assert [row.id for row in run(connection, schedule_store.lock_page(wanted(text), 50))] == found
         return found
 
-    check(OF_SCHEDULES, three, find)
-    assert [row.id for row in run(connection, list_schedules(wanted("menu"), soonest=True)).items] == three[:1]
-    assert [row.id for row in run(connection, list_schedules(wanted("tenant:r1"), soonest=True)).items] == three[:1]
+    check(OF_SCHEDULES, three_schedules, find)
+    assert [row.id for row in run(connection, list_schedules(wanted("menu"), soonest=True)).items] == three_schedules[
+        :1
+    ]
+    assert [
+        row.id for row in run(connection, list_schedules(wanted("tenant:r1"), soonest=True)).items
+    ] == three_schedules[:1]
     assert run(connection, list_schedules(wanted("close"), soonest=True)).items == []
 
 
-def test_a_filter_and_a_search_of_schedules_both_apply(connection: psycopg.Connection, three: list[int]) -> None:
+def test_a_filter_and_a_search_of_schedules_both_apply(
+    connection: psycopg.Connection, three_schedules: list[int]
+) -> None:
     def find(text: str, **named: Any) -> list[str]:
         return [row.key for row in run(connection, list_schedules(wanted(text, **named))).items]
 
@@ -149,15 +157,15 @@ def test_a_filter_and_a_search_of_schedules_both_apply(connection: psycopg.Conne
     assert find("-tenant:r1", declared_by="shop") == ["menu:2"]
 
 
-def test_a_long_scan_continues_where_it_ended(
-    connection: psycopg.Connection, three: list[int], monkeypatch: pytest.MonkeyPatch
+def test_a_long_scan_of_schedules_continues_where_it_ended(
+    connection: psycopg.Connection, three_schedules: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedules_store, "WINDOW", 2)
+    monkeypatch.setattr(schedule_queries, "WINDOW", 2)
     first = run(connection, list_schedules(wanted("*2")))
     assert ([row.key for row in first.items], first.next) == ([], "menu:1")
     rest = run(connection, list_schedules(wanted("*2"), after="menu:1"))
     assert ([row.key for row in rest.items], rest.next) == (["menu:2"], None)
-    # With an index or a prefix there is nothing to skip.
+    # With an index or a prefix, no row is skipped.
     for text in ("key:menu:2", "key:menu:2*", "tenant:r2"):
         found = run(connection, list_schedules(wanted(text)))
         assert ([row.key for row in found.items], found.next) == (["menu:2"], None), text
@@ -165,7 +173,9 @@ def test_a_long_scan_continues_where_it_ended(
     assert ([row.key for row in whole.items], whole.next) == (["menu:1"], "menu:1")
 
 
-def test_a_change_affects_what_a_search_finds(app: Sereno, connection: psycopg.Connection, three: list[int]) -> None:
+def test_a_change_affects_the_schedules_of_its_search(
+    app: Sereno, connection: psycopg.Connection, three_schedules: list[int]
+) -> None:
     plan = in_batches(wanted("task:menu -tenant:r1"), lambda found: schedules.pause(found, actor="test"))
     assert drive(plan, app.database.run) == 1
     assert one(connection, "select string_agg(key, ' ') from sereno.schedules where state = 'paused'") == "menu:2"
@@ -173,28 +183,30 @@ def test_a_change_affects_what_a_search_finds(app: Sereno, connection: psycopg.C
     assert (detail["q"], detail["keys"], detail["changed"]) == ("task:menu -tenant:r1", ["menu:2"], 1)
 
 
-def test_a_change_in_the_background_affects_the_same(connection: psycopg.Connection, three: list[int]) -> None:
+def test_a_bulk_operation_affects_the_schedules_of_its_search(
+    connection: psycopg.Connection, three_schedules: list[int]
+) -> None:
     text = "failed:>2 created:..5d"
     made = run(connection, begin_schedules("schedule.disable", wanted(text), yes=True, actor="test"))
     assert made.wanted["q"] == text
     row = connection.execute(
-        "select look::text, wanted::text, upper_id, created_at from sereno.bulk_operations"
+        "select selection::text, wanted::text, upper_id, created_at from sereno.bulk_operations"
     ).fetchone()
     assert row is not None
     taken = ClaimedBatch(
         made.id, made.action, row[0], row[1], "{}", None, None, "test", 0, 0, None, 0, "", row[2], row[3], False, 0.0
     )
-    step = run(connection, changes(lambda _: iter(()))["schedule.disable"](taken))  # type: ignore[arg-type,return-value]  # never asked
+    step = run(connection, changes(lambda _: iter(()))["schedule.disable"](taken))  # type: ignore[arg-type,return-value]  # never called
     assert (step.done, step.left, step.place.ends) == (1, 0, True)
     assert one(connection, "select note is null and state = 'disabled' from sereno.schedules where key = 'menu:1'")
     assert one(connection, "select state from sereno.schedules where key = 'menu:2'") == "enabled"
 
 
 def test_unused_search_parameters_are_not_stored_for_older_workers(
-    connection: psycopg.Connection, three: list[int]
+    connection: psycopg.Connection, three_schedules: list[int]
 ) -> None:
     run(connection, begin_schedules("schedule.delete", ScheduleFilter(task="menu"), yes=True, actor="test"))
-    assert "terms" not in one(connection, "select look from sereno.bulk_operations")
+    assert "terms" not in one(connection, "select selection from sereno.bulk_operations")
 
 
 FIRES = """insert into sereno.history
@@ -223,14 +235,14 @@ OF_FIRES = (
 )
 
 
-def test_fires(connection: psycopg.Connection, three: list[int]) -> None:
-    one(connection, FIRES, three[0])
-    one(connection, SKIPS, three[0])
+def test_a_search_finds_matching_fires(connection: psycopg.Connection, three_schedules: list[int]) -> None:
+    one(connection, FIRES, three_schedules[0])
+    one(connection, SKIPS, three_schedules[0])
     for text, states in OF_FIRES:
-        found = run(connection, schedules.show("menu:1", fires=3, search_params=meant(text, FIRE_FIELDS)))
+        found = run(connection, schedules.show("menu:1", fires=3, search_params=parsed(text, FIRE_FIELDS)))
         assert [fire.state for fire in found.fires] == states.split(), text
     # Tested on the newest fires, not only on those that are shown.
-    found = run(connection, schedules.show("menu:1", fires=1, search_params=meant("state:dead", FIRE_FIELDS)))
+    found = run(connection, schedules.show("menu:1", fires=1, search_params=parsed("state:dead", FIRE_FIELDS)))
     assert [fire.job_id for fire in found.fires] == [2]
 
 
@@ -263,12 +275,12 @@ OF_ERRORS = (
 )
 
 
-def test_errors(connection: psycopg.Connection) -> None:
-    failed = Tally()
+def test_a_search_finds_matching_error_groups(connection: psycopg.Connection) -> None:
+    failed = MetricTally()
     kinds = (
-        (Failure("00000000000a", "menu", "OSError", "Connection reset by peer", "orders.py:7"), 11, 3),
-        (Failure("00000000000b", "menu", "ValueError", "100% of it", "sums.py:8"), 12, 1),
-        (Failure("00000000000c", "bill", "KeyError", "x", ""), 13, 1),
+        (FailureText("00000000000a", "menu", "OSError", "Connection reset by peer", "orders.py:7"), 11, 3),
+        (FailureText("00000000000b", "menu", "ValueError", "100% of it", "sums.py:8"), 12, 1),
+        (FailureText("00000000000c", "bill", "KeyError", "x", ""), 13, 1),
     )
     for kind, job, times in kinds:
         for _ in range(times):
@@ -276,7 +288,7 @@ def test_errors(connection: psycopg.Connection) -> None:
     run(connection, groups_store.add(failed))
 
     def find(text: str) -> list[int]:
-        found = run(connection, error_operations.list_groups(search_params=meant(text, ERROR_FIELDS)))
+        found = run(connection, error_operations.list_groups(search_params=parsed(text, ERROR_FIELDS)))
         return [int(group.fingerprint, 16) - 10 for group in found]
 
     check(OF_ERRORS, [0, 1, 2], find)
@@ -285,7 +297,7 @@ def test_errors(connection: psycopg.Connection) -> None:
     assert find("type:ValueError") == []
     assert (find("muted:yes"), sorted(find("muted:no")), sorted(find("-muted:yes"))) == ([1], [0, 2], [0, 2])
     assert find("note:TEAM muted:yes,no") == [1]
-    both = error_operations.list_groups(task="bill", search_params=meant("menu", ERROR_FIELDS))
+    both = error_operations.list_groups(task="bill", search_params=parsed("menu", ERROR_FIELDS))
     assert run(connection, both) == []
 
 
@@ -308,19 +320,19 @@ OF_TENANTS = (
 )
 
 
-def test_tenants(connection: psycopg.Connection) -> None:
-    names, worked = ["ann", "bob", "zed"], Tally()
+def test_a_search_finds_matching_tenants(connection: psycopg.Connection) -> None:
+    names, worked = ["ann", "bob", "zed"], MetricTally()
     for tenant, outcome, length in (("ann", "succeeded", 6.5), ("ann", "dead", 2.0), ("bob", "succeeded", 1.0)):
         worked.job("default", "work", outcome, 0.1, length, tenant)
     run(connection, minute_stats.add(worked))
-    run(connection, queues.pause("tenant", "zed", actor="test"))
+    run(connection, pauses.pause("tenant", "zed", actor="test"))
 
     def find(text: str) -> list[int]:
-        found = run(connection, tenants.list_tenants(search_params=meant(text, TENANT_FIELDS)))
+        found = run(connection, tenants.list_tenants(search_params=parsed(text, TENANT_FIELDS)))
         return [names.index(line.tenant) for line in found]
 
     check(OF_TENANTS, [0, 1, 2], find)
-    assert run(connection, tenants.list_tenants(part="b", search_params=meant("ann", TENANT_FIELDS))) == []
+    assert run(connection, tenants.list_tenants(part="b", search_params=parsed("ann", TENANT_FIELDS))) == []
 
 
 OF_AUDIT = (
@@ -339,7 +351,7 @@ OF_AUDIT = (
 )
 
 
-def test_the_audit(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_finds_matching_audit_lines(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     done = (
         ("maria", "queue.pause", "queue ifood"),
         ("ops", "queue.resume", "queue ifood"),
@@ -351,11 +363,15 @@ def test_the_audit(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPat
     ids = [row[0] for row in connection.execute("select id from sereno.audit order by id")]
 
     def find(text: str) -> list[int]:
-        return [line.id for line in run(connection, tokens.audit_lines(search_params=meant(text, AUDIT_FIELDS)))]
+        return [
+            line.id for line in run(connection, audit_queries.audit_lines(search_params=parsed(text, AUDIT_FIELDS)))
+        ]
 
     check(OF_AUDIT, ids, find)
-    assert run(connection, tokens.audit_lines(actor="ops", search_params=meant("actor:maria", AUDIT_FIELDS))) == []
-    monkeypatch.setattr(tokens, "AUDIT_WINDOW", 1)
+    assert (
+        run(connection, audit_queries.audit_lines(actor="ops", search_params=parsed("actor:maria", AUDIT_FIELDS))) == []
+    )
+    monkeypatch.setattr(audit_queries, "AUDIT_WINDOW", 1)
     assert (find("actor:ops"), find('subject:"queue ifood"')) == ([], [ids[1]])
 
 
@@ -372,7 +388,9 @@ def test_the_audit(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPat
         ("at:now", AUDIT_FIELDS, 3),
     ],
 )
-def test_an_invalid_search_is_refused_with_its_position(text: str, fields: tuple[Field, ...], at: int) -> None:
+def test_an_invalid_search_of_schedules_errors_or_tenants_is_refused_with_its_position(
+    text: str, fields: tuple[SearchField, ...], at: int
+) -> None:
     with pytest.raises(InvalidSearch) as caught:
-        meant(text, fields)
+        parsed(text, fields)
     assert caught.value.at == at

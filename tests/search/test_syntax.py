@@ -11,28 +11,28 @@ from sereno.search.syntax import (
     DEEPEST,
     LONGEST,
     MOST_TERMS,
-    Comparison,
-    Field,
     InvalidSearch,
-    Range,
     Search,
-    Term,
+    SearchComparison,
+    SearchField,
+    SearchRange,
+    SearchTerm,
+    SearchWord,
     Value,
-    Word,
     parse,
 )
 
 FIELDS = (
-    Field("state", "choice", ("dead", "ready")),
-    Field("task", "word"),
-    Field("tag", "word"),
-    Field("id", "exact"),
-    Field("error", "exact", single=True),
-    Field("attempts", "number"),
-    Field("created", "moment"),
-    Field("args", "inside"),
-    Field("job", "id"),
-    Field("message", "part"),
+    SearchField("state", "choice", ("dead", "ready")),
+    SearchField("task", "word"),
+    SearchField("tag", "word"),
+    SearchField("id", "exact"),
+    SearchField("error", "exact", single=True),
+    SearchField("attempts", "number"),
+    SearchField("created", "moment"),
+    SearchField("args", "inside"),
+    SearchField("job", "id"),
+    SearchField("message", "part"),
 )
 
 
@@ -41,36 +41,42 @@ FIELDS = (
     [
         ("", ()),
         ("  ", ()),
-        ("state:dead", (Term("state", (Word("dead"),)),)),
-        ("state:dead,ready", (Term("state", (Word("dead"), Word("ready"))),)),
-        ("-tag:canary", (Term("tag", (Word("canary"),), is_negated=True),)),
-        ("task:menu:*", (Term("task", (Word("menu:", is_prefix=True),)),)),
-        ("task:*", (Term("task", (Word("", is_prefix=True),)),)),
-        ('error:"connection reset"', (Term("error", (Word("connection reset", is_quoted=True),)),)),
-        ('task:"a,\\"b\\\\"', (Term("task", (Word('a,"b\\', is_quoted=True),)),)),
-        ('task:"a b"*', (Term("task", (Word("a b", is_prefix=True, is_quoted=True),)),)),
-        ("task:*end", (Term("task", (Word("end", is_suffix=True),)),)),
-        ("*part*", (Term("", (Word("part", is_prefix=True, is_suffix=True),)),)),
-        ('task:*"a b"*', (Term("task", (Word("a b", is_prefix=True, is_quoted=True, is_suffix=True),)),)),
-        ("job:7 -job:8", (Term("job", (Word("7"),)), Term("job", (Word("8"),), is_negated=True))),
-        ("message:a,b*", (Term("message", (Word("a"), Word("b", is_prefix=True))),)),
-        ("id:7,8", (Term("id", (Word("7"), Word("8"))),)),
-        ("attempts:>3", (Term("attempts", (Comparison(">", "3"),)),)),
-        ("attempts:<=3", (Term("attempts", (Comparison("<=", "3"),)),)),
-        ("created:2026-11-01..", (Term("created", (Range("2026-11-01", ""),)),)),
-        ("attempts:2..5", (Term("attempts", (Range("2", "5"),)),)),
-        ("args.a.b:42", (Term("args", (Word("42"),), path=("a", "b")),)),
-        ("word", (Term("", (Word("word"),)),)),
-        ('-"a:b" c', (Term("", (Word("a:b", is_quoted=True),), is_negated=True), Term("", (Word("c"),)))),
-        ("tag:>3 tag:a..b", (Term("tag", (Word(">3"),)), Term("tag", (Word("a..b"),)))),
+        ("state:dead", (SearchTerm("state", (SearchWord("dead"),)),)),
+        ("state:dead,ready", (SearchTerm("state", (SearchWord("dead"), SearchWord("ready"))),)),
+        ("-tag:canary", (SearchTerm("tag", (SearchWord("canary"),), is_negated=True),)),
+        ("task:menu:*", (SearchTerm("task", (SearchWord("menu:", is_prefix=True),)),)),
+        ("task:*", (SearchTerm("task", (SearchWord("", is_prefix=True),)),)),
+        ('error:"connection reset"', (SearchTerm("error", (SearchWord("connection reset", is_quoted=True),)),)),
+        ('task:"a,\\"b\\\\"', (SearchTerm("task", (SearchWord('a,"b\\', is_quoted=True),)),)),
+        ('task:"a b"*', (SearchTerm("task", (SearchWord("a b", is_prefix=True, is_quoted=True),)),)),
+        ("task:*end", (SearchTerm("task", (SearchWord("end", is_suffix=True),)),)),
+        ("*part*", (SearchTerm("", (SearchWord("part", is_prefix=True, is_suffix=True),)),)),
+        ('task:*"a b"*', (SearchTerm("task", (SearchWord("a b", is_prefix=True, is_quoted=True, is_suffix=True),)),)),
+        (
+            "job:7 -job:8",
+            (SearchTerm("job", (SearchWord("7"),)), SearchTerm("job", (SearchWord("8"),), is_negated=True)),
+        ),
+        ("message:a,b*", (SearchTerm("message", (SearchWord("a"), SearchWord("b", is_prefix=True))),)),
+        ("id:7,8", (SearchTerm("id", (SearchWord("7"), SearchWord("8"))),)),
+        ("attempts:>3", (SearchTerm("attempts", (SearchComparison(">", "3"),)),)),
+        ("attempts:<=3", (SearchTerm("attempts", (SearchComparison("<=", "3"),)),)),
+        ("created:2026-11-01..", (SearchTerm("created", (SearchRange("2026-11-01", ""),)),)),
+        ("attempts:2..5", (SearchTerm("attempts", (SearchRange("2", "5"),)),)),
+        ("args.a.b:42", (SearchTerm("args", (SearchWord("42"),), path=("a", "b")),)),
+        ("word", (SearchTerm("", (SearchWord("word"),)),)),
+        (
+            '-"a:b" c',
+            (SearchTerm("", (SearchWord("a:b", is_quoted=True),), is_negated=True), SearchTerm("", (SearchWord("c"),))),
+        ),
+        ("tag:>3 tag:a..b", (SearchTerm("tag", (SearchWord(">3"),)), SearchTerm("tag", (SearchWord("a..b"),)))),
     ],
 )
-def test_a_search_is_parsed_into_terms(text: str, terms: tuple[Term, ...]) -> None:
+def test_a_search_is_parsed_into_terms(text: str, terms: tuple[SearchTerm, ...]) -> None:
     assert parse(text, FIELDS) == Search(terms)
 
 
 @pytest.mark.parametrize(
-    ("text", "at", "words"),
+    ("text", "at", "message"),
     [
         ("stat:dead", 0, 'there is no field "stat": did you mean state?'),
         ("id:7 -stat:dead", 6, "did you mean state"),
@@ -110,11 +116,11 @@ def test_a_search_is_parsed_into_terms(text: str, terms: tuple[Term, ...]) -> No
         ("a" * (LONGEST + 1), LONGEST, "at most"),
     ],
 )
-def test_an_invalid_search_is_refused_with_its_position(text: str, at: int, words: str) -> None:
+def test_a_search_with_a_syntax_error_is_refused_with_its_position(text: str, at: int, message: str) -> None:
     with pytest.raises(InvalidSearch) as caught:
         parse(text, FIELDS)
     assert caught.value.at == at
-    assert words in str(caught.value)
+    assert message in str(caught.value)
     assert f"at character {at + 1} " in str(caught.value)
 
 
@@ -153,16 +159,16 @@ def test_any_text_is_parsed_or_refused_and_printing_round_trips(text: str) -> No
 
 PLAIN = st.text("abz0.:-<é", min_size=1, max_size=8)
 ANY = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8)
-WORDS = st.builds(Word, PLAIN, st.booleans()) | st.builds(Word, ANY, st.booleans(), st.just(True))
+WORDS = st.builds(SearchWord, PLAIN, st.booleans()) | st.builds(SearchWord, ANY, st.booleans(), st.just(True))
 ORDERED: st.SearchStrategy[Value] = st.builds(
-    Comparison, st.sampled_from([">", ">=", "<", "<="]), st.text("0123456789", min_size=1, max_size=5)
-) | st.builds(Range, st.text("123", max_size=3), st.text("456", min_size=1, max_size=3))
+    SearchComparison, st.sampled_from([">", ">=", "<", "<="]), st.text("0123456789", min_size=1, max_size=5)
+) | st.builds(SearchRange, st.text("123", max_size=3), st.text("456", min_size=1, max_size=3))
 TERMS = st.builds(
-    Term, st.sampled_from(["task", "tag"]), st.lists(WORDS, min_size=1, max_size=4).map(tuple), st.booleans()
-) | st.builds(Term, st.just("attempts"), ORDERED.map(lambda value: (value,)))
+    SearchTerm, st.sampled_from(["task", "tag"]), st.lists(WORDS, min_size=1, max_size=4).map(tuple), st.booleans()
+) | st.builds(SearchTerm, st.just("attempts"), ORDERED.map(lambda value: (value,)))
 
 
 @given(st.lists(TERMS, max_size=8).map(tuple))
-def test_printed_terms_are_parsed_as_the_same(terms: Any) -> None:
+def test_printed_terms_are_parsed_as_the_same_terms(terms: Any) -> None:
     search = Search(terms)
     assert parse(str(search), FIELDS) == search

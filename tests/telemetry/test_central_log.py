@@ -8,8 +8,8 @@ import pytest
 
 from sereno.database.statement import queries, run
 from sereno.errors import InvalidArguments
-from sereno.telemetry import central_log
-from sereno.telemetry.central_log import LogFilter
+from sereno.telemetry import central_log, log_queries
+from sereno.telemetry.log_queries import LogFilter
 from sereno.telemetry.log_search import lines_wanted, list_lines, new_lines
 from tests.database.plans import GENERIC_PLAN_SINCE, numbered
 from tests.facts import advance, one
@@ -28,13 +28,15 @@ LINES = (
 @pytest.fixture
 def lines(connection: psycopg.Connection) -> list[int]:
     """Return the ids of the lines, in the order above."""
-    made = "insert into sereno.logs (level, event, message, tenant, job_id, task, queue, trace_id, session, at) values "
+    insert = (
+        "insert into sereno.logs (level, event, message, tenant, job_id, task, queue, trace_id, session, at) values "
+    )
     values = "(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s) returning id"
-    return [one(connection, made + values, *line[:-1], NOW - timedelta(hours=line[-1])) for line in LINES]
+    return [one(connection, insert + values, *line[:-1], NOW - timedelta(hours=line[-1])) for line in LINES]
 
 
 @pytest.mark.parametrize(
-    ("search", "wanted"),
+    ("search", "expected"),
     [
         ("", [4, 3, 2, 1, 0]),
         ("job:1", [1, 0]),
@@ -64,9 +66,11 @@ def lines(connection: psycopg.Connection) -> list[int]:
         ("at:1d.. tenant:r43", [4, 2]),
     ],
 )
-def test_a_search_finds_lines(connection: psycopg.Connection, lines: list[int], search: str, wanted: list[int]) -> None:
+def test_a_search_finds_lines(
+    connection: psycopg.Connection, lines: list[int], search: str, expected: list[int]
+) -> None:
     found = run(connection, list_lines(lines_wanted(search, NOW)))
-    assert [lines.index(line.id) for line in found.items] == wanted
+    assert [lines.index(line.id) for line in found.items] == expected
 
 
 @pytest.mark.parametrize(
@@ -94,9 +98,9 @@ def test_lines_are_paged_and_new_lines_are_found(connection: psycopg.Connection,
 
 
 def test_a_line_written_late_is_found_by_the_time_it_was_logged(connection: psycopg.Connection) -> None:
-    made = "insert into sereno.logs (level, event, message, at) values ('info', 'x', %s, %s)"
+    insert = "insert into sereno.logs (level, event, message, at) values ('info', 'x', %s, %s)"
     for message, minutes in (("one", 0), ("two", 9), ("late", 0), ("later", 60), ("last", 61)):
-        connection.execute(made, [message, NOW + timedelta(minutes=minutes)])
+        connection.execute(insert, [message, NOW + timedelta(minutes=minutes)])
     found = run(connection, list_lines(lines_wanted("at:2026-11-15T12:00", NOW)))
     assert [line.message for line in found.items] == ["late", "one"]
 
@@ -108,18 +112,18 @@ def test_a_list_reads_one_index_and_stops_at_its_limit(connection: psycopg.Conne
         "from generate_series(1, 30000) as n"
     )
     connection.execute("analyze sereno.logs")
-    sql = queries("telemetry/central_log")["list"]
+    sql = queries("telemetry/log_queries")["list"]
     if connection.info.server_version >= GENERIC_PLAN_SINCE:
         generic = connection.execute(f"explain (generic_plan) {numbered(sql)}".encode()).fetchall()
         assert [row[0] for row in generic if "Seq Scan on logs" in row[0] or "Bitmap" in row[0]] == []
     # The plan reads no more rows than the named value has.
-    most = {"job:7": 30, "trace:x7": 300, "tenant:t7": 3000, "tenant:none": 1, "level:info": 20, "at:..2026-01-01": 1}
-    for search, bound in ({"": 20} | most).items():
+    bounds = {"job:7": 30, "trace:x7": 300, "tenant:t7": 3000, "tenant:none": 1, "level:info": 20, "at:..2026-01-01": 1}
+    for search, bound in ({"": 20} | bounds).items():
         params = lines_wanted(search, NOW).params() | {
             "limit": 20,
             "before": None,
             "after": 0,
-            "window": central_log.WINDOW,
+            "window": log_queries.WINDOW,
         }
         plan = "\n".join(row[0] for row in connection.execute(f"explain analyze {sql}".encode(), params))
         touched = [float(rows) for rows in re.findall(r"actual time=\S+ rows=([\d.]+)", plan)]
@@ -129,9 +133,9 @@ def test_a_list_reads_one_index_and_stops_at_its_limit(connection: psycopg.Conne
 
 def test_the_oldest_lines_are_deleted_first(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(central_log, "BATCH", 10)
-    made = "insert into sereno.logs (at, level, event, message) select sereno.now(), 'info', 'x', n::text from "
-    connection.execute((made + "generate_series(1, 25) as n").encode())
+    insert = "insert into sereno.logs (at, level, event, message) select sereno.now(), 'info', 'x', n::text from "
+    connection.execute((insert + "generate_series(1, 25) as n").encode())
     advance(connection, 3600)
-    connection.execute((made + "generate_series(26, 30) as n").encode())
+    connection.execute((insert + "generate_series(26, 30) as n").encode())
     assert [run(connection, central_log.forget(60.0)) for _ in range(3)] == [True, True, False]
     assert one(connection, "select array_agg(message order by id) from sereno.logs") == ["26", "27", "28", "29", "30"]

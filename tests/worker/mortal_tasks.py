@@ -9,9 +9,9 @@ app = Sereno()
 
 
 @app.task(name="holds_the_interpreter", isolate=True)
-async def holds_the_interpreter(where: str) -> None:
+async def holds_the_interpreter(path: str) -> None:
     """Write the pids to a file, then count in C for days: no other thread and no Python signal handler can run."""
-    unready = Path(where).with_suffix(".unready")
+    unready = Path(path).with_suffix(".unready")
     unready.write_text(f"{os.getpid()} {os.getppid()}")
-    unready.rename(where)
+    unready.rename(path)
     sum(range(10**13))

@@ -29,13 +29,13 @@ async def test_the_effects_of_a_batch_happen_once(app: Sereno, connection: psyco
                 await own.execute(BOOK, [order])
 
     @app.task(batch=COUNT, history=False)
-    def book_plainly(ctx: Context, orders: list[int]) -> None:
+    def book_in_a_thread(ctx: Context, orders: list[int]) -> None:
         with ctx.transaction() as own:
             for order in orders:
                 own.execute(BOOK, [order])
 
     jobs = await app.aenqueue_many([book.job(n) for n in range(COUNT)])
-    await app.aenqueue_many([book_plainly.job(n) for n in range(COUNT, 2 * COUNT)])
+    await app.aenqueue_many([book_in_a_thread.job(n) for n in range(COUNT, 2 * COUNT)])
     async with app.working():
         await auntil(lambda: one(connection, "select count(*) from sereno.jobs") == 0)
     assert effects(connection) == list(range(2 * COUNT))

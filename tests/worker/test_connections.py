@@ -10,17 +10,17 @@ from sereno import Backoff, Context, Sereno
 from sereno.database import database
 from tests.facts import auntil, one
 
-NEVER_AGAIN = Backoff(0)
+NO_RETRY = Backoff(0)
 
 
-async def test_every_slot_has_a_connection_however_small_the_pool_is(
+async def test_every_slot_has_a_connection_despite_a_small_pool(
     database_url: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "PATIENCE", 0.5)
+    monkeypatch.setattr(database, "TIMEOUT", 0.5)
     app = Sereno(database_url, pool_size=1)
     inside, all_running = 0, asyncio.Event()
 
-    @app.task(retry=NEVER_AGAIN)
+    @app.task(retry=NO_RETRY)
     async def report(ctx: Context) -> None:
         nonlocal inside
         async with ctx.transaction() as own:
@@ -37,14 +37,14 @@ async def test_every_slot_has_a_connection_however_small_the_pool_is(
     await app.aclose()
 
 
-async def test_every_thread_has_a_connection_however_small_the_pool_is(
+async def test_every_thread_has_a_connection_despite_a_small_pool(
     database_url: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "PATIENCE", 0.5)
+    monkeypatch.setattr(database, "TIMEOUT", 0.5)
     app = Sereno(database_url, pool_size=1)
     all_running = threading.Barrier(6)
 
-    @app.task(retry=NEVER_AGAIN)
+    @app.task(retry=NO_RETRY)
     def report(ctx: Context) -> None:
         with ctx.transaction() as own:
             own.execute("select 1")
@@ -63,7 +63,7 @@ async def test_handlers_that_need_a_second_connection_do_not_deadlock(
     app = Sereno(database_url, pool_size=1)
     inside, all_running = 0, asyncio.Event()
 
-    @app.task(retry=NEVER_AGAIN)
+    @app.task(retry=NO_RETRY)
     async def report(ctx: Context) -> None:
         nonlocal inside
         async with ctx.transaction() as own:
@@ -84,10 +84,10 @@ async def test_handlers_that_need_a_second_connection_do_not_deadlock(
 async def test_a_job_that_gets_no_pooled_connection_is_postponed_without_a_failure(
     database_url: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "PATIENCE", 0.1)
+    monkeypatch.setattr(database, "TIMEOUT", 0.1)
     app = Sereno(database_url, pool_size=1)
 
-    @app.task(retry=NEVER_AGAIN)
+    @app.task(retry=NO_RETRY)
     async def greedy(ctx: Context) -> None:
         async with app.database.aconnection(), app.database.aconnection(), ctx.transaction():
             pass
@@ -104,12 +104,12 @@ async def test_a_job_is_postponed_without_a_failure_if_the_server_has_no_connect
     database_url: str, connection: psycopg.Connection
 ) -> None:
     app = Sereno(database_url)
-    began, may_go = asyncio.Event(), asyncio.Event()
+    began, proceed = asyncio.Event(), asyncio.Event()
 
-    @app.task(retry=NEVER_AGAIN)
+    @app.task(retry=NO_RETRY)
     async def report(ctx: Context) -> None:
         began.set()
-        await may_go.wait()
+        await proceed.wait()
         async with ctx.transaction():
             pass
 
@@ -121,7 +121,7 @@ async def test_a_job_is_postponed_without_a_failure_if_the_server_has_no_connect
         try:
             app.database._url = app.database.url.replace("postgres@", "few@")
             await app.database.aclose()
-            may_go.set()
+            proceed.set()
             await auntil(lambda: one(connection, "select snoozes from sereno.jobs") == 1)
         finally:
             connection.execute("drop role few")

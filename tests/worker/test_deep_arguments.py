@@ -1,4 +1,4 @@
-"""Arguments are nested at most 100 deep; a job that cannot be read is dead, and jobs claimed with it run."""
+"""Arguments are nested at most 100 deep; a job that cannot be read becomes dead, and jobs claimed with it run."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from tests.facts import auntil, one, state
 
 OTHERS = 20
 # Deeper than Python's JSON decoders accept.
-ABYSS = 3000
+TOO_DEEP_FOR_PYTHON = 3000
 
 
 @dataclass
@@ -64,7 +64,7 @@ WRITES = {
 def test_sql_refuses_arguments_nested_too_deep(app: Sereno, connection: psycopg.Connection, name: str) -> None:
     app.event("bare", Fact, channels=[in_app])
     run(connection, app.notifications.declare())
-    for depth in (DEEPEST + 1, ABYSS):
+    for depth in (DEEPEST + 1, TOO_DEEP_FOR_PYTHON):
         with pytest.raises(psycopg.errors.CheckViolation, match="nested_at_most_100_deep"):
             connection.execute(WRITES[name].encode(), [as_json(depth)])
     connection.execute(WRITES[name].encode(), [as_json(DEEPEST)])
@@ -72,7 +72,7 @@ def test_sql_refuses_arguments_nested_too_deep(app: Sereno, connection: psycopg.
 
 def test_the_depth_of_a_compressed_value_is_checked(connection: psycopg.Connection) -> None:
     connection.execute("create temp table stored (args jsonb)")
-    connection.execute("insert into stored values (%s::jsonb)", [as_json(ABYSS)])
+    connection.execute("insert into stored values (%s::jsonb)", [as_json(TOO_DEEP_FOR_PYTHON)])
     assert one(connection, "select pg_column_compression(args) is not null from stored")
     with pytest.raises(psycopg.errors.CheckViolation, match="nested_at_most_100_deep"):
         connection.execute("select sereno.enqueue('work', args) from stored")
@@ -97,12 +97,14 @@ def test_python_and_postgresql_count_the_same_depth(connection: psycopg.Connecti
     assert [deep for deep, _ in found] == [False] * 3 + [True] * 2 + [False] * 4 + [True, False]
 
 
-async def test_a_job_nested_too_deep_affects_no_other_of_its_claim(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_job_nested_too_deep_does_not_affect_other_jobs_of_its_claim(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
     @app.task
     async def work(value: Any) -> None: ...
 
     allow_any_depth(connection)
-    deep = one(connection, "select sereno.enqueue('work', %s::jsonb)", as_json(ABYSS))
+    deep = one(connection, "select sereno.enqueue('work', %s::jsonb)", as_json(TOO_DEEP_FOR_PYTHON))
     others = await app.aenqueue_many([work.job(n) for n in range(OTHERS)])
     async with app.working():
         await auntil(lambda: state(connection, deep) == "dead")
@@ -111,7 +113,7 @@ async def test_a_job_nested_too_deep_affects_no_other_of_its_claim(app: Sereno, 
     assert str(one(connection, "select reason from sereno.history where id = %s", deep)).startswith("undecodable")
 
 
-async def test_a_job_nested_too_deep_affects_no_other_under_limits_or_in_batches(
+async def test_a_job_nested_too_deep_does_not_affect_other_jobs_under_limits_or_in_batches(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     @app.task(concurrency=Limit(3))
@@ -123,7 +125,7 @@ async def test_a_job_nested_too_deep_affects_no_other_under_limits_or_in_batches
     allow_any_depth(connection)
     # As a worker does, so that jobs from SQL know the limits.
     await app.adeclare()
-    text = as_json(ABYSS)
+    text = as_json(TOO_DEEP_FOR_PYTHON)
     others = await app.aenqueue_many([limited.job(n) for n in range(OTHERS)])
     others += await app.aenqueue_many([together.job(n) for n in range(OTHERS)])
     deep = [

@@ -1,4 +1,4 @@
-"""A task that a handler starts cannot end the event loop of the worker."""
+"""An asyncio task that a handler starts cannot end the event loop of the worker."""
 
 import asyncio
 import gc
@@ -17,13 +17,13 @@ from tests.worker.isolation import isolated_tasks
 LOOPS = {"standard": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
-async def leave(error: type[BaseException]) -> None:
+async def exit_with(error: type[BaseException]) -> None:
     await asyncio.sleep(0)
     raise error
 
 
 @pytest.fixture(autouse=True)
-def signals_are_taken_over() -> Any:
+def signal_handlers() -> Any:
     """Install signal handlers, as a worker does when it starts."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     yield
@@ -32,7 +32,7 @@ def signals_are_taken_over() -> Any:
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
-def test_only_the_awaiting_handler_gets_system_exit_and_others_continue(loop: str, error: type[BaseException]) -> None:
+def test_only_the_awaiting_handler_receives_the_exit_and_others_continue(loop: str, error: type[BaseException]) -> None:
     ended: list[str] = []
 
     async def neighbour(number: int) -> None:
@@ -42,20 +42,20 @@ def test_only_the_awaiting_handler_gets_system_exit_and_others_continue(loop: st
 
     async def handler() -> None:
         try:
-            await asyncio.create_task(leave(error))
+            await asyncio.create_task(exit_with(error))
         except error:
             ended.append("handler")
 
     async def group() -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(leave(error))
+                tasks.create_task(exit_with(error))
         except error:
             ended.append("group")
 
     async def main() -> None:
         others = [asyncio.create_task(neighbour(number)) for number in range(50)]
-        forgotten = [asyncio.create_task(leave(error)) for _ in range(3)]
+        forgotten = [asyncio.create_task(exit_with(error)) for _ in range(3)]
         await asyncio.gather(asyncio.create_task(handler()), asyncio.create_task(group()), *others)
         await asyncio.wait(forgotten)
         assert [type(task.exception()) for task in forgotten] == [error] * 3
@@ -68,7 +68,7 @@ def test_only_the_awaiting_handler_gets_system_exit_and_others_continue(loop: st
 @pytest.mark.parametrize("loop", LOOPS)
 def test_system_exit_of_the_main_coroutine_ends_the_loop(loop: str) -> None:
     with pytest.raises(SystemExit):
-        run_loop(leave(SystemExit), LOOPS[loop])
+        run_loop(exit_with(SystemExit), LOOPS[loop])
 
 
 def test_ctrl_c_ends_the_loop_before_signal_handlers_are_installed() -> None:
@@ -86,7 +86,7 @@ async def test_system_exit_in_an_isolated_process_is_a_failure_and_no_crash(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     isolated_tasks.adopt(app)
-    (job,) = await app.aenqueue_many([isolated_tasks.child_leaves.job("exit")])
+    (job,) = await app.aenqueue_many([isolated_tasks.child_exits.job("exit")])
     async with app.working():
         await auntil(lambda: state(connection, job.id) == "dead")
     assert one(connection, "select row(error_type, failures, crashes)::text from sereno.history") == "(SystemExit,1,0)"

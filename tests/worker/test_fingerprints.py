@@ -1,4 +1,4 @@
-"""A failure is stored with its fingerprint everywhere; a success has none."""
+"""Every stored failure has a fingerprint; other outcomes have none."""
 
 import psycopg
 import pytest
@@ -40,8 +40,8 @@ async def test_all_failed_attempts_of_a_job_have_one_fingerprint(app: Sereno, co
     assert detail.sample is not None
     assert "in charge" in (detail.sample.traceback or "")
     assert detail.sample.job_id == detail.group.last_job_id
-    again = JobFilter(states=["dead"], fingerprint=fingerprint)
-    assert drive(jobs.retry(again, yes=True), app.database.run).done == made
+    dead_jobs = JobFilter(states=["dead"], fingerprint=fingerprint)
+    assert drive(jobs.retry(dead_jobs, yes=True), app.database.run).done == made
     assert one(connection, "select count(*) from sereno.attempts where fingerprint = %s", fingerprint) == 4
 
 
@@ -59,7 +59,7 @@ async def test_outcomes_that_are_no_failures_have_no_fingerprint(app: Sereno, co
     assert one(connection, "select count(*) from sereno.error_groups") == 0
 
 
-async def test_successes_are_counted_by_their_tries(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_successes_are_counted_by_their_number_of_attempts(app: Sereno, connection: psycopg.Connection) -> None:
     failed: set[int] = set()
 
     @app.task(retry=Backoff(1, first="1m", jitter=0))
@@ -107,23 +107,21 @@ async def test_a_crashed_isolated_process_has_a_fingerprint(app: Sereno, connect
     assert one(connection, "select fingerprint from sereno.attempts where job_id = %s", job.id) == group.fingerprint
 
 
-class WordlessError(Exception):
+class TextlessError(Exception):
     def __str__(self) -> str:
-        raise RuntimeError("no words")
+        raise RuntimeError("no text")
 
     def __repr__(self) -> str:
-        raise RuntimeError("not even these")
+        raise RuntimeError("no text")
 
 
 async def test_an_error_whose_text_raises_settles_its_job(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(retry=Backoff(1, first="1h"))
     async def work() -> None:
-        raise WordlessError
+        raise TextlessError
 
     job = await work.aenqueue()
     async with app.working():
-        await auntil(
-            lambda: one(connection, "select failures from sereno.jobs where id = %s", job.id) == 1, patience=10
-        )
+        await auntil(lambda: one(connection, "select failures from sereno.jobs where id = %s", job.id) == 1, timeout=10)
     (group,) = app.database.run(error_operations.list_groups())
-    assert (group.error_type, group.frame) == ("WordlessError", "test_fingerprints.py:work")
+    assert (group.error_type, group.frame) == ("TextlessError", "test_fingerprints.py:work")

@@ -1,4 +1,4 @@
-"""Whatever a handler raises, its job is settled and its slot is free again."""
+"""Any exception of a handler settles its job and frees its slot."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -10,73 +10,73 @@ from sereno import Backoff, Sereno
 from sereno.jobs.task_handle import Task
 from tests.facts import auntil, one, state
 from tests.worker.isolation import isolated_tasks
-from tests.worker.isolation.isolated_tasks import WAYS_OUT
+from tests.worker.isolation.isolated_tasks import EXITS
 
 ONCE = Backoff(0)
 
 
-async def assert_all_settle(app: Sereno, connection: psycopg.Connection, task: Task[Any, Any], plain: bool) -> None:
-    """Run all in one slot: a handler exit that does not free the slot would block all others."""
-    jobs = dict(zip(WAYS_OUT, await app.aenqueue_many([task.job(way) for way in WAYS_OUT]), strict=True))
+async def assert_all_settle(app: Sereno, connection: psycopg.Connection, task: Task[Any, Any], is_sync: bool) -> None:
+    """Run one job per exception in one slot: an exception that does not free the slot would block all others."""
+    jobs = dict(zip(EXITS, await app.aenqueue_many([task.job(name) for name in EXITS]), strict=True))
     async with app.working({"default": 1}):
-        await auntil(lambda: one(connection, "select count(*) from sereno.jobs") == 0, patience=60)
-    assert {way: state(connection, job.id) for way, job in jobs.items()} == dict.fromkeys(WAYS_OUT, "dead")
+        await auntil(lambda: one(connection, "select count(*) from sereno.jobs") == 0, timeout=60)
+    assert {name: state(connection, job.id) for name, job in jobs.items()} == dict.fromkeys(EXITS, "dead")
     rows = connection.execute("select id, error_type, error_message, crashes, attempt from sereno.history").fetchall()
-    found = {way: row[1:] for way, job in jobs.items() for row in rows if row[0] == job.id}
-    wanted = {way: (kind.__qualname__, way, 0, 1) for way, kind in WAYS_OUT.items()}
-    if not plain:
-        # Python's own rule for coroutines.
-        wanted["stop"] = ("RuntimeError", "coroutine raised StopIteration", 0, 1)
-    assert found == wanted
+    found = {name: row[1:] for name, job in jobs.items() for row in rows if row[0] == job.id}
+    expected = {name: (kind.__qualname__, name, 0, 1) for name, kind in EXITS.items()}
+    if not is_sync:
+        # Python converts StopIteration in coroutines.
+        expected["stop"] = ("RuntimeError", "coroutine raised StopIteration", 0, 1)
+    assert found == expected
 
 
 async def test_anything_raised_by_an_async_handler_settles_its_job(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(retry=ONCE, timeout=None)
-    async def leaves(way: str) -> None:
-        raise WAYS_OUT[way](way)
+    async def fails(name: str) -> None:
+        raise EXITS[name](name)
 
-    await assert_all_settle(app, connection, leaves, plain=False)
+    await assert_all_settle(app, connection, fails, is_sync=False)
 
 
 async def test_anything_raised_by_a_sync_handler_settles_its_job(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(retry=ONCE, timeout=None)
-    def leaves(way: str) -> None:
-        raise WAYS_OUT[way](way)
+    def fails(name: str) -> None:
+        raise EXITS[name](name)
 
-    await assert_all_settle(app, connection, leaves, plain=True)
+    await assert_all_settle(app, connection, fails, is_sync=True)
 
 
 async def test_anything_raised_by_an_async_batch_settles_its_jobs(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(batch=1, retry=ONCE, timeout=None)
-    async def leaves(ways: list[str]) -> None:
-        raise WAYS_OUT[ways[0]](ways[0])
+    async def fails(names: list[str]) -> None:
+        raise EXITS[names[0]](names[0])
 
-    await assert_all_settle(app, connection, leaves, plain=False)
+    await assert_all_settle(app, connection, fails, is_sync=False)
 
 
 async def test_anything_raised_by_a_sync_batch_settles_its_jobs(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(batch=1, retry=ONCE, timeout=None)
-    def leaves(ways: list[str]) -> None:
-        raise WAYS_OUT[ways[0]](ways[0])
+    def fails(names: list[str]) -> None:
+        raise EXITS[names[0]](names[0])
 
-    await assert_all_settle(app, connection, leaves, plain=True)
+    await assert_all_settle(app, connection, fails, is_sync=True)
 
 
 async def test_anything_raised_by_an_isolated_async_handler_settles_its_job(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     isolated_tasks.adopt(app)
-    await assert_all_settle(app, connection, isolated_tasks.leaves_alone, plain=False)
+    await assert_all_settle(app, connection, isolated_tasks.raises_in_a_coroutine, is_sync=False)
 
 
 async def test_anything_raised_by_an_isolated_sync_handler_settles_its_job(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     isolated_tasks.adopt(app)
-    await assert_all_settle(app, connection, isolated_tasks.leaves_plainly_alone, plain=True)
+    await assert_all_settle(app, connection, isolated_tasks.raises_in_a_thread, is_sync=True)
 
 
-async def test_a_batch_may_return_an_iterator_that_raises_or_is_infinite(
+async def test_a_batch_that_returns_an_invalid_iterable_fails_its_jobs(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     def broken() -> Iterator[None]:
@@ -99,7 +99,7 @@ async def test_a_batch_may_return_an_iterator_that_raises_or_is_infinite(
 
 
 class Proxy:
-    """Like a proxy of a web framework outside a request."""
+    """Behaves like a proxy of a web framework outside a request."""
 
     @property  # type: ignore[misc]  # the point
     def __class__(self) -> Any:
@@ -108,10 +108,10 @@ class Proxy:
 
 async def test_returning_a_value_whose_class_raises_is_a_success(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
-    async def gives() -> Any:
+    async def returns_a_proxy() -> Any:
         return Proxy()
 
-    job = await gives.aenqueue()
+    job = await returns_a_proxy.aenqueue()
     async with app.working():
         await auntil(lambda: state(connection, job.id) == "succeeded")
 

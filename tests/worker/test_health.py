@@ -1,4 +1,4 @@
-"""The worker's health port responds to probes, whatever other clients do."""
+"""The worker's health port responds to probes despite clients that do not finish their requests."""
 
 import asyncio
 import socket
@@ -11,7 +11,7 @@ import pytest
 from sereno.settings import Settings
 from sereno.worker import health as module
 from sereno.worker.health import MOST_CONNECTIONS, HealthServer
-from tests.facts import PATIENCE, auntil
+from tests.facts import TIMEOUT, auntil
 from tests.plain_http import NO_CERTIFICATES
 
 
@@ -34,7 +34,7 @@ def _half_a_request(health: HealthServer) -> socket.socket:
 async def _end(wire: socket.socket) -> bytes:
     """Return what is received before the other side closes the connection."""
     try:
-        return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(wire, 1000), PATIENCE)
+        return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(wire, 1000), TIMEOUT)
     except ConnectionResetError:
         return b""
 
@@ -45,8 +45,8 @@ async def test_half_sent_requests_do_not_block_probes(health: HealthServer, monk
     with ExitStack() as sockets:
         slow = [sockets.enter_context(_half_a_request(health)) for _ in range(MOST_CONNECTIONS + 10)]
         for wire in slow[:10]:
-            assert await _end(wire) == b"", "the first ones had to give way"
-        async with httpx.AsyncClient(verify=NO_CERTIFICATES, timeout=PATIENCE) as client:
+            assert await _end(wire) == b"", "the oldest connections are closed for new ones"
+        async with httpx.AsyncClient(verify=NO_CERTIFICATES, timeout=TIMEOUT) as client:
             assert (await client.get(f"http://127.0.0.1:{health.port}/livez")).status_code == 200
         assert len(health._connections) <= MOST_CONNECTIONS
 

@@ -27,9 +27,9 @@ def messages_of(connection: psycopg.Connection, event: str = "job.log") -> list[
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The writer retries at once."""
-    monkeypatch.setattr(log_writer, "AFTER_TROUBLE", 0.01)
+def retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the writer retry at once after an error."""
+    monkeypatch.setattr(log_writer, "AFTER_ERROR", 0.01)
 
 
 def writer_of(app: Sereno, **settings: Any) -> LogWriter:
@@ -37,35 +37,35 @@ def writer_of(app: Sereno, **settings: Any) -> LogWriter:
 
 
 async def test_lines_of_handlers_and_of_the_engine_are_stored(app: Sereno, connection: psycopg.Connection) -> None:
-    async def ask_bank() -> None:
+    async def call_bank() -> None:
         raise ValueError("no reply")
 
     @app.task(retry=ONCE)
     async def work(ctx: Context) -> None:
-        ctx.log.info("not worth keeping")
+        ctx.log.info("below the stored level")
         ctx.log.warning("%s is slow", "the bank", extra={"bank": "north", "api_key": "k-123"})
         try:
-            await ask_bank()
+            await call_bank()
         except ValueError:
             ctx.log.exception("the bank does not reply")
             raise
 
     @app.task
-    def plainly(ctx: Context) -> None:
+    def in_a_thread(ctx: Context) -> None:
         ctx.log.error("from a thread")
 
     async with app.working():
         job = await work.using(tenant="r42", trace="t-1").aenqueue()
-        other = await plainly.aenqueue()
+        other = await in_a_thread.aenqueue()
         await auntil(lambda: state(connection, job.id) == "dead" and state(connection, other.id) == "succeeded")
     columns = "level, event, message, tenant, job_id, task, queue, trace_id, context ->> 'attempt', traceback"
     first, second, third = connection.execute(
         f"select {columns} from sereno.logs where job_id = %s order by id".encode(), [job.id]
     ).fetchall()
-    about = ("r42", job.id, "work", "default", "t-1", "1")
-    assert first == ("warning", "job.log", "the bank is slow", *about, None)
+    fields = ("r42", job.id, "work", "default", "t-1", "1")
+    assert first == ("warning", "job.log", "the bank is slow", *fields, None)
     assert second[:3] == ("error", "job.log", "the bank does not reply")
-    assert (third[:2], third[3:9]) == (("error", "job.dead"), about)
+    assert (third[:2], third[3:9]) == (("error", "job.dead"), fields)
     assert second[9].rstrip().endswith("ValueError: no reply")
     assert one(connection, "select context from sereno.logs where message = 'the bank is slow'") == {
         "attempt": 1, "bank": "north", "api_key": "********",
@@ -79,7 +79,7 @@ async def test_lines_of_handlers_and_of_the_engine_are_stored(app: Sereno, conne
 
 async def test_nothing_is_stored_when_the_central_log_is_off(app: Sereno, connection: psycopg.Connection) -> None:
     async with writer_of(app, keep_logs="off"):
-        emit(logging.ERROR, "job.log", "unheard")
+        emit(logging.ERROR, "job.log", "not stored")
         assert not any(isinstance(each, LogBuffer) for each in logging.getLogger("sereno").handlers)
     assert one(connection, "select count(*) from sereno.logs") == 0
 
@@ -108,30 +108,32 @@ async def test_a_flood_of_lines_is_dropped_and_counted_without_slowing_a_job(
 
 
 async def test_lines_wait_for_an_unreachable_database(
-    app: Sereno, connection: psycopg.Connection, server_url: str, impatient: None
+    app: Sereno, connection: psycopg.Connection, server_url: str, retries_at_once: None
 ) -> None:
     log = JobLogger({"job_id": 7})
     name = connection.info.dbname
-    elsewhere = psycopg.connect(server_url, autocommit=True)
+    admin = psycopg.connect(server_url, autocommit=True)
     async with writer_of(app) as running:
         log.warning("before")
         await auntil(lambda: messages_of(connection) == ["before"])
-        elsewhere.execute(f"alter database {name} allow_connections false".encode())
-        gone = "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'sereno log'"
-        assert one(connection, f"{gone} and datname = %s", name) == 1
+        admin.execute(f"alter database {name} allow_connections false".encode())
+        terminate = (
+            "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'sereno log'"
+        )
+        assert one(connection, f"{terminate} and datname = %s", name) == 1
         log.warning("meanwhile")
         tried = running.rounds
         await auntil(lambda: running.rounds > tried + 1)
         assert messages_of(connection) == ["before"]
-        elsewhere.execute(f"alter database {name} allow_connections true".encode())
+        admin.execute(f"alter database {name} allow_connections true".encode())
         log.warning("after")
         await auntil(lambda: messages_of(connection) == ["before", "meanwhile", "after"])
-    elsewhere.close()
-    assert one(connection, "select count(*) from sereno.logs") == 3, "its own trouble is not in its own log"
+    admin.close()
+    assert one(connection, "select count(*) from sereno.logs") == 3, "the writer stored its own errors"
 
 
 async def test_errors_of_the_writer_are_logged_once_to_other_handlers(
-    app: Sereno, connection: psycopg.Connection, caplog: pytest.LogCaptureFixture, impatient: None
+    app: Sereno, connection: psycopg.Connection, caplog: pytest.LogCaptureFixture, retries_at_once: None
 ) -> None:
     log = JobLogger({})
     connection.execute("alter table sereno.logs rename to hidden")
@@ -183,9 +185,9 @@ HOSTILE = {
 
 
 def record_of(message: Any, *args: Any, error: BaseException | None = None, **fields: Any) -> logging.LogRecord:
-    """Return a record as a logger makes it; pytest's own handlers would fail on these."""
-    about = (type(error), error, None) if error is not None else None
-    made = logging.LogRecord("sereno.job", logging.WARNING, "", 0, message, args, about)
+    """Return a record without a logger: the handlers of pytest would fail on these."""
+    exc_info = (type(error), error, None) if error is not None else None
+    made = logging.LogRecord("sereno.job", logging.WARNING, "", 0, message, args, exc_info)
     made.sereno_fields = {"tenant": "r4\x002", "job_id": "none", "trace_id": "t" * 501, "queue": None} | fields
     return made
 
@@ -214,7 +216,7 @@ def test_any_log_record_can_be_stored(app: Sereno, connection: psycopg.Connectio
     assert found[-2][4].rstrip().endswith("? p-ok")
     assert len(found[-2][4]) <= 20_001
     assert all(len(json.dumps(line[1])) < 20_000 for line in found)
-    # A name that had to be changed to be stored is not used as a name.
+    # Values that cannot be stored unchanged are not stored as tenant or trace.
     assert {(line[2], line[3]) for line in found} == {(None, None)}
     stored = str(found)
     assert [secret for secret in (f"p-{number}" for number in range(1, 8)) if secret in stored] == []
@@ -228,7 +230,7 @@ def test_a_record_that_cannot_be_formatted_is_counted_as_dropped() -> None:
     assert (buffer.waiting, buffer.dropped) == (1, 1)
 
 
-def test_the_timeout_error_of_a_job_is_not_swallowed() -> None:
+def test_a_timeout_during_logging_is_not_swallowed() -> None:
     class Late:
         def __str__(self) -> str:
             raise TimeoutError
@@ -265,7 +267,7 @@ from sereno.telemetry.log_events import emit
 async def main():
     async with LogWriter(sys.argv[1], Settings()):
         emit(logging.WARNING, "job.log", "also written to stderr")
-        emit(logging.INFO, "job.log", "not worth it")
+        emit(logging.INFO, "job.log", "below the stored level")
 
 asyncio.run(main())
 """
@@ -286,7 +288,7 @@ async def test_one_of_the_log_writers_deletes_old_lines(
         "insert into sereno.logs (at, level, event, message) select sereno.now() - make_interval(days => "
         "case when n <= 12000 then 15 else 13 end), 'info', 'job.log', n::text from generate_series(1, 12010) as n"
     )
-    monkeypatch.setattr(log_writer, "ASK_FIRST", 0.0)
+    monkeypatch.setattr(log_writer, "FIRST_CHECK", 0.0)
     async with writer_of(app, keep_logs="off"):
         await auntil(lambda: one(connection, "select count(*) from sereno.logs") == 10)
     assert one(connection, "select min(message::int) from sereno.logs") == 12001

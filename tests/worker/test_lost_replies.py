@@ -14,14 +14,14 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.database.connect import Line
+from sereno.database.connect import ServiceConnection
 from sereno.database.statement import Operation
 from sereno.errors import DatabaseUnavailable
-from sereno.telemetry.metrics import Tally
+from sereno.telemetry.metrics import MetricTally
 from sereno.worker import sessions
 from sereno.worker.heartbeat import Heartbeat, boot_clock, lease_end
 from sereno.worker.settler import Settler
-from tests.facts import PATIENCE, auntil, one, state, until
+from tests.facts import TIMEOUT, auntil, one, state, until
 from tests.jobs.job_steps import add, decided, do, line, session, settled, take
 
 T = TypeVar("T")
@@ -30,26 +30,26 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("left", [0.5, 2.9], ids=str)
 def test_a_session_is_not_declared_dead_before_its_lease_expires(connection: psycopg.Connection, left: float) -> None:
-    """By the database's clock. However long this test is delayed, the session does not end before its lease."""
+    """By the clock of the database: a slow test run does not change the result."""
     owner = session(connection)
     connection.execute(
         "update sereno.sessions set lease_until = sereno.now() + make_interval(secs => %s) where id = %s", [left, owner]
     )
     do(connection, sessions.expire())
-    is_right = "select state = 'alive' or ended_at >= lease_until from sereno.sessions where id = %s"
-    assert one(connection, is_right, owner)
+    is_allowed = "select state = 'alive' or ended_at >= lease_until from sereno.sessions where id = %s"
+    assert one(connection, is_allowed, owner)
     connection.execute("update sereno.sessions set lease_until = sereno.now() - interval '1 ms' where id = %s", [owner])
     do(connection, sessions.expire())
     assert one(connection, "select state from sereno.sessions where id = %s", owner) == "dead"
 
 
-class LosesReplies(Line):
+class LosesReplies(ServiceConnection):
     """A real connection that loses the reply of the next statement after the server has executed it."""
 
     loses = False
 
-    async def run(self, operation: Operation[T], patience: float = PATIENCE, *, atomic: bool = False) -> T:
-        reply = await super().run(operation, patience, atomic=atomic)
+    async def run(self, operation: Operation[T], timeout: float = TIMEOUT, *, atomic: bool = False) -> T:
+        reply = await super().run(operation, timeout, atomic=atomic)
         if self.loses:
             self.loses = False
             raise DatabaseUnavailable("the reply was lost")
@@ -62,7 +62,7 @@ async def test_an_outcome_applied_before_its_reply_was_lost_is_not_fenced(app: S
         owner = session(connection)
         batch = take(connection, owner)
         lossy = LosesReplies(app.database.url, app.settings, "test")
-        tally = Tally()
+        tally = MetricTally()
         confirmed: list[int] = []
         settler = Settler(lossy, owner, tally, lambda ids, _: confirmed.extend(ids), lambda: None)
         try:
@@ -85,7 +85,7 @@ def test_a_lease_counts_from_the_sending_of_the_heartbeat(app: Sereno, connectio
     owner = session(connection)
     settings = msgspec.structs.replace(app.settings, heartbeat=0.01, lease=30.0)
     heartbeat = Heartbeat(app.database.url, settings, owner, boot_clock())
-    at_first = heartbeat.lease_end
+    first_lease_end = heartbeat.lease_end
     waits = (
         "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' "
         "and strpos(application_name, 'heartbeat') > 0"
@@ -101,15 +101,15 @@ def test_a_lease_counts_from_the_sending_of_the_heartbeat(app: Sereno, connectio
         ending = Thread(target=heartbeat.stop)
         ending.start()
     until(lambda: not heartbeat._thread.is_alive())
-    ending.join(PATIENCE)
-    assert at_first < heartbeat.lease_end <= lease_end(sent_before, 30.0)
+    ending.join(TIMEOUT)
+    assert first_lease_end < heartbeat.lease_end <= lease_end(sent_before, 30.0)
 
 
-@pytest.mark.parametrize("fate", ["dead for two hours", "forgotten"])
+@pytest.mark.parametrize("fate", ["dead for two hours", "deleted"])
 async def test_jobs_of_sessions_that_ended_long_ago_are_rescued(
     app: Sereno, connection: psycopg.Connection, fate: str
 ) -> None:
-    """Sessions that ended recently are checked all the time, older ones now and then."""
+    """Sessions that ended recently are checked in every round, older ones less often."""
     (number,) = add(connection, task="unknown here")
     owner = session(connection)
     take(connection, owner, tasks=("unknown here",))
@@ -117,7 +117,7 @@ async def test_jobs_of_sessions_that_ended_long_ago_are_rescued(
     connection.execute(
         "update sereno.sessions set state = 'dead', ended_at = sereno.now() - interval '2 hours' where id = %s", [owner]
     )
-    if fate == "forgotten":
+    if fate == "deleted":
         connection.execute("delete from sereno.sessions where id = %s", [owner])
     async with app.working():
         await auntil(lambda: state(connection, number) == "ready")
@@ -132,7 +132,7 @@ def is_gone(process: int) -> bool:
 
 
 @pytest.fixture
-def family(database_url: str) -> Iterator[subprocess.Popen[bytes]]:
+def worker_process(database_url: str) -> Iterator[subprocess.Popen[bytes]]:
     """A worker process that runs isolated jobs."""
     code = (
         "import asyncio\n"
@@ -152,12 +152,12 @@ def family(database_url: str) -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a process when its parent dies")
 def test_an_isolated_process_dies_with_its_worker(
-    connection: psycopg.Connection, family: subprocess.Popen[bytes], tmp_path: Path
+    connection: psycopg.Connection, worker_process: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    """Including one that never reads its socket again, because its handler holds the interpreter lock."""
+    """Even if it never reads its socket again, because its handler holds the interpreter lock."""
     pids = tmp_path / "pids"
     connection.execute(
-        "select sereno.enqueue('holds_the_interpreter', jsonb_build_object('where', %s::text))", [str(pids)]
+        "select sereno.enqueue('holds_the_interpreter', jsonb_build_object('path', %s::text))", [str(pids)]
     )
     until(pids.exists)
     isolated, parent = map(int, pids.read_text().split())

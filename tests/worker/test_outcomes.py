@@ -1,4 +1,4 @@
-"""How the ending of an attempt settles its job."""
+"""Every outcome of an attempt settles its job."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -7,23 +7,26 @@ import psycopg
 import pytest
 
 from sereno import Backoff, Cancel, ConfigurationError, Context, Dead, Retry, Sereno, Snooze
+from sereno.jobs.job import ClaimedJob
+from sereno.jobs.task import TaskDefinition
+from sereno.worker.executor import Executor
 from tests.facts import advance, auntil, one, state
 
 QUICK = Backoff(2, first="1m", jitter=0)
 
 
-async def finished(app: Sereno, connection: psycopg.Connection, job_id: int, wanted: str) -> None:
+async def run_until(app: Sereno, connection: psycopg.Connection, job_id: int, expected: str) -> None:
     async with app.working():
-        await auntil(lambda: state(connection, job_id) == wanted)
+        await auntil(lambda: state(connection, job_id) == expected)
 
 
-async def test_a_return_is_a_success_and_writes_one_row(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_handler_that_returns_succeeds_and_writes_one_row(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work(n: int) -> int:
         return n
 
     job = await work.aenqueue(1)
-    await finished(app, connection, job.id, "succeeded")
+    await run_until(app, connection, job.id, "succeeded")
     assert one(connection, "select count(*) from sereno.attempts") == 0
     row = connection.execute("select attempt, failures, started_at <= finished_at, args from sereno.history").fetchone()
     assert row == (1, 0, True, {"n": 1})
@@ -54,17 +57,17 @@ async def test_an_exception_is_stored_with_its_traceback_and_never_retried_early
     assert dead == (3, 3, "failed 3 times", "ValueError")
 
 
-async def test_a_permanent_error_goes_straight_to_the_dead_letter(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_permanent_error_makes_a_job_dead_at_once(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(retry=Backoff(5, permanent=(KeyError,)))
     async def work() -> None:
         raise KeyError("closed")
 
     job = await work.aenqueue()
-    await finished(app, connection, job.id, "dead")
+    await run_until(app, connection, job.id, "dead")
     assert one(connection, "select reason from sereno.history") == "permanent error: KeyError"
 
 
-async def test_retry_after_is_honoured_to_the_second(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_the_delay_of_retry_is_exact(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(retry=QUICK)
     async def work() -> None:
         raise Retry("429", after="17m")
@@ -76,7 +79,7 @@ async def test_retry_after_is_honoured_to_the_second(app: Sereno, connection: ps
     assert wait == timedelta(minutes=17)
 
 
-async def test_a_snooze_costs_no_failure(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_snooze_counts_no_failure(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(retry=Backoff(0))
     async def work(ctx: Context) -> Snooze | None:
         return Snooze("5m") if ctx.attempt < 3 else None
@@ -90,10 +93,40 @@ async def test_a_snooze_costs_no_failure(app: Sereno, connection: psycopg.Connec
     assert connection.execute("select attempt, failures, snoozes from sereno.history").fetchone() == (3, 0, 2)
 
 
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_job_is_cancelled_before_its_first_step(
+    app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    """The NOTIFY of a cancel may arrive in the same turn of the event loop as the job."""
+    start = Executor.start
+    calls: list[str] = []
+
+    def start_and_cancel(self: Executor, definition: TaskDefinition, jobs: list[ClaimedJob]) -> None:
+        start(self, definition, jobs)
+        if definition.name == "work":
+            self.cancel(jobs[0].id)
+
+    monkeypatch.setattr(Executor, "start", start_and_cancel)
+
+    async def wait() -> None:
+        calls.append("async")
+
+    def block() -> None:
+        calls.append("sync")
+
+    work, after = app.task(name="work")(wait if is_async else block), app.task(name="after")(wait)
+    cancelled = await work.aenqueue()
+    async with app.working({"default": 1}):
+        await auntil(lambda: state(connection, cancelled.id) == "cancelled")
+        assert calls == []
+        later = await after.aenqueue()
+        await auntil(lambda: state(connection, later.id) == "succeeded")
+
+
 async def test_dead_and_cancel_end_a_job_with_their_reason(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
-    async def work(how: str) -> Cancel:
-        if how == "dead":
+    async def work(outcome: str) -> Cancel:
+        if outcome == "dead":
             raise Dead("account closed")
         return Cancel("not wanted")
 
@@ -105,16 +138,16 @@ async def test_dead_and_cancel_end_a_job_with_their_reason(app: Sereno, connecti
 
 
 async def test_an_error_that_postgresql_cannot_store_still_settles(app: Sereno, connection: psycopg.Connection) -> None:
-    class NastyError(Exception):
+    class UnstorableError(Exception):
         def __str__(self) -> str:
             return "NUL \x00 and surrogate \ud800"
 
     @app.task(retry=Backoff(0))
     async def work() -> None:
-        raise NastyError
+        raise UnstorableError
 
     job = await work.aenqueue()
-    await finished(app, connection, job.id, "dead")
+    await run_until(app, connection, job.id, "dead")
     assert "NUL" in one(connection, "select error_message from sereno.history")
 
 
@@ -125,7 +158,7 @@ async def test_a_job_with_undecodable_arguments_is_dead_with_its_arguments(
     async def work(n: int) -> None: ...
 
     job_id = one(connection, """select sereno.enqueue('work', '{"n": "seven", "extra": true}')""")
-    await finished(app, connection, job_id, "dead")
+    await run_until(app, connection, job_id, "dead")
     reason, args = connection.execute("select reason, args from sereno.history").fetchone() or ()
     assert reason.startswith("undecodable arguments: task work:")
     assert args == {"n": "seven", "extra": True}
@@ -135,9 +168,9 @@ async def test_an_unknown_task_stays_for_a_worker_that_knows_it(app: Sereno, con
     @app.task
     async def known() -> None: ...
 
-    unknown = one(connection, "select sereno.enqueue('somebody_elses')")
+    unknown = one(connection, "select sereno.enqueue('unknown_here')")
     job = await known.aenqueue()
-    await finished(app, connection, job.id, "succeeded")
+    await run_until(app, connection, job.id, "succeeded")
     assert connection.execute("select state, attempt from sereno.jobs where id = %s", [unknown]).fetchone() == (
         "ready",
         0,
@@ -152,7 +185,7 @@ async def test_an_expired_job_does_not_run(app: Sereno, connection: psycopg.Conn
         ran.append(1)
 
     job = await work.using(expires_at=datetime.now(UTC) - timedelta(seconds=1)).aenqueue()
-    await finished(app, connection, job.id, "dead")
+    await run_until(app, connection, job.id, "dead")
     assert not ran
     assert "expired" in one(connection, "select reason from sereno.history")
 
@@ -252,11 +285,11 @@ async def test_an_outcome_settled_while_its_partition_is_created_is_stored_in_it
                 pass
 
     job = await work.aenqueue()
-    with psycopg.connect(database_url) as maker:
-        maker.execute("select sereno.make_history_partition((now() at time zone 'UTC')::date)")
+    with psycopg.connect(database_url) as creator:
+        creator.execute("select sereno.make_history_partition((now() at time zone 'UTC')::date)")
         async with app.working():
             await auntil(lambda: one(connection, WAITS_FOR_ITS_PARTITION))
-            maker.commit()
+            creator.commit()
             await auntil(lambda: state(connection, job.id) == "succeeded")
     assert one(connection, f"select count(*) from sereno.{today}") == 1
 
@@ -275,7 +308,9 @@ async def test_steps_are_deleted_with_their_jobs_in_batches(app: Sereno, connect
     assert one(connection, "select count(*) from sereno.steps") == 0
 
 
-async def test_sleep_until_frees_the_slot_and_continues_afterwards(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_sleep_until_frees_the_slot_and_the_job_continues_later(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
     morning = datetime.now(UTC) + timedelta(hours=8)
 
     @app.task
@@ -292,17 +327,17 @@ async def test_sleep_until_frees_the_slot_and_continues_afterwards(app: Sereno, 
 
 
 async def test_progress_is_visible_while_a_job_runs(app: Sereno, connection: psycopg.Connection) -> None:
-    go_on = asyncio.Event()
+    proceed = asyncio.Event()
 
     @app.task
     async def work(ctx: Context) -> None:
         ctx.progress(0.4, "downloading")
-        await go_on.wait()
+        await proceed.wait()
 
     job = await work.aenqueue()
     async with app.working():
         await auntil(lambda: one(connection, "select fraction from sereno.progress where job_id = %s", job.id) == 0.4)
-        go_on.set()
+        proceed.set()
         await auntil(lambda: state(connection, job.id) == "succeeded")
         await auntil(lambda: one(connection, "select count(*) from sereno.progress") == 0)
 
@@ -329,13 +364,11 @@ async def test_an_error_after_the_handlers_own_commit_changes_nothing(
         raise ValueError("too late")
 
     job = await work.aenqueue()
-    await finished(app, connection, job.id, "succeeded")
+    await run_until(app, connection, job.id, "succeeded")
     assert [r.event for r in caplog.records if r.levelname == "WARNING"] == ["job.error_after_success"]  # type: ignore[attr-defined]
 
 
-async def test_a_refused_enqueue_inside_a_handler_is_a_failure_like_any_other(
-    app: Sereno, connection: psycopg.Connection
-) -> None:
+async def test_a_refused_enqueue_inside_a_handler_fails_its_job(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def other(n: int) -> None: ...
 
@@ -344,11 +377,11 @@ async def test_a_refused_enqueue_inside_a_handler_is_a_failure_like_any_other(
         await other.aenqueue("seven")  # type: ignore[arg-type]  # the mistake under test
 
     job = await work.aenqueue()
-    await finished(app, connection, job.id, "dead")
+    await run_until(app, connection, job.id, "dead")
     assert one(connection, "select reason from sereno.history") == "failed 1 times"
 
 
-async def test_the_end_of_a_sleep_is_stored(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_sleep_continues_at_its_stored_end(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work(ctx: Context) -> None:
         await ctx.sleep("three days", "3d")

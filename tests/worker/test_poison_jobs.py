@@ -11,16 +11,16 @@ import psycopg
 import pytest
 
 from sereno import Backoff, Cancel, Context, Dead, RetryAfter, Sereno, Snooze
-from sereno.database.connect import Line
+from sereno.database.connect import ServiceConnection
 from sereno.jobs.attempt import SUCCEEDED, Settlement
 from sereno.jobs.settlement import SettleResult
-from sereno.telemetry.metrics import Tally
+from sereno.telemetry.metrics import MetricTally
 from sereno.worker.settler import Settler
 from tests.facts import auntil, one, state
 from tests.hostile_errors import HOSTILE
 from tests.jobs.job_steps import add, session, take
 
-NEIGHBOURS = 20
+OTHERS = 20
 
 
 class DateTime(datetime):
@@ -42,17 +42,17 @@ def tampered() -> Snooze:
     return snooze
 
 
-ENDINGS: dict[str, tuple[Callable[[], BaseException], str]] = {
+OUTCOMES: dict[str, tuple[Callable[[], BaseException], str]] = {
     "datetime of a library": (lambda: Snooze(until=in_an_hour()), "scheduled"),
     "number of a library": (lambda: Snooze(Seconds(3600)), "scheduled"),
-    "unknown limit": (lambda: RetryAfter(Seconds(3600), limit="none of that name"), "scheduled"),
+    "unknown limit": (lambda: RetryAfter(Seconds(3600), limit="unknown"), "scheduled"),
     "reason that is no text": (lambda: Dead(7), "dead"),  # type: ignore[arg-type]  # the point
     "reason of bytes": (lambda: Cancel(b"\xff"), "cancelled"),  # type: ignore[arg-type]  # the point
     "tampered with": (tampered, "dead"),
 }
 
 
-KINDS = {name: (make, "dead") for name, make in HOSTILE.items()} | ENDINGS
+KINDS = {name: (make, "dead") for name, make in HOSTILE.items()} | OUTCOMES
 
 
 async def test_anything_a_handler_raises_affects_only_its_own_job(app: Sereno, connection: psycopg.Connection) -> None:
@@ -65,19 +65,19 @@ async def test_anything_a_handler_raises_affects_only_its_own_job(app: Sereno, c
     async def fine() -> None: ...
 
     bad = dict(zip(KINDS, await app.aenqueue_many([poison.job(name) for name in KINDS]), strict=True))
-    good = await app.aenqueue_many([fine.job() for _ in range(NEIGHBOURS)])
+    others = await app.aenqueue_many([fine.job() for _ in range(OTHERS)])
     async with app.working():
         await auntil(
             lambda: not one(connection, "select count(*) from sereno.jobs where state in ('ready', 'running')")
         )
     assert {name: state(connection, job.id) for name, job in bad.items()} == {
-        name: wanted for name, (_, wanted) in KINDS.items()
+        name: expected for name, (_, expected) in KINDS.items()
     }
-    assert {state(connection, job.id) for job in good} == {"succeeded"}
+    assert {state(connection, job.id) for job in others} == {"succeeded"}
     assert one(connection, "select max(attempt) from sereno.history") == 1
 
 
-class Refusing(logging.Filter):
+class RaisingFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> NoReturn:
         raise RuntimeError(f"no line of {record.name}")
 
@@ -89,20 +89,18 @@ async def test_a_log_filter_that_raises_blocks_no_settlement(
     async def fails() -> NoReturn:
         raise ValueError("no luck")
 
-    refusing, logger = Refusing(), logging.getLogger("sereno")
-    logger.addFilter(refusing)
+    raising, logger = RaisingFilter(), logging.getLogger("sereno")
+    logger.addFilter(raising)
     try:
         job = await fails.aenqueue()
         async with app.working():
             await auntil(lambda: state(connection, job.id) == "dead")
     finally:
-        logger.removeFilter(refusing)
+        logger.removeFilter(raising)
     assert "a log line (job.dead) was not written: RuntimeError" in capsys.readouterr().err
 
 
-async def test_a_progress_note_that_cannot_be_stored_blocks_no_other(
-    app: Sereno, connection: psycopg.Connection
-) -> None:
+async def test_an_invalid_progress_note_blocks_no_other_note(app: Sereno, connection: psycopg.Connection) -> None:
     done = asyncio.Event()
     notes: list[Any] = ["a\x00b", "\ud800", object(), "fine"]
 
@@ -119,9 +117,9 @@ async def test_a_progress_note_that_cannot_be_stored_blocks_no_other(
         done.set()
 
 
-async def settled(app: Sereno, own_session: int, items: list[SettleResult], rounds: int = 1) -> Settler:
-    line = Line(app.url, app.settings, "settler")
-    settler = Settler(line, own_session, Tally(), lambda *_: None, lambda: None)
+async def settle(app: Sereno, own_session: int, items: list[SettleResult], rounds: int = 1) -> Settler:
+    line = ServiceConnection(app.url, app.settings, "settler")
+    settler = Settler(line, own_session, MetricTally(), lambda *_: None, lambda: None)
     for item in items:
         settler.add(item)
     try:
@@ -141,7 +139,7 @@ async def test_a_row_that_cannot_be_built_is_dead_and_its_batch_is_settled(
     jobs = take(connection, own)
     bad = Settlement("retry", delay=unencodable, reason="busy")
     good = Settlement("retry", delay=3600.0, reason="busy")
-    settler = await settled(
+    settler = await settle(
         app, own, [SettleResult(job.id, job.attempt, 0.0, bad if job.id == ids[4] else good) for job in jobs]
     )
     assert not settler._waiting
@@ -154,8 +152,8 @@ async def test_a_limit_that_cannot_be_closed_blocks_no_outcome(app: Sereno, conn
     (job_id,) = add(connection)
     own = session(connection)
     (job,) = take(connection, own)
-    wanted: Any = 7
-    settler = await settled(app, own, [SettleResult(job.id, job.attempt, 0.0, Settlement("snooze", throttle=wanted))])
+    invalid: Any = 7
+    settler = await settle(app, own, [SettleResult(job.id, job.attempt, 0.0, Settlement("snooze", throttle=invalid))])
     assert not settler._waiting
     assert state(connection, job_id) == "ready"
 
@@ -176,9 +174,9 @@ async def test_an_outcome_that_cannot_be_stored_even_as_dead_is_retried_later(
     others = add(connection, 5)
     own = session(connection, tasks=("work", "refused"))
     jobs = take(connection, own, tasks=("work", "refused"))
-    line = Line(app.url, app.settings, "settler")
+    line = ServiceConnection(app.url, app.settings, "settler")
     confirmed: set[int] = set()
-    settler = Settler(line, own, Tally(), lambda ids, _: confirmed.update(ids), lambda: None)
+    settler = Settler(line, own, MetricTally(), lambda ids, _: confirmed.update(ids), lambda: None)
     for job in jobs:
         settler.add(SettleResult(job.id, job.attempt, 0.0, SUCCEEDED))
     try:

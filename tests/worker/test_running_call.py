@@ -1,4 +1,4 @@
-"""How jobs run (in the loop, in threads, in processes, in batches) and how they are stopped."""
+"""Jobs run in the event loop, in threads, in processes and in batches, and can be stopped there."""
 
 import asyncio
 import os
@@ -36,21 +36,21 @@ async def test_sync_handlers_run_in_threads(app: Sereno, connection: psycopg.Con
 
 
 async def test_no_more_jobs_run_at_once_than_a_queue_has_slots(app: Sereno, connection: psycopg.Connection) -> None:
-    now = 0
-    most = 0
+    running = 0
+    peak = 0
 
     @app.task
     async def work() -> None:
-        nonlocal now, most
-        now += 1
-        most = max(most, now)
+        nonlocal running, peak
+        running += 1
+        peak = max(peak, running)
         await asyncio.sleep(0.001)
-        now -= 1
+        running -= 1
 
     await app.aenqueue_many([work.job() for _ in range(200)])
     async with app.working({"default": 7}):
         await auntil(lambda: one(connection, "select count(*) from sereno.jobs") == 0)
-    assert most == 7
+    assert peak == 7
 
 
 async def test_a_coroutine_past_its_deadline_is_cancelled_and_retried(
@@ -87,7 +87,7 @@ async def test_a_timeout_can_be_disabled_explicitly(app: Sereno) -> None:
     assert work.definition.timeout is None
 
 
-async def test_a_running_coroutine_is_cancelled_from_outside(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_running_coroutine_can_be_cancelled(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work() -> None:
         await asyncio.Event().wait()
@@ -100,24 +100,24 @@ async def test_a_running_coroutine_is_cancelled_from_outside(app: Sereno, connec
 
 
 @pytest.fixture
-def no_time(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Threads do not start until this event is set, as on a busy machine."""
-    there_is = threading.Event()
+def threads_may_start(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Return an event without which no thread starts, as on a busy machine."""
+    may_start = threading.Event()
 
-    class Busy(ThreadPoolExecutor):
+    class BusyPool(ThreadPoolExecutor):
         def submit(self, function: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
             def later() -> Any:
-                there_is.wait(30)
+                may_start.wait(30)
                 return function(*args, **named)
 
             return super().submit(later)
 
-    monkeypatch.setattr(executor, "ThreadPoolExecutor", Busy)
-    return there_is
+    monkeypatch.setattr(executor, "ThreadPoolExecutor", BusyPool)
+    return may_start
 
 
 async def test_cancelling_a_sync_handler_that_has_not_started_sets_its_flag(
-    app: Sereno, connection: psycopg.Connection, no_time: threading.Event
+    app: Sereno, connection: psycopg.Connection, threads_may_start: threading.Event
 ) -> None:
     """A handler that cannot be stopped must not be settled as if it had been."""
 
@@ -133,13 +133,13 @@ async def test_cancelling_a_sync_handler_that_has_not_started_sets_its_flag(
         await auntil(lambda: running.is_plain)
         await app.database.arun(transitions.cancel([job.id], "by a test"))
         await auntil(lambda: running.context is not None and running.context.cancel_requested)
-        no_time.set()
+        threads_may_start.set()
         await auntil(lambda: state(connection, job.id) == "dead")
     assert one(connection, "select reason from sereno.history") == "stopped on request"
 
 
 async def test_a_sync_handler_that_has_not_started_by_its_deadline_never_runs(
-    app: Sereno, connection: psycopg.Connection, no_time: threading.Event
+    app: Sereno, connection: psycopg.Connection, threads_may_start: threading.Event
 ) -> None:
     began: list[int] = []
 
@@ -152,7 +152,7 @@ async def test_a_sync_handler_that_has_not_started_by_its_deadline_never_runs(
         await auntil(lambda: job.id in worker.executor.running)
         running = worker.executor.running[job.id]
         await auntil(lambda: running.stopped)
-        no_time.set()
+        threads_may_start.set()
         await auntil(lambda: state(connection, job.id) == "dead")
         assert not worker.executor.stuck
     assert began == []
@@ -244,7 +244,7 @@ async def test_an_isolated_task_enqueues_in_the_database_of_its_worker(
     app: Sereno, connection: psycopg.Connection, isolated: None
 ) -> None:
     """Its process imports the application again, whose database was given on the command line."""
-    job = (await app.aenqueue_many([isolated_tasks.makes_another.job()]))[0]
+    job = (await app.aenqueue_many([isolated_tasks.enqueues_another.job()]))[0]
     async with app.working():
         await auntil(lambda: state(connection, job.id) == "succeeded")
     assert one(connection, "select args ->> 'parent' from sereno.jobs where task = 'follow'") == str(job.id)
@@ -275,7 +275,7 @@ async def test_a_job_that_kills_its_process_is_dead_after_three_crashes(
     assert crashes == 3
 
 
-async def test_a_suspect_runs_alone_and_can_succeed(
+async def test_a_suspect_runs_in_a_separate_process_and_can_succeed(
     app: Sereno, connection: psycopg.Connection, isolated: None
 ) -> None:
     connection.execute("create table seen (pid integer, attempt integer)")
@@ -293,7 +293,7 @@ async def test_steps_of_a_suspect_are_deleted_with_it(
     app: Sereno, connection: psycopg.Connection, isolated: None
 ) -> None:
     """Including the steps of the attempt that died with its worker."""
-    (job,) = await app.aenqueue_many([isolated_tasks.remembers.job()])
+    (job,) = await app.aenqueue_many([isolated_tasks.writes_a_step.job()])
     connection.execute("update sereno.jobs set crashes = 1, attempt = 1")
     connection.execute("insert into sereno.steps values (%s, 'first', 1, '{}')", [job.id])
     connection.execute("insert into sereno.progress values (%s, 1, 0.1)", [job.id])
@@ -305,7 +305,7 @@ async def test_steps_of_a_suspect_are_deleted_with_it(
 async def test_steps_of_an_isolated_job_are_deleted_with_its_own_commit(
     app: Sereno, connection: psycopg.Connection, isolated: None
 ) -> None:
-    (job,) = await app.aenqueue_many([isolated_tasks.remembers_and_commits.job()])
+    (job,) = await app.aenqueue_many([isolated_tasks.writes_a_step_and_commits.job()])
     async with app.working():
         await auntil(lambda: state(connection, job.id) == "succeeded")
         assert one(connection, SIDE_ROWS) == 0
@@ -331,13 +331,13 @@ async def test_an_idle_process_that_died_does_not_fail_the_next_job(
     app: Sereno, connection: psycopg.Connection, isolated: None, tmp_path: Path
 ) -> None:
     """An idle process may be killed (for example by the kernel for its memory) before the next job starts."""
-    numbers = [tmp_path / "first", tmp_path / "second", tmp_path / "third"]
+    pids = [tmp_path / "first", tmp_path / "second", tmp_path / "third"]
     async with app.working():
-        for number in numbers:
-            (job,) = await app.aenqueue_many([isolated_tasks.leaves_its_number.job(str(number))])
+        for pid_file in pids:
+            (job,) = await app.aenqueue_many([isolated_tasks.writes_its_pid.job(str(pid_file))])
             await auntil(lambda: state(connection, job.id) == "succeeded")  # noqa: B023
             assert one(connection, "select (attempt, crashes) = (1, 0) from sereno.history where id = %s", job.id)
-            if number != numbers[1]:
-                os.kill(int(number.read_text()), signal.SIGKILL)
-    first, second, third = (number.read_text() for number in numbers)
+            if pid_file != pids[1]:
+                os.kill(int(pid_file.read_text()), signal.SIGKILL)
+    first, second, third = (pid_file.read_text() for pid_file in pids)
     assert first != second == third

@@ -38,32 +38,32 @@ def expire_all(connection: Connection) -> None:
 
 
 def test_a_session_with_an_expired_lease_stays_dead(connection: Connection) -> None:
-    silent, alive = session(connection), session(connection)
+    expired, alive = session(connection), session(connection)
     assert do(connection, sessions.expire()) == []
     advance(connection, 29)
     assert do(connection, sessions.keep([alive], 30)) == {alive}
-    assert not do(connection, sessions.look()).expired_sessions
+    assert not do(connection, sessions.due_work()).expired_sessions
     advance(connection, 2)
-    assert do(connection, sessions.look()).expired_sessions
-    assert do(connection, sessions.expire()) == [(silent, "here", 1)]
-    assert do(connection, sessions.keep([silent, alive], 30)) == {alive}
-    assert do(connection, sessions.report(silent, {}, []))[0] == "dead"
+    assert do(connection, sessions.due_work()).expired_sessions
+    assert do(connection, sessions.expire()) == [(expired, "here", 1)]
+    assert do(connection, sessions.keep([expired, alive], 30)) == {alive}
+    assert do(connection, sessions.report(expired, {}, []))[0] == "dead"
     assert do(connection, sessions.report(alive, {}, []))[0] == "alive"
-    assert not do(connection, sessions.look()).expired_sessions
+    assert not do(connection, sessions.due_work()).expired_sessions
 
 
 def test_jobs_of_dead_sessions_are_rescued_with_one_crash_each(connection: Connection) -> None:
     ids = add(connection, 3)
-    for turn in (1, 2, 3):
+    for number in (1, 2, 3):
         owner = session(connection)
         assert len(take(connection, owner)) == 3
         expire_all(connection)
-        assert do(connection, sessions.look()).orphans
+        assert do(connection, sessions.due_work()).orphans
         assert sorted(do(connection, sessions.rescue())) == ids
         found = row(connection, ids[0])
-        assert (found["state"], found["crashes"], found["attempt"], found["releases"]) == ("ready", 1, turn, 0)
+        assert (found["state"], found["crashes"], found["attempt"], found["releases"]) == ("ready", 1, number, 0)
     assert tries(connection, ids[0]) == [(1, "crash"), (2, "crash"), (3, "crash")]
-    assert one(connection, "select count(distinct reason) from sereno.attempts") == 3, "each names its session"
+    assert one(connection, "select count(distinct reason) from sereno.attempts") == 3, "each reason names its session"
 
 
 def test_counted_crashes_are_not_reset(connection: Connection) -> None:
@@ -91,7 +91,7 @@ def test_jobs_left_by_a_closed_session_are_released(connection: Connection) -> N
     owner = session(connection)
     take_one(connection, owner)
     do(connection, sessions.finish([owner], "closed"))
-    assert do(connection, sessions.look()).orphans
+    assert do(connection, sessions.due_work()).orphans
     assert do(connection, sessions.rescue()) == [id_]
     found = row(connection, id_)
     assert (found["crashes"], found["releases"], tries(connection, id_)) == (0, 1, [(1, "release")])
@@ -103,7 +103,7 @@ def test_a_claim_in_flight_while_its_session_died_is_rescued(connection: Connect
     with line(database_url) as own, own.transaction():
         assert [job.id for job in take(own, owner)] == [id_]
         expire_all(connection)
-        assert do(connection, sessions.rescue()) == [], "nothing to see yet"
+        assert do(connection, sessions.rescue()) == [], "the claim has not committed yet"
     assert row(connection, id_)["state"] == "running"
     assert do(connection, sessions.rescue()) == [id_]
 
@@ -117,12 +117,12 @@ def test_a_session_row_deleted_by_hand_does_not_hide_its_jobs(connection: Connec
     assert row(connection, id_)["crashes"] == 1
 
 
-def test_jobs_of_a_session_that_died_long_ago_are_rescued_with_everywhere(connection: Connection) -> None:
+def test_only_a_rescue_everywhere_finds_jobs_of_a_session_that_died_long_ago(connection: Connection) -> None:
     (id_,) = add(connection)
     take(connection, session(connection))
     expire_all(connection)
     advance(connection, 7200)
-    assert not do(connection, sessions.look()).orphans
+    assert not do(connection, sessions.due_work()).orphans
     assert do(connection, sessions.rescue()) == []
     assert do(connection, sessions.rescue(everywhere=True)) == [id_]
 
@@ -179,9 +179,9 @@ def test_a_restarted_worker_gets_the_highest_floors_that_others_published(connec
 def test_a_report_returns_the_held_jobs_to_cancel(connection: Connection) -> None:
     add(connection, 3)
     owner, other = session(connection), session(connection)
-    mine, cancelled, others = take_one(connection, owner), take_one(connection, owner), take_one(connection, other)
+    unchanged, cancelled, others = take_one(connection, owner), take_one(connection, owner), take_one(connection, other)
     do(connection, transitions.cancel([cancelled.id, others.id], "operator"))
-    held = [mine.id, cancelled.id, others.id]
+    held = [unchanged.id, cancelled.id, others.id]
     assert do(connection, sessions.report(owner, {}, held)) == ("alive", [cancelled.id])
 
 

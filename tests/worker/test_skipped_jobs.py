@@ -1,4 +1,4 @@
-"""Jobs that a worker has to skip do not delay other jobs, however many they are."""
+"""Any number of jobs that a worker has to skip does not delay other jobs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from sereno import Limit, Sereno
-from sereno.worker import claim_ranges
+from sereno.worker.claiming import claim_ranges
 from sereno.worker.worker import Worker
 from tests.facts import auntil, one, state
 
@@ -18,14 +18,14 @@ WIDTH = 1000
 
 
 @pytest.fixture
-def large(monkeypatch: pytest.MonkeyPatch) -> None:
+def large_index(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat every index as large, and use small ranges."""
     monkeypatch.setattr(claim_ranges, "SMALL_INDEX", 0)
     monkeypatch.setattr(claim_ranges, "NARROWEST", WIDTH)
     monkeypatch.setattr(claim_ranges, "WIDEST", 2 * WIDTH)
 
 
-def put(connection: psycopg.Connection, count: int, *, task: str = "work", tenant: str | None = None) -> None:
+def enqueue(connection: psycopg.Connection, count: int, *, task: str = "work", tenant: str | None = None) -> None:
     connection.execute(
         "insert into sereno.jobs (task, args, queue, priority, tenant, state, ready_seq) "
         "select %s, '{}', 'default', 5, %s, 'ready', nextval('sereno.ready_seq') from generate_series(1, %s)",
@@ -43,7 +43,7 @@ async def working(app: Sereno) -> AsyncIterator[Worker]:
     await running
 
 
-@pytest.mark.usefixtures("large")
+@pytest.mark.usefixtures("large_index")
 @pytest.mark.parametrize("kind", ["tenant", "task", "unknown task"])
 async def test_jobs_behind_many_that_cannot_run_are_claimed(
     app: Sereno, connection: psycopg.Connection, kind: str
@@ -54,7 +54,7 @@ async def test_jobs_behind_many_that_cannot_run_are_claimed(
     @app.task
     async def other() -> None: ...
 
-    put(connection, MANY, task="strange" if kind == "unknown task" else "work", tenant="big")
+    enqueue(connection, MANY, task="unknown" if kind == "unknown task" else "work", tenant="big")
     if kind != "unknown task":
         name = "big" if kind == "tenant" else "work"
         connection.execute("insert into sereno.pauses (kind, name, paused_by) values (%s, %s, 'me')", [kind, name])
@@ -84,10 +84,10 @@ async def test_jobs_of_one_key_behind_many_of_a_paused_tenant_run(
         await auntil(lambda: state(connection, behind.id) == "succeeded")
         assert one(connection, "select count(*) from sereno.jobs where state = 'ready'") == 8000
         connection.execute("delete from sereno.pauses")
-        await auntil(lambda: one(connection, "select count(*) from sereno.jobs") == 0, patience=120)
+        await auntil(lambda: one(connection, "select count(*) from sereno.jobs") == 0, timeout=120)
 
 
-@pytest.mark.usefixtures("large")
+@pytest.mark.usefixtures("large_index")
 async def test_jobs_below_the_floor_run_when_a_pause_ends(app: Sereno, connection: psycopg.Connection) -> None:
     ran: list[None] = []
 
@@ -95,7 +95,7 @@ async def test_jobs_below_the_floor_run_when_a_pause_ends(app: Sereno, connectio
     async def work() -> None:
         ran.append(None)
 
-    put(connection, 3 * WIDTH, tenant="big")
+    enqueue(connection, 3 * WIDTH, tenant="big")
     connection.execute("insert into sereno.pauses (kind, name, paused_by) values ('tenant', 'big', 'me')")
     async with working(app) as worker:
         await auntil(lambda: worker.floors.of("default", 5) >= 3 * WIDTH)

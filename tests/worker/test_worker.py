@@ -28,8 +28,8 @@ async def test_high_priorities_run_first_and_low_ones_do_not_starve(
         order.append(priority)
         await asyncio.sleep(0.001)
 
-    urgent, patient = work.using(priority=0), work.using(priority=9)
-    await app.aenqueue_many([patient.job(9)] + [urgent.job(0) for _ in range(2000)])
+    urgent, low = work.using(priority=0), work.using(priority=9)
+    await app.aenqueue_many([low.job(9)] + [urgent.job(0) for _ in range(2000)])
     async with app.working({"default": 1}):
         await auntil(lambda: 9 in order)
         # Some claims read the priorities in reverse, so it did not wait for all the others.
@@ -53,19 +53,19 @@ async def test_a_job_of_a_slow_transaction_is_found_below_the_floor(
         await auntil(lambda: one(connection, "select idle from sereno.sessions"))
         async with slow.transaction():
             late = await work.using(slow).aenqueue("late")
-            place = await (await slow.execute("select ready_seq, priority from sereno.jobs")).fetchone()
+            position = await (await slow.execute("select ready_seq, priority from sereno.jobs")).fetchone()
             # Ten later jobs overtake it, and the floor rises above it.
             for n in range(10):
                 await work.aenqueue(str(n))
             await auntil(lambda: len(ran) == 10)
-            assert place
-            ready_seq, priority = place
+            assert position
+            ready_seq, priority = position
             assert worker.floors.of("default", priority) > ready_seq
         await auntil(lambda: state(connection, late.id) == "succeeded")
     assert ran[-1] == "late"
 
 
-async def test_an_idle_worker_is_notified_and_a_busy_one_is_not(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_an_idle_worker_is_marked_and_runs_a_new_job(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work() -> None: ...
 
@@ -76,10 +76,10 @@ async def test_an_idle_worker_is_notified_and_a_busy_one_is_not(app: Sereno, con
     assert one(connection, "select idle from sereno.sessions") is False
 
 
-async def test_everything_works_without_notify(
+async def test_immediate_and_delayed_jobs_run_without_notify(
     database_url: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(promoter, "LOOK_EVERY", 0.2)
+    monkeypatch.setattr(promoter, "POLL_INTERVAL", 0.2)
     app = Sereno(database_url, notify=False, poll=0.2)
 
     @app.task
@@ -129,7 +129,7 @@ async def test_paused_queues_tasks_and_tenants_wait_until_resumed(app: Sereno, c
         await auntil(lambda: all(state(connection, job.id) == "succeeded" for job in held))
 
 
-async def test_stopping_releases_unstarted_jobs_at_once_without_a_charge(
+async def test_a_stop_releases_jobs_without_counting_failures_or_crashes(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     started = asyncio.Event()
@@ -150,18 +150,18 @@ async def test_stopping_releases_unstarted_jobs_at_once_without_a_charge(
 
 
 async def test_short_jobs_finish_during_the_grace_period(app: Sereno, connection: psycopg.Connection) -> None:
-    go_on = asyncio.Event()
+    proceed = asyncio.Event()
 
     @app.task
     async def work() -> None:
-        await go_on.wait()
+        await proceed.wait()
 
     jobs = await app.aenqueue_many([work.job() for _ in range(20)])
     async with app.working() as worker:
         await auntil(lambda: len(worker.executor.running) == 20)
         worker.stop()
         await asyncio.sleep(0)
-        go_on.set()
+        proceed.set()
     assert {state(connection, job.id) for job in jobs} == {"succeeded"}
 
 
@@ -183,13 +183,13 @@ async def test_a_session_declared_dead_is_fenced_and_replaced(
     database_url: str, connection: psycopg.Connection
 ) -> None:
     app = Sereno(database_url, heartbeat=0.2, lease=2)
-    go_on = asyncio.Event()
+    proceed = asyncio.Event()
     attempts: list[int] = []
 
     @app.task
     async def work(ctx: Context) -> None:
         attempts.append(ctx.attempt)
-        await go_on.wait()
+        await proceed.wait()
 
     job = await work.aenqueue()
     async with app.working() as worker:
@@ -201,7 +201,7 @@ async def test_a_session_declared_dead_is_fenced_and_replaced(
         # The old session tries to settle and is fenced.
         stale = SettleResult(job.id, 1, 0.0, SUCCEEDED)
         assert run(connection, settle("succeed", old, [stale])) == set()
-        go_on.set()
+        proceed.set()
         await auntil(lambda: state(connection, job.id) == "succeeded")
     assert one(connection, "select attempt from sereno.history") == 2
 

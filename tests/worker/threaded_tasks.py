@@ -11,5 +11,5 @@ threading.Thread(target=threading.Event().wait, daemon=True).start()
 
 
 @app.task(isolate=True)
-def leaves_its_parent(where: str) -> None:
-    Path(where).write_text(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[1])
+def writes_its_parent(path: str) -> None:
+    Path(path).write_text(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[1])

@@ -30,7 +30,7 @@ async def connection(kit: Kit) -> AsyncIterator[Connection]:
         await prepare(connection)
         await connection.execute(
             "truncate reconciliation.accounts, reconciliation.files, reconciliation.entries, reconciliation.sales, "
-            "reconciliation.told restart identity"
+            "reconciliation.reported restart identity"
         )
         yield connection
 

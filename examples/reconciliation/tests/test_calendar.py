@@ -24,13 +24,13 @@ ZONES = [
 HOURS = ["00:00", "01:30", "03:00", "23:59"]
 
 
-def a_year_in_which_new_york_turns_its_clocks_on_the_first_of_november(after: datetime) -> int:
-    """The first Sunday of November is the first of November: 01:30 comes twice, on the day of a month's turn."""
+def year_with_a_clock_change_on_the_first_of_november(after: datetime) -> int:
+    """Return a year in which 1 November is a Sunday: in New York, 01:30 comes twice on the first day of the month."""
     return next(year for year in count(after.year + 1) if date(year, 11, 1).strftime("%A") == "Sunday")
 
 
-async def test_a_thousand_accounts_over_a_months_turn(kit: Kit, connection: Connection) -> None:
-    year = a_year_in_which_new_york_turns_its_clocks_on_the_first_of_november(kit.now())
+async def test_a_thousand_accounts_fire_once_a_month_at_their_own_hour(kit: Kit, connection: Connection) -> None:
+    year = year_with_a_clock_change_on_the_first_of_november(kit.now())
     accounts = [
         Account(f"a-{number:04}", f"m-{number}", ZONES[number % 8], HOURS[number // 8 % 4]) for number in range(1000)
     ]
@@ -55,7 +55,7 @@ async def test_a_thousand_accounts_over_a_months_turn(kit: Kit, connection: Conn
         assert at.fold == 0
 
 
-async def test_an_hour_that_does_not_exist(kit: Kit, connection: Connection) -> None:
+async def test_a_missing_or_repeated_hour_fires_once_a_day(kit: Kit, connection: Connection) -> None:
     """Sales are fetched once for each day, also on the day on which Riga has no 03:30, or has it twice."""
     for month in (3, 10):
         sunday = _last_sunday(kit.now().year + 1, month)
@@ -97,7 +97,7 @@ async def test_a_removed_job_type_is_not_fired(kit: Kit, connection: Connection)
     assert set(await standing("a-1")) == {"reconcile", "sales_sync"}
 
 
-async def test_another_hour_on_the_same_day_is_no_second_job(kit: Kit, connection: Connection) -> None:
+async def test_a_changed_hour_makes_no_second_job_on_the_same_day(kit: Kit, connection: Connection) -> None:
     await save(connection, [Account("a-1", "m-1", "Etc/UTC", "03:00", ("reconcile", "sales_sync"))])
     first = (await standing("a-1"))["sales_sync"].next_run_at
     assert first is not None

@@ -13,7 +13,9 @@ from sereno.testing.kit import Kit
 STAGES = ("request", "poll", "download")
 
 
-async def test_kill_in_the_middle_of_every_step(kit: Kit, connection: Connection, partner: PartnerStandIn) -> None:
+async def test_a_worker_killed_in_any_step_loses_and_repeats_nothing(
+    kit: Kit, connection: Connection, partner: PartnerStandIn
+) -> None:
     """One account is held in each call to the partner, and one where its file is registered."""
     accounts = [Account(stage, stage) for stage in (*STAGES, "register")]
     await save(connection, accounts)
@@ -44,8 +46,8 @@ async def test_kill_in_the_middle_of_every_step(kit: Kit, connection: Connection
     cursor = await connection.execute("select count(*), count(processed_at) from reconciliation.files")
     assert await cursor.fetchone() == (4, 4)
     kit.assert_enqueued("reconciliation.process", times=4)
-    proofs = await app.database.arun(verify(lease=app.settings.lease))
-    assert [proof for proof in proofs if not proof.holds] == []
+    results = await app.database.arun(verify(lease=app.settings.lease))
+    assert [result for result in results if not result.holds] == []
 
 
 def a_job_waits_for_the_table() -> bool:

@@ -27,4 +27,4 @@ async def test_the_demo_has_successes_and_dead_letters(
 
 def test_links_and_schedules_of_the_demo_exist() -> None:
     assert set(demo.FAST) <= set(app.schedules.declared)
-    assert all(sentence.endswith(".") and path.startswith("/") for sentence, path in demo.LOOK)
+    assert all(sentence.endswith(".") and path.startswith("/") for sentence, path in demo.LINKS)

@@ -33,19 +33,21 @@ async def run_now(*accounts: str, name: str = "reconcile") -> list[int]:
     return [(await app.schedules.arun(key_of(name, account))).id for account in accounts]
 
 
-async def assert_all_promises_hold(kit: Kit) -> None:
-    proofs = await kit.app.database.arun(verify(lease=kit.app.settings.lease))
-    assert [proof for proof in proofs if not proof.holds] == []
+async def assert_invariants_hold(kit: Kit) -> None:
+    results = await kit.app.database.arun(verify(lease=kit.app.settings.lease))
+    assert [result for result in results if not result.holds] == []
 
 
 @pytest.mark.timeout(300)
-async def test_a_thousand_accounts_in_one_night(kit: Kit, connection: Connection, partner: PartnerStandIn) -> None:
+async def test_a_thousand_accounts_are_reconciled_in_one_night(
+    kit: Kit, connection: Connection, partner: PartnerStandIn
+) -> None:
     partner.polls = 0
     await save(connection, [Account(f"a-{number:04}", f"m-{number}") for number in range(1000)])
     await kit.adrain()
     await app.limits.aset(LIMIT, rate=100_000, burst=10_000, note="a test does not wait for real seconds")
     kit.travel("24h")
-    assert not (await kit.adrain(patience=200)).failed
+    assert not (await kit.adrain(timeout=200)).failed
     assert len(kit.jobs("reconciliation.reconcile", state="succeeded")) == 1000
     assert len(kit.jobs("reconciliation.process", state="succeeded")) == 1000
     assert await rows(connection, "select count(*), count(processed_at) from reconciliation.files") == [(1000, 1000)]
@@ -57,10 +59,12 @@ async def test_a_thousand_accounts_in_one_night(kit: Kit, connection: Connection
     stood = (await standing("a-0007"))["reconcile"]
     assert (stood.last_state, stood.last_error) == ("succeeded", None)
     assert stood.last_run_at is not None
-    await assert_all_promises_hold(kit)
+    await assert_invariants_hold(kit)
 
 
-async def test_a_finished_file_is_where_it_should_be(kit: Kit, connection: Connection, partner: PartnerStandIn) -> None:
+async def test_a_finished_file_is_stored_and_registered(
+    kit: Kit, connection: Connection, partner: PartnerStandIn
+) -> None:
     await save(connection, [Account("a-1", "m-1")])
     (job,) = await run_now("a-1")
     await kit.adrain()
@@ -120,7 +124,7 @@ async def test_an_account_that_has_left_is_reported_in_discord_once(
     for part in ("a-1", "reconciliation.reconcile", "request: HTTP 403", f"job {job}", "trace reconcile-a-1"):
         assert part in message["content"]
     assert f"sereno job retry {job}" in message["content"]
-    await assert_all_promises_hold(kit)
+    await assert_invariants_hold(kit)
 
 
 async def test_many_failures_are_one_message(
@@ -159,14 +163,16 @@ async def test_a_429_holds_all_jobs_and_uses_up_no_attempt(
         kit.travel("10m")
         await asyncio.to_thread(kit.until, lambda: len(kit.jobs("reconciliation.reconcile", state="succeeded")) == 100)
     assert await rows(connection, "select distinct outcome from {sereno}.attempts") == [("snooze",)]
-    await assert_all_promises_hold(kit)
+    await assert_invariants_hold(kit)
 
 
 def _is_closed() -> bool:
     return any(key.closed_until for key in app.limits.show(LIMIT).keys)
 
 
-async def test_hostile_files(kit: Kit, connection: Connection, partner: PartnerStandIn, tmp_path: Path) -> None:
+async def test_hostile_files_are_refused(
+    kit: Kit, connection: Connection, partner: PartnerStandIn, tmp_path: Path
+) -> None:
     kinds = ["bomb", "lying-bomb", "escape", "absolute", "many", "no-zip"]
     await save(connection, [Account(kind, kind) for kind in kinds])
     partner.troubles = {kind: kind for kind in kinds}
@@ -191,7 +197,7 @@ async def test_invalid_lines_are_a_dead_letter(kit: Kit, connection: Connection,
     assert not await rows(connection, "select 1 from reconciliation.entries")
 
 
-async def test_a_report_that_never_comes(kit: Kit, connection: Connection, partner: PartnerStandIn) -> None:
+async def test_a_report_that_never_comes_is_given_up(kit: Kit, connection: Connection, partner: PartnerStandIn) -> None:
     await save(connection, [Account("a-1", "m-1")])
     partner.troubles["m-1"] = "never"
     (job,) = await run_now("a-1")
@@ -210,7 +216,9 @@ async def test_a_report_that_never_comes(kit: Kit, connection: Connection, partn
     assert len(partner.reports) == 2
 
 
-async def test_the_second_job_type(kit: Kit, connection: Connection, partner: PartnerStandIn) -> None:
+async def test_the_second_job_type_fetches_the_sales_of_a_day(
+    kit: Kit, connection: Connection, partner: PartnerStandIn
+) -> None:
     await save(connection, [Account("a-1", "m-1", runs=("sales_sync",))])
     partner.troubles["m-1"] = "odd"
     (job,) = await run_now("a-1", name="sales_sync")
@@ -225,7 +233,7 @@ async def test_the_second_job_type(kit: Kit, connection: Connection, partner: Pa
     assert (await standing("a-1"))["sales_sync"].last_state == "succeeded"
 
 
-async def test_one_trace_from_the_schedule_to_the_books(
+async def test_one_trace_covers_a_run_from_the_schedule_to_the_books(
     kit: Kit, connection: Connection, partner: PartnerStandIn, caplog: pytest.LogCaptureFixture
 ) -> None:
     # As `sereno worker` does.

@@ -30,7 +30,7 @@ def kit(sereno_kit: Callable[[Sereno], Kit]) -> Iterator[Kit]:
         connection.execute("truncate reminders.reminders")
     app.schedules.synchronise()
     yield made
-    assert [proof for proof in app.database.run(verify(lease=app.settings.lease)) if not proof.holds] == []
+    assert [result for result in app.database.run(verify(lease=app.settings.lease)) if not result.holds] == []
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def remind(kit: Kit) -> Callable[..., int]:
 
 
 @pytest.fixture
-def ask(kit: Kit) -> Iterator[ApiClient]:
+def api(kit: Kit) -> Iterator[ApiClient]:
     """The server of sereno on a real socket."""
     server = uvicorn.Server(uvicorn.Config(asgi(app), port=0, lifespan="off", log_config=None))
     thread = threading.Thread(target=lambda: run_server(server))

@@ -27,26 +27,26 @@ def dead(kit: Kit, stand_ins: StandIns, remind: Remind) -> int:
     return number
 
 
-def test_the_list_has_filters_and_pages(ask: ApiClient, dead: int) -> None:
-    code, found = ask("GET", f"/deliveries?state=dead&channel=email&subject={dead}", role="viewer")
+def test_the_list_has_filters_and_pages(api: ApiClient, dead: int) -> None:
+    code, found = api("GET", f"/deliveries?state=dead&channel=email&subject={dead}", role="viewer")
     assert code == 200
     (line,) = found["items"]
     assert (line["recipient"], line["attempts"]) == ("eve", 5)
     assert "451" in line["error_code"]
     seen = []
     for page in (1, 2, 3):
-        _, found = ask("GET", f"/deliveries?state=sent&page={page}&page_size=2", role="viewer")
+        _, found = api("GET", f"/deliveries?state=sent&page={page}&page_size=2", role="viewer")
         seen.append([line["id"] for line in found["items"]])
     assert [len(ids) for ids in seen] == [2, 1, 0]
     assert len({number for ids in seen for number in ids}) == 3
-    assert ask("GET", "/deliveries", role="no token")[0] == 401
+    assert api("GET", "/deliveries", role="no token")[0] == 401
 
 
-def test_a_requeued_dead_letter_arrives(kit: Kit, stand_ins: StandIns, ask: ApiClient, dead: int) -> None:
+def test_a_requeued_dead_letter_arrives(kit: Kit, stand_ins: StandIns, api: ApiClient, dead: int) -> None:
     (letter,) = kit.deliveries(to="eve")
     assert status(dead) == "OVERDUE"
     stand_ins.mails.busy.clear()
-    code, answer = ask("POST", "/deliveries/requeue", {"ids": [letter.id]})
+    code, answer = api("POST", "/deliveries/requeue", {"ids": [letter.id]})
     assert (code, answer["done"]) == (200, [letter.id])
     assert kit.deliveries(to="eve")[0].state == "pending"
     kit.drain()
@@ -54,16 +54,16 @@ def test_a_requeued_dead_letter_arrives(kit: Kit, stand_ins: StandIns, ask: ApiC
     assert [mail.recipients[0] for mail in stand_ins.mails.mails].count(BUSY) == 1
 
 
-def test_other_states_cannot_be_requeued(kit: Kit, ask: ApiClient, dead: int, stand_ins: StandIns) -> None:
+def test_other_states_cannot_be_requeued(kit: Kit, api: ApiClient, dead: int, stand_ins: StandIns) -> None:
     sent = kit.deliveries(to="ana")[0]
-    code, problem = ask("POST", "/deliveries/requeue", {"ids": [sent.id]})
+    code, problem = api("POST", "/deliveries/requeue", {"ids": [sent.id]})
     assert code == 409
     assert problem["detail"].startswith("only failed and dead deliveries can be requeued")
     assert problem["detail"].endswith(f"{sent.id} is sent")
     (letter,) = kit.deliveries(to="eve")
-    assert ask("POST", "/deliveries/requeue", {"ids": [letter.id]}, role="viewer")[0] == 403
-    assert ask("POST", "/deliveries/requeue", {"ids": [letter.id]})[0] == 200
-    code, problem = ask("POST", "/deliveries/requeue", {"ids": [letter.id]})
+    assert api("POST", "/deliveries/requeue", {"ids": [letter.id]}, role="viewer")[0] == 403
+    assert api("POST", "/deliveries/requeue", {"ids": [letter.id]})[0] == 200
+    code, problem = api("POST", "/deliveries/requeue", {"ids": [letter.id]})
     assert (code, problem["detail"].endswith(f"{letter.id} is pending")) == (409, True)
     kit.drain()
     assert len(stand_ins.mails.mails) == 3

@@ -22,8 +22,8 @@ def queued() -> int:
     return int(sql("select count(*) from reminders.reminders where queued_for = due_at")[0][0])
 
 
-def test_killed_during_the_search(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
-    """It has marked its reminders and waits to write the first event: everything is rolled back."""
+def test_a_worker_killed_during_the_search_leaves_no_trace(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
+    """The worker has marked its reminders and waits to write the first event: everything is rolled back."""
     numbers = [remind() for _ in range(3)]
     kit.travel("5m")
     with psycopg.connect(app.url) as connection:
@@ -37,7 +37,9 @@ def test_killed_during_the_search(kit: Kit, stand_ins: StandIns, remind: Remind)
     assert len(stand_ins.mails.mails) == 3
 
 
-def test_killed_between_finding_and_sending(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
+def test_a_worker_killed_between_finding_and_sending_loses_nothing(
+    kit: Kit, stand_ins: StandIns, remind: Remind
+) -> None:
     """This worker serves the queue of the search alone, so it dies with everything found and nothing sent."""
     numbers = [remind() for _ in range(3)]
     kit.travel("5m")
@@ -51,7 +53,7 @@ def test_killed_between_finding_and_sending(kit: Kit, stand_ins: StandIns, remin
     assert all(delivery.attempts == 1 for delivery in kit.deliveries())
 
 
-def test_killed_while_it_sends_a_mail(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
+def test_a_mail_is_sent_again_after_a_kill_while_sending(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
     """The server accepted the mail but the worker died first: sent again with the same Message-ID, and counted."""
     number = remind()
     kit.travel("5m")
@@ -69,7 +71,7 @@ def test_killed_while_it_sends_a_mail(kit: Kit, stand_ins: StandIns, remind: Rem
     assert [delivery.attempts for delivery in kit.deliveries()] == [2]
 
 
-def test_killed_while_it_sends_an_sms(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
+def test_an_sms_waits_for_an_operator_after_a_kill_while_sending(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
     """The outcome is unknown and a second SMS costs money: the delivery waits for an operator."""
     remind(channel="sms")
     kit.travel("5m")

@@ -19,7 +19,7 @@ def find_jobs(kit: Kit) -> int:
     return len(kit.jobs("reminders.find"))
 
 
-def test_two_schedulers_at_once_make_one_search(kit: Kit, stand_ins: StandIns, ask: ApiClient, remind: Remind) -> None:
+def test_two_schedulers_at_once_make_one_search(kit: Kit, stand_ins: StandIns, api: ApiClient, remind: Remind) -> None:
     """By HTTP and from SQL, as Cloud Scheduler and pg_cron do; the schedule of sereno is paused."""
     app.schedules.pause("reminders.find", note="triggered by Cloud Scheduler")
     for _ in range(5):
@@ -31,7 +31,7 @@ def test_two_schedulers_at_once_make_one_search(kit: Kit, stand_ins: StandIns, a
         f"select {app.settings.schema}.enqueue('reminders.find', queue => 'reminders', unique_key => 'reminders.find')"
     )
     with ThreadPoolExecutor(4) as pool:
-        by_http = [pool.submit(ask, "POST", "/jobs", TRIGGER) for _ in range(2)]
+        by_http = [pool.submit(api, "POST", "/jobs", TRIGGER) for _ in range(2)]
         by_sql = [pool.submit(sql, from_sql) for _ in range(2)]
     assert {each.result()[0] for each in by_http} == {201}
     assert {each.result()[1]["id"] for each in by_http} == {each.result()[0][0] for each in by_sql}
@@ -40,9 +40,9 @@ def test_two_schedulers_at_once_make_one_search(kit: Kit, stand_ins: StandIns, a
     assert len(stand_ins.mails.mails) == 5
 
 
-def test_the_trigger_requires_the_role_operator(kit: Kit, ask: ApiClient) -> None:
-    assert ask("POST", "/jobs", TRIGGER, role="no token")[0] == 401
-    assert ask("POST", "/jobs", TRIGGER, role="viewer")[0] == 403
+def test_the_trigger_requires_the_role_operator(kit: Kit, api: ApiClient) -> None:
+    assert api("POST", "/jobs", TRIGGER, role="no token")[0] == 401
+    assert api("POST", "/jobs", TRIGGER, role="viewer")[0] == 403
     assert find_jobs(kit) == 0
 
 

@@ -49,7 +49,7 @@ def test_a_reminder_that_is_moved_is_sent_again(kit: Kit, stand_ins: StandIns, r
     assert len(stand_ins.mails.mails) == 2
 
 
-def test_many_are_found_batch_by_batch(kit: Kit, remind: Remind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_reminders_are_found_batch_by_batch(kit: Kit, remind: Remind, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "BATCH", 10)
     numbers = {str(remind(channel="in_app")) for _ in range(25)}
     kit.travel("5m")
@@ -86,7 +86,7 @@ def test_an_inactive_channel_falls_back_to_the_inbox(
     [("ana", "", "now"), ("", "late", "now"), ("ana", "x" * 201, "now"), ("ana", "early", "-infinity")],
 )
 def test_an_invalid_reminder_is_refused_on_insert(kit: Kit, person: str, title: str, due: str) -> None:
-    """It would be found again and again, and block the others of its batch."""
+    """An invalid reminder would be found again and again, and block the others of its batch."""
     statement = "insert into reminders.reminders (person, title, due_at) values (%s, %s, %s)"
     with pytest.raises(psycopg.errors.CheckViolation):
         sql(statement, person, title, due)

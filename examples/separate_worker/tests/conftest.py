@@ -48,11 +48,11 @@ def processes(kit: Kit, crm: Crm, tmp_path: Path) -> Iterator[Processes]:
         yield started
 
 
-async def broken_promises() -> list[str]:
+async def violated_invariants() -> list[str]:
     """Return what `sereno verify --all` finds."""
-    proofs = await app.database.arun(verify(lease=app.settings.lease, window=None))
-    assert proofs
-    return [str(proof) for proof in proofs if not proof.holds]
+    results = await app.database.arun(verify(lease=app.settings.lease, window=None))
+    assert results
+    return [str(result) for result in results if not result.holds]
 
 
 async def until(fact: Callable[[], Any | Awaitable[Any]]) -> Any:

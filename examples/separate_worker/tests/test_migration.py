@@ -10,7 +10,7 @@ from psycopg import sql
 
 from separate_worker.app import add_lead, app, connect, follow_up, push_lead
 from separate_worker.stand_ins import Crm
-from separate_worker.tests.conftest import ORGANISATIONS, broken_promises, until
+from separate_worker.tests.conftest import ORGANISATIONS, until, violated_invariants
 from separate_worker.tests.processes import Process, Processes
 from sereno.testing.kit import Kit
 
@@ -101,7 +101,7 @@ async def everything_happened_once(kit: Kit, crm: Crm, leads: int) -> None:
     assert {(job.args["lead"], job.state) for job in kit.jobs(follow_up)} == {(lead, "succeeded") for lead in followed}
     wanted = {f"leads-{number}" for number in range(1, leads + 1)} | {f"follow-ups-{number}" for number in followed}
     assert sorted(request.headers["idempotency-key"] for request in crm.log) == sorted(wanted)
-    assert await broken_promises() == []
+    assert await violated_invariants() == []
 
 
 async def test_from_a_monolith_to_a_separate_worker_without_a_gap(kit: Kit, crm: Crm, processes: Processes) -> None:

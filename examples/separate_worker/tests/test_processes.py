@@ -11,7 +11,7 @@ from separate_worker.app import add_lead, app, connect
 from separate_worker.metrics import metrics
 from separate_worker.settings import read
 from separate_worker.stand_ins import Crm
-from separate_worker.tests.conftest import PATIENCE, broken_promises, until
+from separate_worker.tests.conftest import PATIENCE, until, violated_invariants
 from separate_worker.tests.processes import Process, Processes
 from sereno import ConfigurationError
 from sereno.testing.kit import Kit
@@ -146,7 +146,7 @@ async def test_running_jobs_finish_after_term(kit: Kit, crm: Crm, processes: Pro
     assert kit.job(later).state in ("ready", "succeeded")
     await kit.adrain()
     assert crm.calls("leads-2") == 1
-    assert await broken_promises() == []
+    assert await violated_invariants() == []
 
 
 async def test_jobs_that_do_not_finish_in_time_are_released_without_a_failure(
@@ -171,7 +171,7 @@ async def test_jobs_that_do_not_finish_in_time_are_released_without_a_failure(
     assert kit.job(job).state == "succeeded"
     # Two requests, because the outcome of the first was unknown; one entry.
     assert (crm.calls("leads-1"), len(crm.entries)) == (2, 1)
-    assert await broken_promises() == []
+    assert await violated_invariants() == []
 
 
 async def test_a_worker_that_is_killed_loses_nothing_and_no_lock_is_stuck(
@@ -188,7 +188,7 @@ async def test_a_worker_that_is_killed_loses_nothing_and_no_lock_is_stuck(
     await until(lambda: kit.job(job).state == "succeeded")
     assert (crm.calls("leads-1"), len(crm.entries)) == (2, 1)
     await until(lambda: _leads(second))
-    assert await broken_promises() == []
+    assert await violated_invariants() == []
 
 
 async def _leads(worker: Process) -> bool:

@@ -79,9 +79,11 @@ class World:
         """Return the state of the newest delivery of each installation."""
         return {each.recipient: each.state for each in self.kit.deliveries(published)}
 
-    def check_promises(self) -> None:
+    def check_invariants(self) -> None:
         """Check that `sereno verify --all` finds nothing."""
-        broken = [proof for proof in app.database.run(verify(lease=app.settings.lease, window=None)) if not proof.holds]
+        broken = [
+            result for result in app.database.run(verify(lease=app.settings.lease, window=None)) if not result.holds
+        ]
         assert not broken
 
 
@@ -91,7 +93,7 @@ async def world(
 ) -> AsyncIterator[World]:
     kit = sereno_kit(app)
     # The time of the next receipt poll, left by the test before, whose clock was later.
-    app.notifications.dispatch._recorder._asking.clear()  # noqa: SLF001 - the kit empties tables, not memory
+    app.notifications.sender._recorder._requested_until.clear()  # noqa: SLF001 - the kit empties tables, not memory
     files = tmp_path.joinpath("archive").as_uri()
     app.override(archive_url=files)
     authority = Authority(kit.now)

@@ -37,7 +37,7 @@ def hold_when_notified(world: World, code: str) -> None:
     assert world.tenders() == {code: ("Biobío", 7_000_000, "Municipality 1", True)}
     assert world.states() == {"ana": "delivered", "ben": "delivered"}
     assert set(world.pushed()) == {(code, ANA), (code, BEN)}
-    world.check_promises()
+    world.check_invariants()
 
 
 def hold_when_archived(world: World, bucket: Bucket, code: str) -> None:
@@ -56,7 +56,7 @@ def hold_when_archived(world: World, bucket: Bucket, code: str) -> None:
         ]
         assert checksums == described == recorded
         assert len(checksums) == 1
-    world.check_promises()
+    world.check_invariants()
 
 
 def _no_unexplained_duplicate_push(world: World, code: str) -> None:

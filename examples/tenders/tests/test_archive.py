@@ -23,7 +23,7 @@ async def test_old_rows_become_verified_files(world: World, bucket: Bucket) -> N
     (row,) = bucket.rows("tenders.tenders")
     assert (row["code"], row["notified"]) == (code, True)
     assert not world.tenders()
-    world.check_promises()
+    world.check_invariants()
 
 
 async def test_rows_are_dropped_only_after_the_grace_period_and_a_last_check(world: World, bucket: Bucket) -> None:
@@ -44,7 +44,7 @@ async def test_rows_are_dropped_only_after_the_grace_period_and_a_last_check(wor
     await world.nights(1)
     assert world.rows(batches) == [(True,)]
     assert len(bucket.rows("tenders.tenders")) == 1
-    world.check_promises()
+    world.check_invariants()
 
 
 async def test_an_archived_tender_is_not_ingested_a_second_time(world: World, bucket: Bucket) -> None:

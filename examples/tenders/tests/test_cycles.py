@@ -1,4 +1,4 @@
-"""The promises of the seed, cycle by cycle."""
+"""The requirements of the seed, cycle by cycle."""
 
 from datetime import datetime, time, timedelta
 
@@ -35,7 +35,7 @@ async def test_a_tender_is_ingested_announced_and_confirmed(world: World) -> Non
     assert world.tenders() == {code: ("Biobío", 7_000_000, "Municipality 1", True)}
     await world.cycle()
     assert len(world.pushed()) == 2
-    world.check_promises()
+    world.check_invariants()
 
 
 async def test_a_cycle_never_overlaps_itself(world: World) -> None:
@@ -187,7 +187,7 @@ async def test_a_dead_token_is_not_used_again_until_the_app_registers_it(world: 
     await world.cycle()
     assert world.pushed() == sorted([(first, BEN), (third, ANA), (third, CYD)])
     assert second in world.tenders()
-    world.check_promises()
+    world.check_invariants()
 
 
 async def test_a_push_is_retried_after_1_2_4_minutes_and_dead_in_the_end(world: World) -> None:

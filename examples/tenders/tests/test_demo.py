@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from tenders.app import app, push
-from tenders.demo import FAST, LOOK, stage
+from tenders.demo import FAST, LINKS, stage
 from tenders.tests.conftest import World
 
 # Seconds; long enough for a busy machine.
@@ -27,4 +27,4 @@ async def test_the_demo_sends_pushes(world: World, monkeypatch: pytest.MonkeyPat
             states = Counter(each.state for each in world.kit.deliveries())
     declared = {row.key for row in app.schedules.list()}
     assert set(FAST) < declared
-    assert all(path.startswith("/") for _, path in LOOK)
+    assert all(path.startswith("/") for _, path in LINKS)

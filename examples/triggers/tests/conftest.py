@@ -20,7 +20,7 @@ from sereno.testing.process import WorkerProcess
 from triggers.app import app
 from triggers.install import install
 
-Ask = Callable[..., list[tuple[Any, ...]]]
+RunSql = Callable[..., list[tuple[Any, ...]]]
 
 # Seconds; processes start slowly on a busy machine.
 PATIENCE = 90.0
@@ -48,7 +48,7 @@ def kit(sereno_kit: Callable[[Sereno], Kit], login: str, monkeypatch: pytest.Mon
 
 
 @pytest.fixture
-def ask(kit: Kit) -> Iterator[Ask]:
+def run_sql(kit: Kit) -> Iterator[RunSql]:
     """Return a function that runs SQL; `sereno.` is replaced by the schema of the test."""
     with psycopg.connect(app.url, autocommit=True) as connection:
 
@@ -61,11 +61,11 @@ def ask(kit: Kit) -> Iterator[Ask]:
 
 
 @pytest.fixture
-def all_is_well(kit: Kit) -> Callable[[], None]:
+def assert_verified(kit: Kit) -> Callable[[], None]:
     """Return a function that checks that `sereno verify` finds nothing."""
 
     def well() -> None:
-        broken = [proof for proof in app.database.run(verify(lease=app.settings.lease)) if not proof.holds]
+        broken = [result for result in app.database.run(verify(lease=app.settings.lease)) if not result.holds]
         assert broken == []
 
     return well

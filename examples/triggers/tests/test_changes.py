@@ -6,7 +6,7 @@ from sereno import Cron, Every, InvalidSchedule
 from sereno.testing.kit import Kit
 from triggers.app import app, refresh_stock
 from triggers.demo import APP
-from triggers.tests.conftest import PATIENCE, Ask, command, real_worker
+from triggers.tests.conftest import PATIENCE, RunSql, command, real_worker
 
 
 def trigger(*words: str) -> None:
@@ -15,26 +15,26 @@ def trigger(*words: str) -> None:
     assert result.returncode == 0, result.stderr
 
 
-def test_added_changed_paused_resumed_and_removed_with_no_deployment(kit: Kit, ask: Ask) -> None:
+def test_a_trigger_is_added_changed_paused_and_removed_without_a_deployment(kit: Kit, run_sql: RunSql) -> None:
     with real_worker(kit) as worker:
-        worker.until(lambda: ask("select 1 from sereno.sessions where state = 'alive'"), PATIENCE)
+        worker.until(lambda: run_sql("select 1 from sereno.sessions where state = 'alive'"), PATIENCE)
         add = ("add", "triggers.stock:sur", "--task", "triggers.refresh_stock", "-a", APP)
         every = ("--every", "1s", "--count-from", "clock")
         trigger(*add, *every, "--args", '{"plant": "sur"}', "--disable-after", "3")
-        worker.until(lambda: ask("select 1 from triggers.stock where plant = 'sur'"), PATIENCE)
+        worker.until(lambda: run_sql("select 1 from triggers.stock where plant = 'sur'"), PATIENCE)
         trigger(*add, *every, "--args", '{"plant": "este"}', "--disable-after", "3")
-        worker.until(lambda: ask("select 1 from triggers.stock where plant = 'este'"), PATIENCE)
+        worker.until(lambda: run_sql("select 1 from triggers.stock where plant = 'este'"), PATIENCE)
         trigger("pause", "triggers.stock:sur", "--note", "the tank is cleaned")
         paused = app.schedules.get("triggers.stock:sur")
         assert (paused.state, paused.next_run_at, paused.note) == ("paused", None, "the tank is cleaned")
         trigger("resume", "triggers.stock:sur")
         worker.until(lambda: app.schedules.get("triggers.stock:sur").fired > paused.fired, PATIENCE)
         trigger("delete", "triggers.stock:sur")
-    assert ask("select 1 from sereno.schedules where key = 'triggers.stock:sur'") == []
+    assert run_sql("select 1 from sereno.schedules where key = 'triggers.stock:sur'") == []
     # The actions are in the audit log, and the runs stay in the history.
-    actions = {action for (action,) in ask("select action from sereno.audit where action like 'schedule.%%'")}
+    actions = {action for (action,) in run_sql("select action from sereno.audit where action like 'schedule.%%'")}
     assert {"schedule.pause", "schedule.resume", "schedule.delete"} <= actions
-    assert ask("select 1 from sereno.history where task = 'triggers.refresh_stock' and state = 'succeeded'")
+    assert run_sql("select 1 from sereno.history where task = 'triggers.refresh_stock' and state = 'succeeded'")
 
 
 def test_an_invalid_trigger_is_refused_before_it_is_stored(kit: Kit) -> None:

@@ -10,20 +10,20 @@ from psycopg.conninfo import make_conninfo
 from sereno import Every
 from sereno.testing.kit import Kit
 from triggers.app import app, close_day
-from triggers.tests.conftest import Ask
+from triggers.tests.conftest import RunSql
 
 Node = psycopg.Connection[tuple[object, ...]]
 
 
 @pytest.fixture
-def nodes(kit: Kit, ask: Ask, login: str) -> Iterator[tuple[Node, Node]]:
+def nodes(kit: Kit, run_sql: RunSql, login: str) -> Iterator[tuple[Node, Node]]:
     """Two workers in another language, whose login may call the four functions and the procedures on the list."""
-    ask("insert into triggers.allowed_procedures values ('triggers', 'close_day'), ('triggers', 'not_there')")
+    run_sql("insert into triggers.allowed_procedures values ('triggers', 'close_day'), ('triggers', 'not_there')")
     rights = sql.SQL(
         "grant execute on function triggers.open_worker, triggers.claim_due_triggers, triggers.renew_lease, "
         "triggers.report_trigger_run_result to {}"
     ).format(sql.Identifier(login))
-    ask(rights.as_string())
+    run_sql(rights.as_string())
     address = make_conninfo(app.settings.procedure_url or "")
     with psycopg.connect(address, autocommit=True) as one, psycopg.connect(address, autocommit=True) as other:
         yield one, other
@@ -43,7 +43,7 @@ def due(kit: Kit, plants: tuple[str, ...] = ("norte",)) -> None:
     app.schedules.tick()
 
 
-def test_claimed_called_and_reported_in_one_commit(kit: Kit, nodes: tuple[Node, Node], ask: Ask) -> None:
+def test_a_run_is_called_and_reported_in_one_commit(kit: Kit, nodes: tuple[Node, Node], run_sql: RunSql) -> None:
     node, _ = nodes
     session = open_worker(node)
     due(kit)
@@ -57,8 +57,8 @@ def test_claimed_called_and_reported_in_one_commit(kit: Kit, nodes: tuple[Node, 
         node.execute("call triggers.close_day('norte', '2026-11-01', %s)", [run])
         reported = node.execute("select triggers.report_trigger_run_result(%s, %s, 1, true)", [session, run])
         assert reported.fetchone() == ("succeeded",)
-    assert ask("select job from triggers.closed_days") == [(run,)]
-    assert ask("select status from triggers.event_trigger_runs") == [("succeeded",)]
+    assert run_sql("select job from triggers.closed_days") == [(run,)]
+    assert run_sql("select status from triggers.event_trigger_runs") == [("succeeded",)]
 
 
 def test_two_workers_never_get_the_same_run(kit: Kit, nodes: tuple[Node, Node]) -> None:
@@ -78,9 +78,9 @@ def test_two_workers_never_get_the_same_run(kit: Kit, nodes: tuple[Node, Node]) 
 
 
 def test_a_worker_that_lost_its_lease_changes_nothing(
-    kit: Kit, nodes: tuple[Node, Node], ask: Ask, all_is_well: Callable[[], None]
+    kit: Kit, nodes: tuple[Node, Node], run_sql: RunSql, assert_verified: Callable[[], None]
 ) -> None:
-    """It was frozen inside the procedure; another worker has the run by now."""
+    """The worker was frozen inside the procedure; another worker has the run by now."""
     stale, fresh = nodes
     session = open_worker(stale)
     due(kit)
@@ -99,16 +99,16 @@ def test_a_worker_that_lost_its_lease_changes_nothing(
         stale.execute("select triggers.report_trigger_run_result(%s, %s, 1, true)", [session, run])
     assert refused.value.sqlstate == "SR002"
     stale.execute("commit")
-    assert ask("select 1 from triggers.closed_days") == []
+    assert run_sql("select 1 from triggers.closed_days") == []
     fresh.execute("select triggers.report_trigger_run_result(%s, %s, 2, false, 'no milk')", [later, run])
     assert [(job.state, job.attempt) for job in kit.jobs(close_day)] == [("scheduled", 2)]
-    all_is_well()
+    assert_verified()
 
 
-def test_its_login_can_do_nothing_else(kit: Kit, nodes: tuple[Node, Node], ask: Ask) -> None:
+def test_the_login_of_a_legacy_worker_can_do_nothing_else(kit: Kit, nodes: tuple[Node, Node], run_sql: RunSql) -> None:
     node, _ = nodes
     session = open_worker(node)
-    assert ask("select tasks from sereno.sessions where id = %s", session) == [(["triggers.close_day"],)]
+    assert run_sql("select tasks from sereno.sessions where id = %s", session) == [(["triggers.close_day"],)]
     for query in (
         "select * from sereno.jobs",
         "select sereno.open_session(array['triggers'], array['triggers.settle_month'])",

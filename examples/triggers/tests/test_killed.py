@@ -8,7 +8,7 @@ from sereno import Every
 from sereno.testing import test_support
 from sereno.testing.kit import Kit
 from triggers.app import app, recount_tanks, refresh_stock
-from triggers.tests.conftest import PATIENCE, Ask, real_worker
+from triggers.tests.conftest import PATIENCE, RunSql, real_worker
 
 CALLS = "select 1 from pg_stat_activity where application_name = 'sereno procedure' and datname = current_database()"
 COUNTED = "select tank, attempt from triggers.counts order by tank"
@@ -16,44 +16,46 @@ JUST_BEATEN = "select 1 from sereno.sessions where state = 'alive' and lease_unt
 
 
 def test_a_procedure_may_take_longer_than_the_lease(
-    kit: Kit, ask: Ask, all_is_well: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    kit: Kit, run_sql: RunSql, assert_verified: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The heartbeat renews the lease, while another worker waits for expired leases."""
     monkeypatch.setenv("SERENO_LEASE", "30")
     monkeypatch.setenv("SERENO_HEARTBEAT", "0.5")
-    ask("insert into triggers.tanks values ('norte', 'a', true)")
+    run_sql("insert into triggers.tanks values ('norte', 'a', true)")
     job = recount_tanks.enqueue(plant="norte")
     with real_worker(kit) as first, real_worker(kit) as second:
-        first.until(lambda: len(ask(CALLS)) == 1 and len(ask(JUST_BEATEN)) == 2, PATIENCE)
+        first.until(lambda: len(run_sql(CALLS)) == 1 and len(run_sql(JUST_BEATEN)) == 2, PATIENCE)
         # Most of a lease passes three times, and each time there is a heartbeat before the rest of it has passed.
         for _ in range(3):
             app.database.run(test_support.travel(20, leases=False))
-            first.until(lambda: len(ask(JUST_BEATEN)) == 2, PATIENCE)
-        assert ask("select 1 from sereno.jobs where sereno.now() > claimed_at + 2 * interval '30 s'")
-        assert len(ask(CALLS)) == 1
-        ask("update triggers.tanks set filling = false")
+            first.until(lambda: len(run_sql(JUST_BEATEN)) == 2, PATIENCE)
+        assert run_sql("select 1 from sereno.jobs where sereno.now() > claimed_at + 2 * interval '30 s'")
+        assert len(run_sql(CALLS)) == 1
+        run_sql("update triggers.tanks set filling = false")
         second.until(lambda: kit.job(job).state == "succeeded", PATIENCE)
     assert kit.job(job).attempt == 1
-    assert ask(COUNTED) == [("a", 1)]
-    all_is_well()
+    assert run_sql(COUNTED) == [("a", 1)]
+    assert_verified()
 
 
-def test_a_worker_is_killed_while_a_procedure_runs(kit: Kit, ask: Ask, all_is_well: Callable[[], None]) -> None:
+def test_a_procedure_of_a_killed_worker_continues_without_duplicates(
+    kit: Kit, run_sql: RunSql, assert_verified: Callable[[], None]
+) -> None:
     """Committed tanks stay, the next attempt counts the rest, and no tank is counted twice."""
-    ask("insert into triggers.tanks values ('norte', 'a', false), ('norte', 'b', true)")
+    run_sql("insert into triggers.tanks values ('norte', 'a', false), ('norte', 'b', true)")
     job = recount_tanks.enqueue(plant="norte")
     with real_worker(kit) as worker:
-        worker.until(lambda: ask(COUNTED) == [("a", 1)], PATIENCE)
+        worker.until(lambda: run_sql(COUNTED) == [("a", 1)], PATIENCE)
         worker.kill()
     # The database notices that the client is gone, and ends the statement.
-    kit.until(lambda: ask(CALLS) == [], PATIENCE)
-    ask("update triggers.tanks set filling = false")
+    kit.until(lambda: run_sql(CALLS) == [], PATIENCE)
+    run_sql("update triggers.tanks set filling = false")
     kit.lose_leases()
     kit.drain()
     assert (kit.job(job).state, kit.job(job).attempt) == ("succeeded", 2)
-    assert ask(COUNTED) == [("a", 1), ("b", 2)]
-    assert ask("select number, outcome from sereno.attempts") == [(1, "crash")]
-    all_is_well()
+    assert run_sql(COUNTED) == [("a", 1), ("b", 2)]
+    assert run_sql("select number, outcome from sereno.attempts") == [(1, "crash")]
+    assert_verified()
 
 
 LEADER = "select split_part(holder, ':', 2)::int from sereno.leases where until > sereno.now()"
@@ -70,14 +72,14 @@ WITNESS = """
 
 
 @pytest.mark.timeout(300)
-def test_two_workers_two_schedulers_and_the_leader_is_killed(
-    kit: Kit, ask: Ask, login: str, all_is_well: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+def test_a_killed_leader_among_two_schedulers_loses_and_repeats_no_instant(
+    kit: Kit, run_sql: RunSql, login: str, assert_verified: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No instant fires twice, none is lost, and two triggers with the same plant never run at once."""
     # Seconds until the killed worker's jobs are released; long enough for the other's heartbeat on a busy machine.
     monkeypatch.setenv("SERENO_LEASE", "20")
     monkeypatch.setenv("SERENO_HEARTBEAT", "0.5")
-    ask(WITNESS.replace("{login}", login))
+    run_sql(WITNESS.replace("{login}", login))
     for key in ("hourly:norte", "daily:norte", "hourly:sur"):
         plant = key.partition(":")[2]
         app.schedules.upsert(
@@ -88,23 +90,25 @@ def test_two_workers_two_schedulers_and_the_leader_is_killed(
             overlap="allow",
         )
     with real_worker(kit) as first, real_worker(kit) as second:
-        first.until(lambda: len(ask("select 1 from sereno.sessions where state = 'alive'")) == 2, PATIENCE)
-        ((leader,),) = first.until(lambda: ask(LEADER), PATIENCE)
+        first.until(lambda: len(run_sql("select 1 from sereno.sessions where state = 'alive'")) == 2, PATIENCE)
+        ((leader,),) = first.until(lambda: run_sql(LEADER), PATIENCE)
         killed, left = (first, second) if leader == first.pid else (second, first)
         assert killed.pid == leader
-        left.until(lambda: len(ask("select 1 from triggers.witness")) > 6, PATIENCE)
+        left.until(lambda: len(run_sql("select 1 from triggers.witness")) > 6, PATIENCE)
         killed.kill()
-        ((seen,),) = ask("select sereno.now()")
-        left.until(lambda: ask("select 1 from triggers.witness where planned_at > %s + interval '3 s'", seen), PATIENCE)
+        ((seen,),) = run_sql("select sereno.now()")
+        left.until(
+            lambda: run_sql("select 1 from triggers.witness where planned_at > %s + interval '3 s'", seen), PATIENCE
+        )
         app.schedules.disable("triggers.*")
-        left.until(lambda: ask("select 1 from sereno.jobs") == [], PATIENCE)
+        left.until(lambda: run_sql("select 1 from sereno.jobs") == [], PATIENCE)
         assert left.stop() == 0
-    assert ask("select distinct state from sereno.history") == [("succeeded",)]
-    assert ask("select 1 from sereno.attempts where outcome <> 'crash'") == []
-    fires = ask(
+    assert run_sql("select distinct state from sereno.history") == [("succeeded",)]
+    assert run_sql("select 1 from sereno.attempts where outcome <> 'crash'") == []
+    fires = run_sql(
         "select max(extract(epoch from planned_at)) - min(extract(epoch from planned_at)) + 1, "
         "count(*), count(distinct planned_at), count(distinct job_id) from sereno.fires group by schedule_id"
     )
     assert len(fires) == 3
     assert all(len({int(number) for number in each}) == 1 for each in fires)
-    all_is_well()
+    assert_verified()

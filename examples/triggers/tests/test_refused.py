@@ -11,18 +11,18 @@ from sereno.errors import InvalidArguments, Refused
 from sereno.procedures import operations as procedures
 from sereno.testing.kit import Kit
 from triggers.app import app, close_day, purge_readings, refresh_stock
-from triggers.tests.conftest import Ask, command
+from triggers.tests.conftest import RunSql, command
 
 HOSTILE = "x'); drop table triggers.readings; --"
 
 
 @pytest.fixture(autouse=True)
-def _milk(ask: Ask) -> None:
-    ask("insert into triggers.readings values ('norte', 'a', 10, '2020-01-01')")
+def _milk(run_sql: RunSql) -> None:
+    run_sql("insert into triggers.readings values ('norte', 'a', 10, '2020-01-01')")
 
 
-def test_a_procedure_that_is_not_allowed_does_not_run(kit: Kit, ask: Ask) -> None:
-    """It exists, is declared, and a trigger names it: its run is dead, and the reason names the command to allow it."""
+def test_a_procedure_that_is_not_allowed_does_not_run(kit: Kit, run_sql: RunSql) -> None:
+    """The procedure exists and is declared, and a trigger names it: the run is dead, with the command to allow it."""
     app.schedules.upsert("triggers.purge", purge_readings.job(before="2026-01-01"), Every("1h"), disable_after=1)
     kit.travel("1h")
     (dead,) = kit.drain().failed
@@ -30,28 +30,28 @@ def test_a_procedure_that_is_not_allowed_does_not_run(kit: Kit, ask: Ask) -> Non
         1,
         "triggers.purge_readings is not allowed on here: sereno procedure allow 'triggers.purge_readings'",
     )
-    assert len(ask("select 1 from triggers.readings")) == 1
+    assert len(run_sql("select 1 from triggers.readings")) == 1
 
 
-def test_the_list_alone_is_not_enough(kit: Kit, ask: Ask) -> None:
-    """The login needs the privilege, too: write access to the list does not grant it."""
+def test_the_login_needs_the_privilege_besides_the_allow_list(kit: Kit, run_sql: RunSql) -> None:
+    """Write access to the allow-list does not grant the privilege to execute."""
     result = command("procedure", "allow", "triggers.purge_readings")
     assert result.returncode != 0
     assert "the login for procedures may not call triggers.purge_readings" in result.stderr
-    board = procedures.ProcedureBoard(app.settings, lambda: app.url)
+    board = procedures.ProcedureOperations(app.settings, lambda: app.url)
     for name in ("pg_catalog.pg_read_file", f"{app.settings.schema}.enqueue", 'triggers."x; drop table jobs; --"'):
         with pytest.raises(Refused):
             asyncio.run(board.resolve("here", name))
-    assert len(ask("select 1 from sereno.procedures")) == 4
+    assert len(run_sql("select 1 from sereno.procedures")) == 4
 
 
-def test_another_procedure_under_an_allowed_name_does_not_run(kit: Kit, ask: Ask) -> None:
-    ask("drop procedure triggers.refresh_stock")
-    ask("create procedure triggers.refresh_stock(plant text) language sql as 'delete from triggers.readings'")
+def test_another_procedure_under_an_allowed_name_does_not_run(kit: Kit, run_sql: RunSql) -> None:
+    run_sql("drop procedure triggers.refresh_stock")
+    run_sql("create procedure triggers.refresh_stock(plant text) language sql as 'delete from triggers.readings'")
     refresh_stock.enqueue(plant="norte")
     (dead,) = kit.drain().failed
     assert "has changed since it was allowed" in (dead.reason or "")
-    assert len(ask("select 1 from triggers.readings")) == 1
+    assert len(run_sql("select 1 from triggers.readings")) == 1
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,14 @@ def test_another_procedure_under_an_allowed_name_does_not_run(kit: Kit, ask: Ask
         ({"plant": "norte"}, "night"),
     ],
 )
-def test_parameters_that_do_not_fit_end_the_run_before_it_begins(
-    kit: Kit, ask: Ask, params: dict[str, Any], why: str
+def test_wrong_parameters_are_refused_before_the_call(
+    kit: Kit, run_sql: RunSql, params: dict[str, Any], why: str
 ) -> None:
     close_day.enqueue(**params)
     (dead,) = kit.drain().failed
     assert (dead.attempt, (dead.reason or "").partition(":")[0]) == (1, "wrong parameters")
     assert why in (dead.reason or "")
-    assert ask("select 1 from triggers.closed_days") == []
+    assert run_sql("select 1 from triggers.closed_days") == []
 
 
 def test_an_invalid_concurrency_key_is_refused_at_enqueue(kit: Kit) -> None:
@@ -81,20 +81,20 @@ def test_an_invalid_concurrency_key_is_refused_at_enqueue(kit: Kit) -> None:
     assert kit.jobs() == []
 
 
-def test_hostile_text_is_text(kit: Kit, ask: Ask) -> None:
+def test_hostile_text_is_passed_as_a_value(kit: Kit, run_sql: RunSql) -> None:
     close_day.enqueue(plant=HOSTILE, night="2026-11-01")
     assert not kit.drain().failed
-    assert ask("select plant, day from triggers.closed_days") == [(HOSTILE, date(2026, 10, 31))]
-    assert len(ask("select 1 from triggers.readings")) == 1
+    assert run_sql("select plant, day from triggers.closed_days") == [(HOSTILE, date(2026, 10, 31))]
+    assert len(run_sql("select 1 from triggers.readings")) == 1
 
 
-def test_a_procedure_cannot_reach_what_its_login_cannot(kit: Kit, ask: Ask) -> None:
+def test_a_procedure_cannot_reach_what_its_login_cannot(kit: Kit, run_sql: RunSql) -> None:
     """The body of a procedure is untrusted: it has only the privileges of the login."""
-    ask(
+    run_sql(
         "create or replace procedure triggers.refresh_stock(plant text, planned_at timestamptz) language plpgsql as "
         "$$ begin reset role; delete from triggers.readings; end $$"
     )
     refresh_stock.enqueue(plant="norte")
     kit.drain()
-    assert ask("select error_message from sereno.attempts")[0][0].startswith("permission denied for table readings")
-    assert len(ask("select 1 from triggers.readings")) == 1
+    assert run_sql("select error_message from sereno.attempts")[0][0].startswith("permission denied for table readings")
+    assert len(run_sql("select 1 from triggers.readings")) == 1

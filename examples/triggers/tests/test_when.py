@@ -8,14 +8,14 @@ from sereno import Cron, Every, Once
 from sereno.testing.kit import Kit
 from triggers.app import app, close_day, refresh_stock, settle_month
 from triggers.install import add_first_triggers
-from triggers.tests.conftest import Ask
+from triggers.tests.conftest import RunSql
 
 NOON = timedelta(hours=12)
 
 
-def test_once_and_never_again(kit: Kit, ask: Ask) -> None:
-    ask("insert into triggers.prices values ('2026-10-01', 48)")
-    ask("insert into triggers.closed_days values ('norte', '2026-10-07', 1000, 0)")
+def test_a_once_trigger_fires_once(kit: Kit, run_sql: RunSql) -> None:
+    run_sql("insert into triggers.prices values ('2026-10-01', 48)")
+    run_sql("insert into triggers.closed_days values ('norte', '2026-10-07', 1000, 0)")
     at = kit.now() + timedelta(hours=3)
     app.schedules.upsert("triggers.settle:2026-10", settle_month.job(month="2026-10-01"), Once(at))
     kit.drain()
@@ -25,11 +25,11 @@ def test_once_and_never_again(kit: Kit, ask: Ask) -> None:
     kit.travel("30d")
     kit.drain()
     (only,) = kit.jobs(settle_month)
-    assert ask("select month::text, cents, job from triggers.settlements") == [("2026-10-01", 48_000, only.id)]
+    assert run_sql("select month::text, cents, job from triggers.settlements") == [("2026-10-01", 48_000, only.id)]
     assert app.schedules.get("triggers.settle:2026-10").state == "finished"
 
 
-def test_every_300_seconds_by_the_clock_without_drift(kit: Kit, ask: Ask) -> None:
+def test_an_interval_of_300_seconds_is_aligned_to_the_clock(kit: Kit, run_sql: RunSql) -> None:
     app.schedules.upsert("triggers.stock:norte", refresh_stock.job(plant="norte"), Every("300s", count_from="clock"))
     start = kit.now().replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
     for late in (2, 303, 617):
@@ -37,21 +37,23 @@ def test_every_300_seconds_by_the_clock_without_drift(kit: Kit, ask: Ask) -> Non
         kit.drain()
     fires = [fire.planned_at for fire in reversed(app.schedules.history("triggers.stock:norte"))]
     assert fires[-3:] == [start, start + timedelta(minutes=5), start + timedelta(minutes=10)]
-    assert ask("select as_of from triggers.stock") == [(fires[-1],)]
+    assert run_sql("select as_of from triggers.stock") == [(fires[-1],)]
 
 
-def test_an_outage_is_one_run_for_stock_and_one_a_night_for_the_books(kit: Kit, ask: Ask) -> None:
+def test_an_outage_causes_one_run_for_stock_and_one_per_night_for_the_books(kit: Kit, run_sql: RunSql) -> None:
     """No scheduler ran for three days."""
-    ask("insert into triggers.readings select 'norte', 'a', 10 from generate_series(1, 3)")
+    run_sql("insert into triggers.readings select 'norte', 'a', 10 from generate_series(1, 3)")
     asyncio.run(add_first_triggers(app))
     kit.travel("3d")
     kit.drain()
     assert len(kit.jobs(refresh_stock)) == 1
     assert len(kit.jobs(close_day)) == 3
-    assert len(ask("select distinct day from triggers.closed_days")) == 3
+    assert len(run_sql("select distinct day from triggers.closed_days")) == 3
 
 
-def test_the_clock_goes_forward_and_back(kit: Kit, ask: Ask, all_is_well: Callable[[], None]) -> None:
+def test_a_nightly_trigger_fires_once_across_clock_changes(
+    kit: Kit, run_sql: RunSql, assert_verified: Callable[[], None]
+) -> None:
     """Madrid skips 02:30 on the last Sunday of March, and has it twice on that of October."""
     year = kit.now().year + 1
     spring, autumn = last_sunday(year, 3), last_sunday(year, 10)
@@ -68,7 +70,7 @@ def test_the_clock_goes_forward_and_back(kit: Kit, ask: Ask, all_is_well: Callab
             kit.travel_to(sunday + timedelta(days=days) + NOON)
             kit.drain()
         app.schedules.delete(f"triggers.close:{sunday:%B}")
-    instants = [at for (at,) in ask("select planned_at from sereno.fires where job_id is not null order by 1")]
+    instants = [at for (at,) in run_sql("select planned_at from sereno.fires where job_id is not null order by 1")]
     assert instants == [
         spring - timedelta(days=1) + timedelta(hours=1, minutes=30),
         spring + timedelta(hours=1),  # 02:30 does not exist: at 03:00, the first moment after the gap
@@ -77,9 +79,9 @@ def test_the_clock_goes_forward_and_back(kit: Kit, ask: Ask, all_is_well: Callab
         autumn + timedelta(minutes=30),  # 02:30 comes twice: the first one
         autumn + timedelta(days=1) + timedelta(hours=1, minutes=30),
     ]
-    closed = [day for (day,) in ask("select day from triggers.closed_days order by day")]
+    closed = [day for (day,) in run_sql("select day from triggers.closed_days order by day")]
     assert closed == [(sunday + timedelta(days=days)).date() for sunday in (spring, autumn) for days in (-2, -1, 0)]
-    all_is_well()
+    assert_verified()
 
 
 def last_sunday(year: int, month: int) -> datetime:

@@ -2,18 +2,23 @@
 
 from dataclasses import dataclass
 
+import msgspec
+
 from sereno.access import audit
-from sereno.access import tokens as store
 from sereno.access.actor import default_actor
 from sereno.access.identity import check_role, new_token, token_hash
-from sereno.access.tokens import TokenRow
-from sereno.database.statement import Operation
+from sereno.access.rows import TokenRow
+from sereno.database.statement import Operation, Statement, queries
 from sereno.duration import Duration, seconds
 from sereno.errors import InvalidArguments, Refused
 from sereno.text import check_text
 
+_sql = queries("access/operations")
+
 # Seconds that a token may last at most: ten years.
 LONGEST = 10 * 366 * 86400.0
+
+_token = msgspec.json.Decoder(TokenRow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +46,29 @@ def create(
     lasts = None if expires_in is None else seconds(expires_in)
     if lasts is not None and lasts > LONGEST:
         raise InvalidArguments("a token lasts ten years at most; leave expires_in out for one that never expires")
-    row = yield from store.create(name, hashed, check_role(role), tenant=tenant, expires_in=lasts, actor=author)
-    if row is None:
+    values = {"name": name, "hash": hashed, "role": check_role(role), "tenant": tenant}
+    rows = yield Statement(_sql["create"], values | {"expires_in": lasts, "actor": author})
+    if not rows:
         raise Refused(f"a token named {name!r} already exists: revoke it first, or choose another name")
+    row = _token.decode(rows[0][0])
     detail = {"role": row.role, "tenant": tenant, "expires_at": row.expires_at}
     yield from audit.audit(author, "token.create", f"token {name}", detail)
     return CreatedToken(secret, row)
 
 
-def list_tokens() -> Operation[list[TokenRow]]:
-    return store.list_tokens()
+def list_tokens(most: int = 1000) -> Operation[list[TokenRow]]:
+    """Return tokens, active ones first."""
+    return [_token.decode(row[0]) for row in (yield Statement(_sql["list"], {"most": most}))]
 
 
 def revoke(name: str, *, actor: str | None = None) -> Operation[str]:
-    """Revoke a token by name or id. Users who signed in with it are signed out."""
-    found = yield from store.revoke(name)
-    if found.name is None and found.named > 1:
-        raise Refused(f"{found.named} tokens are named {name!r:.60}: give the id of one, see sereno token list")
-    if found.name is None:
+    """Revoke a token by name or id, and return its name. Users who signed in with it are signed out."""
+    rows = yield Statement(_sql["revoke"], {"name": name})
+    same_name, number, revoked, tenant = rows[0]
+    if revoked is None and same_name > 1:
+        raise Refused(f"{same_name} tokens are named {name!r:.60}: give the id of one, see sereno token list")
+    if revoked is None:
         raise Refused(f"no active token is named {name!r:.60}: see sereno token list")
-    detail = {"id": found.id, "tenant": found.tenant}
-    yield from audit.audit(actor or default_actor(), "token.revoke", f"token {found.name}", detail)
-    return found.name
+    detail = {"id": number, "tenant": tenant}
+    yield from audit.audit(actor or default_actor(), "token.revoke", f"token {revoked}", detail)
+    return str(revoked)

@@ -20,12 +20,12 @@ from psycopg.conninfo import make_conninfo
 
 from sereno.archive import file_process, parquet
 from sereno.archive import store as archive
-from sereno.archive.manifest import DescribedFile, Manifest, encode
+from sereno.archive.manifest import Manifest, encode
 from sereno.archive.parquet import InvalidParquetFile
-from sereno.archive.restore_expiry import leave
+from sereno.archive.restore_expiry import remove_expired
+from sereno.archive.rows import FileMeasure, FileQuery, Part, StoredFile
 from sereno.archive.scratch import scratch
 from sereno.archive.storage import Storage
-from sereno.archive.store import ArchivedRows, FileMeasure, FileQuery, Part
 from sereno.database import partitions
 from sereno.database.connect import CONNECT_PARAMETERS
 from sereno.database.database import Database
@@ -114,7 +114,7 @@ class Archiver:
     async def move(self, progress: ReportProgress = _silent) -> MoveResult:
         """Move old rows out of the hot tables."""
         moved = MoveResult()
-        await leave(self._database, moved.problems)
+        await remove_expired(self._database, moved.problems)
         steps: list[SerenoTable | OwnTable] = [*_steps(self._settings), *self._tables]
         for number, step in enumerate(steps):
             progress(number / len(steps), f"{step.name}: {moved.rows:,} rows and {moved.days:,} days so far")
@@ -306,7 +306,7 @@ class Archiver:
         except psycopg.Error as error:
             await self._batch_failed(batch, "archive.unverified", error, done)
 
-    async def _check_object(self, batch: int, file: ArchivedRows) -> None:
+    async def _check_object(self, batch: int, file: StoredFile) -> None:
         length = await asyncio.to_thread(self.place.length, file.object)
         if length == file.bytes:
             return
@@ -358,7 +358,7 @@ def _manifest(batch: int, number: int, recipe: FileQuery, measured: FileMeasure,
         schema_version=recipe.schema_version,
         key_columns=recipe.key_columns,
         time_column=recipe.time_column,
-        columns=[DescribedFile(each.name, each.type) for each in recipe.columns],
+        columns=recipe.columns,
         rows=measured.rows,
         keys_hash=measured.keys_hash,
         content_hash=measured.content_hash,

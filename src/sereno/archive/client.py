@@ -16,7 +16,9 @@ from sereno.archive import files as archive_files
 from sereno.archive import restore
 from sereno.archive.archiver import Archiver, OwnTable
 from sereno.archive.jobs import (
+    EXPORT,
     EXTRACT,
+    MOVE,
     RESTORE,
     VERIFY,
     ExtractOrder,
@@ -26,7 +28,7 @@ from sereno.archive.jobs import (
     ended,
 )
 from sereno.archive.restore import MOST
-from sereno.archive.restore_store import FileSelection, Span
+from sereno.archive.rows import FileSelection
 from sereno.archive.scratch import scratch
 from sereno.archive.storage import EXTRACTS
 from sereno.archive.verifier import ArchiveVerifier
@@ -44,8 +46,6 @@ from sereno.schedules.schedule import NewSchedule
 from sereno.settings import A_DAY
 from sereno.worker.context import Context
 
-MOVE = "sereno.archive_move"
-EXPORT = "sereno.archive_export"
 QUEUE = "default"
 # Covers the usual outage of a storage, and then most of a day.
 RETRY = Backoff(10, first="1m", cap="2h")
@@ -99,12 +99,12 @@ class Archive:
         """Return an archiver with the current settings."""
         return Archiver(self._database, self._database.settings, self.tables)
 
-    def schedules(self, board: Schedules) -> list[NewSchedule]:
+    def schedules(self, schedules: Schedules) -> list[NewSchedule]:
         """Return the schedules of the two cycles, if there is anything to archive; registers their tasks."""
         self.register()
         settings = self._database.settings
         when = {MOVE: settings.archive_move_cron, EXPORT: settings.archive_export_cron}
-        return [board.new(name, task.job(), Cron(when[name]), overlap="skip") for name, task in self._tasks.items()]
+        return [schedules.new(name, task.job(), Cron(when[name]), overlap="skip") for name, task in self._tasks.items()]
 
     def register(self) -> None:
         """Register the tasks of both cycles, if there is anything to archive; and those for requests, always.
@@ -157,36 +157,36 @@ class Archive:
     def _verify(self, ctx: Context, order: VerifyOrder) -> dict[str, Any]:
         with _permanent_errors():
             verifier = ArchiveVerifier(self._database, self._database.settings)
-            found = verifier.inspect(FileSelection(order.batch, order.since), order.sample, _progress(ctx))
+            found = verifier.verify(FileSelection(order.batch, order.since), order.sample, _progress(ctx))
         return asdict(found) | {"problems": found.problems[:MOST_LISTED], "problems_in_all": len(found.problems)}
 
     def _restore(self, ctx: Context, order: RestoreOrder) -> dict[str, Any]:
         place, progress = self.archiver().place, _progress(ctx)
         with _permanent_errors():
             if order.dry_run:
-                counted = drive(restore.count(order.asked, place, progress), self._database.run)
+                counted = drive(restore.count(order.request, place, progress), self._database.run)
                 return {"kind": order.kind, "dry_run": True, "found": counted}
-            plan = restore.restore(order.asked, place, progress, yes=order.yes, actor=order.asked_by)
+            plan = restore.restore(order.request, place, progress, yes=order.yes, actor=order.requested_by)
             done = drive(plan, self._database.run)
-        brought, children = done.brought, done.children
+        rows, children = done.rows, done.children
         return {
             "kind": done.kind,
             "dry_run": False,
-            "found": brought.found,
-            "restored": brought.restored,
-            "present": brought.present,
+            "found": rows.found,
+            "restored": rows.restored,
+            "present": rows.present,
             "children_kind": done.children_kind,
             "children_restored": children.restored,
-            "refused": brought.refused + children.refused,
+            "refused": rows.refused + children.refused,
         }
 
     def _extract(self, ctx: Context, order: ExtractOrder) -> dict[str, Any]:
         """Store the extract next to the archived files, under a name that no other job uses."""
-        place, span = self.archiver().place, Span(None, order.from_at, order.to_at)
+        place = self.archiver().place
         name = f"{EXTRACTS}{_STRANGE.sub('_', order.kind)[:LONGEST_NAME]}-{ctx.job_id}.{order.form}"
         with _permanent_errors(), scratch("extract") as directory:
             file = directory / f"extract.{order.form}"
-            rows = drive(archive_files.export(order.kind, span, place, file, _progress(ctx)), self._database.run)
+            rows = drive(archive_files.export(order.kind, order.span, place, file, _progress(ctx)), self._database.run)
             if not file.exists():
                 return {"kind": order.kind, "rows": 0, "object": None}
             place.put(name, file)

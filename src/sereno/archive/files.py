@@ -9,7 +9,7 @@ from pathlib import Path
 from sereno.archive import restore_store as store
 from sereno.archive import row_text
 from sereno.archive.duckdb_views import ArchiveView, QueryRows
-from sereno.archive.restore_store import ArchivedFile, Span
+from sereno.archive.rows import ArchivedFile, TimeSpan
 from sereno.archive.scratch import scratch
 from sereno.archive.storage import Storage
 from sereno.database.statement import Operation, Plan
@@ -28,7 +28,7 @@ _PART = r'(?:"(?:[^"]|"")+"|[^".]+)'
 _KIND = re.compile(rf"({_PART})\.({_PART})")
 
 
-def views(span: Span, kind: str | None = None) -> Operation[list[ArchiveView]]:
+def views(span: TimeSpan, kind: str | None = None) -> Operation[list[ArchiveView]]:
     """Return a view for each kind that has files with rows of that time."""
     by_kind: dict[str, list[ArchivedFile]] = {}
     for file in (yield from store.files(kind, span)):
@@ -40,7 +40,7 @@ def views(span: Span, kind: str | None = None) -> Operation[list[ArchiveView]]:
     return found
 
 
-def export(kind: str, span: Span, place: Storage, out: Path, progress: ReportProgress) -> Plan[int]:
+def export(kind: str, span: TimeSpan, place: Storage, out: Path, progress: ReportProgress) -> Plan[int]:
     """Export archived rows of a kind, from verified copies, to one file, completely or not at all. Return how many."""
     if out.suffix not in FORMS:
         raise InvalidArguments(f"{out.name}: the file name must end with one of {', '.join(FORMS)}")

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sereno.archive import queries as archive_queries
+from sereno.database.clock import clock
 from sereno.database.statement import Operation, Statement, queries
-from sereno.schedules import store as schedules
 from sereno.settings import A_DAY, Settings
 from sereno.zones import moment
 
@@ -44,7 +44,7 @@ def archive_health(settings: Settings) -> Operation[ArchiveHealth]:
 def _overdue(settings: Settings) -> Operation[list[float]]:
     """Return by how many seconds rows are late. Deliveries and events are not checked: the oldest may have to stay."""
     oldest = yield from archive_queries.oldest()
-    now = moment((yield from schedules.clock()))
+    now = moment((yield from clock()))
     # A daily partition leaves when all of it is old.
     ages = {
         "jobs": (settings.keep_history_days + 1) * A_DAY if settings.archives("jobs") else None,

@@ -8,25 +8,27 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from sereno.access import audit, tokens
+from sereno.access import audit
+from sereno.access.audit_queries import audit_lines
 from sereno.access.masking import masked
-from sereno.archive import restore_store
-from sereno.archive.restore import RestoreRequest
-from sereno.archive.restore_store import Span
+from sereno.archive.queries import kind_names
+from sereno.archive.restore import RestoreRequest, unknown_kind
+from sereno.archive.rows import TimeSpan
 from sereno.database.statement import Operation
-from sereno.errors import InvalidArguments, JobNotFound
+from sereno.errors import JobNotFound
 from sereno.jobs import operations as jobs
-from sereno.jobs.job import check_date
 
+MOVE = "sereno.archive_move"
+EXPORT = "sereno.archive_export"
 VERIFY = "sereno.archive_verify"
 RESTORE = "sereno.archive_restore"
 EXTRACT = "sereno.archive_extract"
 
 Form: TypeAlias = Literal["parquet", "csv", "jsonl"]
-What: TypeAlias = Literal["move", "export", "verify", "restore", "extract"]
-WHATS: Mapping[str, What] = {
-    "sereno.archive_move": "move",
-    "sereno.archive_export": "export",
+JobKind: TypeAlias = Literal["move", "export", "verify", "restore", "extract"]
+JOB_KINDS: Mapping[str, JobKind] = {
+    MOVE: "move",
+    EXPORT: "export",
     VERIFY: "verify",
     RESTORE: "restore",
     EXTRACT: "extract",
@@ -40,7 +42,7 @@ MOST_LINES = 50
 class VerifyOrder:
     """Verify files again: all, those of a batch, those verified since a moment, or a random sample."""
 
-    asked_by: str
+    requested_by: str
     batch: int | None = None
     sample: int | None = None
     since: datetime | None = None
@@ -50,7 +52,7 @@ class VerifyOrder:
 class RestoreOrder:
     """Restore rows for `keep` seconds. `yes`: even if they are many; `dry_run`: only count them."""
 
-    asked_by: str
+    requested_by: str
     kind: str
     keep: float
     ids: list[str] | None = None
@@ -61,19 +63,23 @@ class RestoreOrder:
     yes: bool = False
 
     @property
-    def asked(self) -> RestoreRequest:
-        return RestoreRequest(self.kind, Span(self.ids, self.from_at, self.to_at), self.keep, self.without)
+    def request(self) -> RestoreRequest:
+        return RestoreRequest(self.kind, TimeSpan(self.ids, self.from_at, self.to_at), self.keep, self.without)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractOrder:
     """Extract archived rows of a time span to one file."""
 
-    asked_by: str
+    requested_by: str
     kind: str
     form: Form
     from_at: datetime | None = None
     to_at: datetime | None = None
+
+    @property
+    def span(self) -> TimeSpan:
+        return TimeSpan(from_at=self.from_at, to_at=self.to_at)
 
 
 Order: TypeAlias = VerifyOrder | RestoreOrder | ExtractOrder
@@ -81,15 +87,15 @@ TASKS: Mapping[type[Order], str] = {VerifyOrder: VERIFY, RestoreOrder: RESTORE, 
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveJobs:
+class ArchiveJob:
     """A job of the archive. `progress`: from 0 to 1, while it runs. `result`: if it succeeded."""
 
     job: int
-    what: What
+    what: JobKind
     state: str
-    asked_by: str | None
-    asked: Mapping[str, Any]
-    asked_at: datetime
+    requested_by: str | None
+    request: Mapping[str, Any]
+    requested_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
     progress: float | None
@@ -98,37 +104,33 @@ class ArchiveJobs:
     result: Mapping[str, Any] | None
 
 
-def known(order: ExtractOrder) -> Operation[None]:
+def check_extract(order: ExtractOrder) -> Operation[None]:
     """Raise InvalidArguments if the archive has no rows of that kind, or the time span is invalid."""
-    kinds = yield from restore_store.kinds()
+    kinds = yield from kind_names()
     if order.kind not in kinds:
-        text = f"it has {', '.join(kinds)}" if kinds else "it is empty"
-        raise InvalidArguments(f"the archive has no rows of {order.kind!r:.80}: {text}")
-    for moment in (order.from_at, order.to_at):
-        check_date("moment", moment)
-    if order.from_at is not None and order.to_at is not None and order.from_at >= order.to_at:
-        raise InvalidArguments("the span of time ends before it begins")
+        raise unknown_kind(order.kind, kinds)
+    order.span.check_times()
 
 
-def show(job_id: int) -> Operation[ArchiveJobs]:
+def show(job_id: int) -> Operation[ArchiveJob]:
     """Return its progress and its result. Raises JobNotFound for a job that is not the archive's."""
     found = yield from jobs.show(job_id)
     row = found.job
-    what = WHATS.get(row.task)
+    what = JOB_KINDS.get(row.task)
     if what is None:
         raise JobNotFound(f"job {job_id} is not a job of the archive")
     action = ENDED.get(row.task)
-    lines = (yield from tokens.audit_lines(subject=f"job {job_id}", most=MOST_LINES)) if action else []
+    lines = (yield from audit_lines(subject=f"job {job_id}", most=MOST_LINES)) if action else []
     result = next((line.detail for line in lines if line.action == action), None)
     request = dict(row.args.get("order", {}))
     progress = found.progress
-    return ArchiveJobs(
+    return ArchiveJob(
         job=row.id,
         what=what,
         state=row.state,
-        asked_by=request.pop("asked_by", None),
-        asked=masked(request),
-        asked_at=row.created_at,
+        requested_by=request.pop("requested_by", None),
+        request=masked(request),
+        requested_at=row.created_at,
         started_at=row.started_at,
         finished_at=row.finished_at,
         progress=None if progress is None else progress.fraction,
@@ -141,4 +143,4 @@ def show(job_id: int) -> Operation[ArchiveJobs]:
 
 def ended(order: Order, job_id: int, result: Mapping[str, Any]) -> Operation[None]:
     """Record the result."""
-    yield from audit.audit(order.asked_by, ENDED[TASKS[type(order)]], f"job {job_id}", result)
+    yield from audit.audit(order.requested_by, ENDED[TASKS[type(order)]], f"job {job_id}", result)

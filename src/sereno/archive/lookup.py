@@ -10,30 +10,30 @@ from sereno.errors import ConfigurationError, JobNotFound
 
 T = TypeVar("T")
 
-Noun = Literal["job", "delivery"]
-KINDS: Mapping[Noun, str] = {"job": "jobs", "delivery": "deliveries"}
+RowKind = Literal["job", "delivery"]
+KINDS: Mapping[RowKind, str] = {"job": "jobs", "delivery": "deliveries"}
 # Files named in a message.
 NAMED = 3
 
 
-def words(noun: Noun, number: int) -> Operation[str | None]:
+def archived_text(kind: RowKind, number: int) -> Operation[str | None]:
     """Return where it is or may be and the command that restores it; None if it is not in the archive."""
     # A larger number is not an id.
-    found = (yield from whereabouts(KINDS[noun], number)) if 0 < number < 2**63 else []
+    found = (yield from whereabouts(KINDS[kind], number)) if 0 < number < 2**63 else []
     if not found:
         return None
     where = ", ".join(_place(each) for each in found[:NAMED]) + (", …" if len(found) > NAMED else "")
     is_sure = any(each.held for each in found)
-    text = f"{noun} {number} {'is' if is_sure else 'is not here; it may be'} in the archive: {where}. "
-    return f"{text}Restore it: sereno archive restore {noun} {number}"
+    text = f"{kind} {number} {'is' if is_sure else 'is not here; it may be'} in the archive: {where}. "
+    return f"{text}Restore it: sereno archive restore {kind} {number}"
 
 
-def or_archived(noun: Noun, number: int, query: Operation[T]) -> Operation[T]:
+def or_archived(kind: RowKind, number: int, query: Operation[T]) -> Operation[T]:
     """Run the query; if it finds nothing, the error says where in the archive the row may be."""
     try:
         return (yield from query)
     except (JobNotFound, ConfigurationError) as error:
-        text = yield from words(noun, number)
+        text = yield from archived_text(kind, number)
         if text is None:
             raise
         raise type(error)(text) from None

@@ -4,12 +4,7 @@ from datetime import datetime
 
 import msgspec
 
-
-class DescribedFile(msgspec.Struct, frozen=True):
-    """A column: its name and its type in PostgreSQL."""
-
-    name: str
-    type: str
+from sereno.archive.rows import ParquetColumn
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +21,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: int
     key_columns: list[str]
     time_column: str
-    columns: list[DescribedFile]
+    columns: list[ParquetColumn]
     rows: int
     keys_hash: str
     content_hash: str

@@ -3,22 +3,21 @@
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from sereno.archive import queries as store
+from sereno.archive import queries
 from sereno.archive.queries import (
     ArchivedLocation,
     BatchInfo,
     BatchLine,
-    BatchState,
     DayLine,
     FailedFile,
     FileLine,
     KindLine,
     RestoredSpan,
 )
+from sereno.database.clock import clock
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments
-from sereno.jobs.rows import BOUND, Count
-from sereno.schedules import store as schedules
+from sereno.jobs.queries.rows import BOUND, BoundedCount
 from sereno.settings import A_DAY, ARCHIVE_KINDS, Settings
 from sereno.zones import moment
 
@@ -27,6 +26,11 @@ MOST_DAYS = 400
 # Kinds whose rows are found by a number.
 NUMBERED = ("jobs", "attempts", "deliveries", "receipts", "events", "logs")
 LARGEST = 2**63 - 1
+# Why nothing is archived, and what turns the archive on.
+OFF = (
+    "the archive is off: set SERENO_ARCHIVE_URL=disk (or file:///…, s3://bucket/folder, gs://…, az://…), "
+    "or name a table of your own with app.archive.table(…)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class KindStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class ArchiveTotals:
     """The sums over all kinds."""
 
     waiting_batches: int
@@ -75,11 +79,11 @@ class ArchiveStatus:
     url: str | None
     grace_days: int
     kinds: list[KindStatus]
-    totals: Totals
+    totals: ArchiveTotals
     lag: float
     overdue: float
     failures: list[FailedFile]
-    restored: Count
+    restored: BoundedCount
     restored_kinds: list[RestoredSpan]
 
 
@@ -95,10 +99,10 @@ class BatchDetail:
 
 def status(settings: Settings) -> Operation[ArchiveStatus]:
     """Return the status from the catalogue of the archive; reads no archived rows."""
-    now = moment((yield from schedules.clock()))
-    lines = {line.kind: line for line in (yield from store.kinds())}
-    oldest = yield from store.oldest()
-    brought = yield from store.restored(BOUND + 1)
+    now = moment((yield from clock()))
+    lines = {line.kind: line for line in (yield from queries.kinds())}
+    oldest = yield from queries.oldest()
+    restored = yield from queries.restored(BOUND + 1)
     names = [*ARCHIVE_KINDS, *(kind for kind in lines if kind not in ARCHIVE_KINDS)]
     kinds = [_kind(name, settings, lines.get(name), oldest, now) for name in names]
     waiting = [line.waiting_since for line in lines.values() if line.waiting_since is not None]
@@ -111,34 +115,27 @@ def status(settings: Settings) -> Operation[ArchiveStatus]:
         totals=_totals(list(lines.values())),
         lag=max(0.0, (now - min(waiting)).total_seconds()) if waiting else 0.0,
         overdue=max(each.overdue for each in kinds),
-        failures=(yield from store.failures()),
-        restored=Count.bounded(sum(each.rows for each in brought)),
-        restored_kinds=brought,
+        failures=(yield from queries.failures()),
+        restored=BoundedCount.bounded(sum(each.rows for each in restored)),
+        restored_kinds=restored,
     )
-
-
-def batches(
-    kind: str | None = None, state: BatchState | None = None, before: int | None = None, limit: int = 50
-) -> Operation[list[BatchLine]]:
-    """Return batches, newest first. `before`: the id of the last one of the previous page."""
-    return store.batches(kind, state, before, limit)
 
 
 def batch(number: int) -> Operation[BatchDetail | None]:
     """Return a batch with its first thousand files; None if there is none."""
-    found = yield from store.batch(number)
+    found = yield from queries.batch(number)
     if found is None:
         return None
     line, about = found
-    files = yield from store.files(number, limit=store.MOST_FILES + 1)
-    return BatchDetail(line, about, files[: store.MOST_FILES], len(files) > store.MOST_FILES)
+    files = yield from queries.files(number, limit=queries.MOST_FILES + 1)
+    return BatchDetail(line, about, files[: queries.MOST_FILES], len(files) > queries.MOST_FILES)
 
 
 def days(first: date, last: date, kind: str | None = None) -> Operation[list[DayLine]]:
     """Return the days in UTC that files cover, from `first` to `last` inclusive."""
     if last - first > timedelta(days=MOST_DAYS):
         raise InvalidArguments(f"a calendar has at most {MOST_DAYS} days: choose a shorter range")
-    return store.days(kind, first, last)
+    return queries.days(kind, first, last)
 
 
 def whereabouts(kind: str, number: int) -> Operation[list[ArchivedLocation]]:
@@ -147,7 +144,7 @@ def whereabouts(kind: str, number: int) -> Operation[list[ArchivedLocation]]:
         raise InvalidArguments(f"{kind!r:.80} has no numbers: use one of {', '.join(NUMBERED)}")
     if not -LARGEST <= number <= LARGEST:
         raise InvalidArguments(f"{number} is out of range for an id")
-    return store.whereabouts(kind, number)
+    return queries.whereabouts(kind, number)
 
 
 def keep_seconds(kind: str, settings: Settings) -> float | None:
@@ -190,9 +187,9 @@ def _late(name: str, settings: Settings, oldest: dict[str, datetime | None], now
     return (now - since).total_seconds() - keep - whole_day
 
 
-def _totals(lines: list[KindLine]) -> Totals:
+def _totals(lines: list[KindLine]) -> ArchiveTotals:
     drops = [line.next_drop_at for line in lines if line.next_drop_at is not None]
-    return Totals(
+    return ArchiveTotals(
         waiting_batches=sum(line.waiting_batches for line in lines),
         waiting_rows=sum(line.waiting_rows for line in lines),
         verified_rows=sum(line.verified_rows for line in lines),

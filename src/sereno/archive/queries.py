@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Literal, TypeAlias
 
-from sereno.archive.store import Column
+from sereno.archive.rows import ParquetColumn
 from sereno.database.statement import Operation, Statement, queries
-from sereno.jobs.rows import BOUND
+from sereno.jobs.queries.rows import BOUND
 
 _sql = queries("archive/queries")
 
@@ -124,7 +124,7 @@ class BatchInfo:
     key_columns: list[str]
     time_column: str
     schema_version: int
-    columns: list[Column]
+    columns: list[ParquetColumn]
     children_moved: bool
 
 
@@ -156,6 +156,11 @@ def kinds() -> Operation[list[KindLine]]:
     return [KindLine(*row) for row in (yield Statement(_sql["kinds"]))]
 
 
+def kind_names() -> Operation[list[str]]:
+    """Return every kind that was ever archived."""
+    return [row[0] for row in (yield Statement(_sql["kind_names"]))]
+
+
 def oldest() -> Operation[dict[str, datetime | None]]:
     """Return the oldest row in the hot tables by kind, and for `dead` jobs."""
     return {row[0]: row[1] for row in (yield Statement(_sql["oldest"]))}
@@ -169,7 +174,9 @@ def restored(bound: int = BOUND + 1) -> Operation[list[RestoredSpan]]:
     return [RestoredSpan(*row) for row in (yield Statement(_sql["restored"], {"bound": bound}))]
 
 
-def batches(kind: str | None, state: BatchState | None, before: int | None, limit: int) -> Operation[list[BatchLine]]:
+def batches(
+    kind: str | None = None, state: BatchState | None = None, before: int | None = None, limit: int = 50
+) -> Operation[list[BatchLine]]:
     """Return batches, newest first; `before`: the last id of the previous page."""
     wanted = {"kind": kind, "state": state, "before": before, "number": None, "limit": limit}
     return [BatchLine(*row) for row in (yield Statement(_sql["batches"], wanted))]
@@ -181,7 +188,7 @@ def batch(number: int) -> Operation[tuple[BatchLine, BatchInfo] | None]:
     if not rows:
         return None
     held_in, keys, moment, version, columns, complete = (yield Statement(_sql["about"], {"batch": number}))[0]
-    known = [Column(**each) for each in json.loads(columns)]
+    known = [ParquetColumn(**each) for each in json.loads(columns)]
     return BatchLine(*rows[0]), BatchInfo(held_in, keys, moment, version, known, complete)
 
 

@@ -24,6 +24,10 @@ left join (
 group by b.kind
 order by b.kind;
 
+-- name: kind_names
+-- Every kind that was ever archived.
+select distinct kind from sereno.archive_batches order by kind;
+
 -- name: oldest
 -- The oldest row of each table of sereno, from the names of partitions and the first entries of indexes.
 -- Restored rows do not count: they are old on purpose.

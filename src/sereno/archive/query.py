@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,18 +57,18 @@ class ArchiveQuestion:
 
 
 @dataclass(slots=True)
-class ArchiveAnswer:
-    """Rows as objects. `more`: there are more rows."""
+class QueryResult:
+    """Each row as an object. `more`: there are further rows, or all together would be too large."""
 
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    more: bool = False
+    rows: list[dict[str, Any]]
+    more: bool
 
 
 class QueryTimeout(SerenoError):  # noqa: N818 - named like Refused
     """The query exceeded its time limit."""
 
 
-class _Reply(msgspec.Struct):
+class _QueryReply(msgspec.Struct):
     """The output of the process."""
 
     rows: list[msgspec.Raw] = []
@@ -77,7 +77,7 @@ class _Reply(msgspec.Struct):
     words: str = ""
 
 
-async def ask(question: ArchiveQuestion) -> ArchiveAnswer:
+async def ask(question: ArchiveQuestion) -> QueryResult:
     """Run a query. Raises InvalidArguments for an invalid one, Refused if a package is missing."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -102,10 +102,10 @@ async def ask(question: ArchiveQuestion) -> ArchiveAnswer:
         await process.wait()
     if process.returncode or not output:
         raise ArchiveUnavailable("the query exceeded its memory limit, or its process died: select less")
-    reply = msgspec.json.decode(output, type=_Reply)
+    reply = msgspec.json.decode(output, type=_QueryReply)
     if reply.trouble is not None:
         raise _ERRORS[reply.trouble](reply.words)
-    return ArchiveAnswer([msgspec.json.decode(row) for row in reply.rows], reply.more)
+    return QueryResult([msgspec.json.decode(row) for row in reply.rows], reply.more)
 
 
 def main() -> None:
@@ -114,13 +114,13 @@ def main() -> None:
     try:
         reply = _run(question)
     except InvalidArguments as error:
-        reply = _Reply(trouble="question", words=str(error))
+        reply = _QueryReply(trouble="question", words=str(error))
     except ArchiveUnavailable as error:
-        reply = _Reply(trouble="place", words=str(error))
+        reply = _QueryReply(trouble="place", words=str(error))
     except ConfigurationError as error:
-        reply = _Reply(trouble="setting", words=str(error))
+        reply = _QueryReply(trouble="setting", words=str(error))
     except MemoryError:
-        reply = _Reply(trouble="question", words="the result does not fit into memory: select less")
+        reply = _QueryReply(trouble="question", words="the result does not fit into memory: select less")
     sys.stdout.buffer.write(msgspec.json.encode(reply))
 
 
@@ -136,9 +136,9 @@ def _confine(seconds: float) -> None:
             resource.setrlimit(which, (most, most))
 
 
-def _run(question: ArchiveQuestion) -> _Reply:
+def _run(question: ArchiveQuestion) -> _QueryReply:
     place = Storage(question.address, question.directory)
-    reply, size = _Reply(rows=[]), 0
+    reply, size = _QueryReply(rows=[]), 0
     with QueryRows(place, question.views, memory=MEMORY, spill=SPILL) as rows:
         for line in rows.lines(question.sql):
             row = shown(line).encode()

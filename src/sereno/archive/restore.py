@@ -13,12 +13,12 @@ from sereno.access import audit
 from sereno.access.actor import default_actor
 from sereno.archive import restore_store as store
 from sereno.archive import row_text
-from sereno.archive.restore_store import FileSource, KindOfRows, RestoredRows, Span
+from sereno.archive.queries import kind_names
+from sereno.archive.rows import FileSource, KindOfRows, RestoredRows, TimeSpan
 from sereno.archive.scratch import scratch
 from sereno.archive.storage import Storage
 from sereno.database.statement import Operation, Plan
 from sereno.errors import InvalidArguments, Refused
-from sereno.jobs.job import check_date
 from sereno.settings import A_DAY
 
 KEEP_DAYS = 30
@@ -41,7 +41,7 @@ class RestoreRequest:
     """What to restore, and for how many seconds. `without`: columns that the table no longer has."""
 
     kind: str
-    span: Span
+    span: TimeSpan
     keep: float = float(KEEP_DAYS * A_DAY)
     without: tuple[str, ...] = ()
 
@@ -54,10 +54,7 @@ class RestoreRequest:
             raise InvalidArguments("give either ids or a time span, not both")
         if span.keys is not None and not 0 < len(span.keys) <= MOST_KEYS:
             raise InvalidArguments(f"give 1 to {MOST_KEYS:,} ids, or a time span")
-        for moment in (span.from_at, span.to_at):
-            check_date("moment", moment)
-        if span.from_at is not None and span.to_at is not None and span.from_at >= span.to_at:
-            raise InvalidArguments("the time span ends before it begins")
+        span.check_times()
         if not 0 < self.keep <= LONGEST_KEEP:
             raise InvalidArguments("restored rows must stay for more than 0 seconds and at most ten years")
 
@@ -67,7 +64,7 @@ class RestoreResult:
     """What was restored; `children`: rows that belong to it. `sources`: files and tables that were read."""
 
     kind: str
-    brought: RestoredRows = field(default_factory=RestoredRows)
+    rows: RestoredRows = field(default_factory=RestoredRows)
     children_kind: str | None = None
     children: RestoredRows = field(default_factory=RestoredRows)
     sources: int = 0
@@ -91,12 +88,12 @@ class RestoreJob:
             return row_text.WantedRows(column, keys, source.time_column, None, None)
         return row_text.WantedRows(column, keys, source.time_column, span.from_at, span.to_at)
 
-    def held_span(self, source: FileSource) -> Span:
+    def held_span(self, source: FileSource) -> TimeSpan:
         """Return the span to read; children are selected by their restored parents."""
         if self.parent is None:
             return self.request.span
         by_key = self.parent[1] == source.key_columns[0]
-        return Span(keys=self.request.span.keys if by_key else None)
+        return TimeSpan(keys=self.request.span.keys if by_key else None)
 
 
 def restore(
@@ -113,7 +110,7 @@ def restore(
             )
     outcome = RestoreResult(restore_job.known.kind)
     moved = yield from _walk(restore_job, sources, progress, outcome)
-    if restore_job.known.kind in CHILDREN and outcome.brought.found:
+    if restore_job.known.kind in CHILDREN and outcome.rows.found:
         yield from _restore_children(restore_job, progress, outcome, moved)
     return outcome
 
@@ -125,27 +122,32 @@ def count(request: RestoreRequest, place: Storage, progress: ReportProgress) -> 
     return (yield from _count(restore_job, sources, progress, None))
 
 
-def meant(request: RestoreRequest) -> Operation[tuple[RestoreRequest, KindOfRows]]:
+def checked_request(request: RestoreRequest) -> Operation[tuple[RestoreRequest, KindOfRows]]:
     """Return the request with normalized keys, and the kind. Raises InvalidArguments."""
     request.check()
     known = yield from store.kind(request.kind)
-    if known is None or known.kind in {child for child, _ in CHILDREN.values()}:
-        names = yield from store.kinds()
-        there = [name for name in names if name not in {child for child, _ in CHILDREN.values()}]
-        text = f"it has {', '.join(there)}" if there else "it is empty"
-        raise InvalidArguments(f"the archive has no rows of {request.kind!r:.80}: {text}")
+    children = {child for child, _ in CHILDREN.values()}
+    if known is None or known.kind in children:
+        names = yield from kind_names()
+        raise unknown_kind(request.kind, [name for name in names if name not in children])
     keys = request.span.keys
     if keys is not None and known.key_type in _MOMENTS:
         raise InvalidArguments(f"rows of {known.kind} have no ids: give a time span with --from and --to")
     if keys is not None and known.key_type in _WHOLE and not all(_is_whole(key) for key in keys):
         raise InvalidArguments(f"an id of {known.kind} is a number")
     if keys is not None and known.key_type in _WHOLE:
-        request = replace(request, span=Span(keys=[str(int(key)) for key in keys]))
+        request = replace(request, span=TimeSpan(keys=[str(int(key)) for key in keys]))
     return request, known
 
 
+def unknown_kind(kind: str, known: Sequence[str]) -> InvalidArguments:
+    """Return the error for a kind that the archive has no rows of."""
+    text = f"it has {', '.join(known)}" if known else "it is empty"
+    return InvalidArguments(f"the archive has no rows of {kind!r:.80}: {text}")
+
+
 def _restore_job(request: RestoreRequest, place: Storage, actor: str | None) -> Plan[RestoreJob]:
-    request, known = yield meant(request)
+    request, known = yield checked_request(request)
     return RestoreJob(request, known, place, actor or default_actor())
 
 
@@ -189,15 +191,15 @@ def _walk(
     missing = None if restore_job.request.span.keys is None else set(restore_job.request.span.keys)
     alone = restore_job.parent is None and len(restore_job.known.key_columns) == 1
     for number, source in enumerate(sources):
-        so_far = outcome.children if restore_job.parent else outcome.brought
+        so_far = outcome.children if restore_job.parent else outcome.rows
         progress(number / len(sources), f"{so_far.restored:,} rows of {source.kind} are restored")
-        brought: RestoredRows = yield from _from_source(restore_job, source)
+        rows: RestoredRows = yield from _from_source(restore_job, source)
         outcome.sources += 1
         if restore_job.parent:
-            outcome.children += brought
+            outcome.children += rows
         else:
-            outcome.brought += brought
-        if brought.found:
+            outcome.rows += rows
+        if rows.found:
             moved.append(source.moved_at)
         if missing is not None and alone:
             missing -= yield store.marked(source.kind, list(missing))
@@ -207,12 +209,12 @@ def _walk(
 
 
 def _from_source(restore_job: RestoreJob, source: FileSource) -> Plan[RestoredRows]:
-    brought = RestoredRows()
+    rows = RestoredRows()
     if source.held:
         for blocks in source.blocks():
             part: RestoredRows = yield _from_pages(restore_job, source, blocks)
-            brought += part
-        return brought
+            rows += part
+        return rows
     with scratch("restore") as directory:
         whole: RestoredRows = yield _from_file(restore_job, source, _fetched(restore_job, source, directory))
     return whole
@@ -227,24 +229,22 @@ def _fetched(restore_job: RestoreJob, source: FileSource, directory: Path) -> Pa
 def _from_pages(restore_job: RestoreJob, source: FileSource, blocks: tuple[int, int]) -> Operation[RestoredRows]:
     yield from store.one_at_a_time()
     request = restore_job.request
-    brought = yield from store.restore_held(
-        source, blocks, restore_job.held_span(source), request.keep, request.without
-    )
-    yield from _audit(restore_job, source, brought)
-    return brought
+    rows = yield from store.restore_held(source, blocks, restore_job.held_span(source), request.keep, request.without)
+    yield from _audit(restore_job, source, rows)
+    return rows
 
 
 def _from_file(restore_job: RestoreJob, source: FileSource, file: Path) -> Operation[RestoredRows]:
     yield from store.one_at_a_time()
-    brought = RestoredRows()
+    rows = RestoredRows()
     for piece in row_text.pieces(file, restore_job.wanted(source)):
         chosen = piece if restore_job.parent is None else (yield from _of_parents(piece, *restore_job.parent))
         if chosen.rows:
-            brought += yield from store.restore_rows(
+            rows += yield from store.restore_rows(
                 source.batch, chosen.names, chosen.rows, restore_job.request.keep, restore_job.request.without
             )
-    yield from _audit(restore_job, source, brought)
-    return brought
+    yield from _audit(restore_job, source, rows)
+    return rows
 
 
 def _of_parents(piece: row_text.RowBatch, kind: str, refers: str) -> Operation[row_text.RowBatch]:
@@ -270,30 +270,30 @@ def _restore_children(
         if between is None:
             return
         low, high = between if keys is None else (min(map(int, keys)), max(map(int, keys)))
-        sources: list[FileSource] = yield store.sources(kind, Span(), low=low, high=high)
+        sources: list[FileSource] = yield store.sources(kind, TimeSpan(), low=low, high=high)
     else:
         # Receipts were moved in the same transaction as their deliveries.
-        sources = yield store.sources(kind, Span(), moved=sorted(set(moved)))
+        sources = yield store.sources(kind, TimeSpan(), moved=sorted(set(moved)))
     child = RestoreJob(
         restore_job.request, known, restore_job.place, restore_job.actor, (restore_job.known.kind, refers)
     )
     yield from _walk(child, sources, progress, outcome)
 
 
-def _audit(restore_job: RestoreJob, source: FileSource, brought: RestoredRows) -> Operation[None]:
-    if not brought.restored:
+def _audit(restore_job: RestoreJob, source: FileSource, rows: RestoredRows) -> Operation[None]:
+    if not rows.restored:
         return
     span = restore_job.request.span
     detail = {
         "batch": source.batch,
         "file": source.object or None,
-        "count": brought.restored,
+        "count": rows.restored,
         "ids": None if span.keys is None else list(span.keys)[:1000],
         "from": span.from_at,
         "to": span.to_at,
         "seconds": restore_job.request.keep,
     }
-    subject = f"{brought.restored:,} {source.kind}"
+    subject = f"{rows.restored:,} {source.kind}"
     given = {name: value for name, value in detail.items() if value is not None}
     yield from audit.audit(restore_job.actor, "archive.restore", subject, given)
 

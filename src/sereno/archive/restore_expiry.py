@@ -10,12 +10,12 @@ from sereno.errors import first_line
 from sereno.telemetry.log_events import emit
 
 
-async def leave(database: Database, problems: list[str]) -> int:
+async def remove_expired(database: Database, problems: list[str]) -> int:
     """Return how many rows were removed. An error in one kind, such as a foreign key, does not stop the others."""
     gone = 0
-    for kind in await database.arun(restore_store.leaving()):
+    for kind in await database.arun(restore_store.expired_kinds()):
         try:
-            while left := await database.arun(restore_store.leave(kind)):
+            while left := await database.arun(restore_store.remove_expired(kind)):
                 gone += left.gone
         except psycopg.Error as error:
             if error.sqlstate is None:

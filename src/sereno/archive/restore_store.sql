@@ -11,10 +11,6 @@ select b.kind, b.source, b.key_columns, b.time_column,
         where attrelid = sereno.restore_target(b.kind, b.source) and attname = b.key_columns[1] and not attisdropped)
 from sereno.archive_batches b where b.kind = %(kind)s order by b.id desc limit 1;
 
--- name: kinds
--- Every kind that was ever archived.
-select distinct kind from sereno.archive_batches order by kind;
-
 -- name: sources
 -- Where wanted rows may be, the newest batch first: pages of a table that is still held, or a file. A batch that has
 -- not been measured may have any rows. `moved`: batches that were moved in the same transaction as others.
@@ -51,11 +47,11 @@ select matched from sereno.count_held(%(batch)s, %(first)s, %(last)s, %(numbers)
 -- Which of these rows were restored.
 select key from sereno.restored where kind = %(kind)s and key = any(%(keys)s);
 
--- name: leaving
+-- name: expired_kinds
 -- Kinds with expired rows; parents before their children.
 select kind from sereno.restored where until <= sereno.now() group by kind order by kind in ('attempts', 'receipts'), kind;
 
--- name: leave
+-- name: remove_expired
 -- Remove some expired rows of a kind.
 select gone, changed from sereno.leave_restored(%(kind)s, %(most)s);
 
@@ -77,9 +73,9 @@ where b.verified_at is not null and f.failed_at is null and f.rows > 0
 order by b.id, f.number;
 
 -- name: checkable
--- A page of files that were verified once, with everything that the database knows of each.
-select f.batch_id, f.number, f.object, f.bytes, f.sha256, f.rows, f.keys_hash, f.content_hash, f.first_id, f.last_id, f.from_at, f.to_at,
-       b.kind, b.source, b.schema_version, b.key_columns, b.time_column, b.columns::text
+-- A page of files that were verified once, with everything that the manifest of each has to say, in its order.
+select f.object, b.kind, b.source, f.batch_id, f.number, b.schema_version, b.key_columns, b.time_column, b.columns::text,
+       f.rows, f.keys_hash, f.content_hash, f.from_at, f.to_at, f.first_id, f.last_id, f.bytes, f.sha256
 from sereno.archive_files f
 join sereno.archive_batches b on b.id = f.batch_id
 where f.verified_at is not null and (f.batch_id, f.number) > (%(after_batch)s, %(after_number)s)
@@ -90,8 +86,8 @@ limit %(limit)s;
 
 -- name: sampled
 -- A random sample of them.
-select f.batch_id, f.number, f.object, f.bytes, f.sha256, f.rows, f.keys_hash, f.content_hash, f.first_id, f.last_id, f.from_at, f.to_at,
-       b.kind, b.source, b.schema_version, b.key_columns, b.time_column, b.columns::text
+select f.object, b.kind, b.source, f.batch_id, f.number, b.schema_version, b.key_columns, b.time_column, b.columns::text,
+       f.rows, f.keys_hash, f.content_hash, f.from_at, f.to_at, f.first_id, f.last_id, f.bytes, f.sha256
 from sereno.archive_files f
 join sereno.archive_batches b on b.id = f.batch_id
 where f.verified_at is not null

@@ -21,7 +21,7 @@ def readable(place: Storage, sizes: Mapping[str, int]) -> Any:
             f"queries of the archive need one more package ({error.name} is missing): pip install 'sereno[query]'"
         ) from None
 
-    class Part(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
+    class UploadPart(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
         def _fetch_range(self, start: int, end: int) -> bytes:
             try:
                 return place.part(self.path, start, end)
@@ -46,6 +46,6 @@ def readable(place: Storage, sizes: Mapping[str, int]) -> Any:
         def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
             if mode != "rb":
                 raise PermissionError(f"{path} can only be read")
-            return Part(self, path, mode, block_size=AHEAD, cache_type="readahead")
+            return UploadPart(self, path, mode, block_size=AHEAD, cache_type="readahead")
 
     return ListedFile()

@@ -4,66 +4,12 @@ moved ──▶ planned ──▶ uploaded ──▶ verified ──▶ (grace) 
 """
 
 import json
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
+from sereno.archive.rows import ByDays, FileMeasure, FileQuery, ParquetColumn, Part, StoredFile
 from sereno.database.statement import Operation, Statement, queries
 
 _sql = queries("archive/store")
-
-ByDays: TypeAlias = Literal["jobs", "fires", "attempts"]
-# Tables that leave by rows: of `jobs` and `fires`, the rows outside their daily partitions.
-Part: TypeAlias = Literal["dead", "jobs", "deliveries", "events", "fires", "logs"]
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    name: str
-    type: str
-
-
-@dataclass(frozen=True, slots=True)
-class FileQuery:
-    """Everything needed to write a file. `query`: generated SQL; `rising`: columns that mostly grow."""
-
-    kind: str
-    source: str
-    key_columns: list[str]
-    time_column: str
-    columns: list[Column]
-    schema_version: int
-    object: str
-    query: str
-    rising: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class FileMeasure:
-    """The expected contents of a file, computed from the table."""
-
-    rows: int
-    keys_hash: str
-    content_hash: str
-    first_id: int | None
-    last_id: int | None
-    from_at: datetime | None
-    to_at: datetime | None
-
-    def params(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-@dataclass(frozen=True, slots=True)
-class ArchivedRows:
-    """A file as it should be in the storage; `sha256` is None before it was written."""
-
-    number: int
-    object: str
-    bytes: int | None
-    sha256: str | None
-    rows: int | None
-    keys_hash: str | None
 
 
 def move_day(kind: ByDays, name: str) -> Operation[int | None]:
@@ -116,7 +62,7 @@ def prepare(batch: int, number: int) -> Operation[tuple[FileQuery, FileMeasure] 
     if not rows:
         return None
     kind, source, keys, moment, columns, version, name, query, rising = rows[0]
-    known = [Column(**each) for each in json.loads(columns)]
+    known = [ParquetColumn(**each) for each in json.loads(columns)]
     recipe = FileQuery(kind, source, keys, moment, known, version, name, query, rising)
     return recipe, FileMeasure(*(yield Statement(_sql["measure"], of_file))[0])
 
@@ -155,8 +101,8 @@ def droppable() -> Operation[list[int]]:
     return [row[0] for row in (yield Statement(_sql["droppable"]))]
 
 
-def files_of(batch: int) -> Operation[list[ArchivedRows]]:
-    return [ArchivedRows(*row) for row in (yield Statement(_sql["files_of"], {"batch": batch}))]
+def files_of(batch: int) -> Operation[list[StoredFile]]:
+    return [StoredFile(*row) for row in (yield Statement(_sql["files_of"], {"batch": batch}))]
 
 
 def drop_batch(batch: int) -> Operation[bool]:

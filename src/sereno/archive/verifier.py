@@ -13,9 +13,9 @@ import msgspec
 from sereno.archive import restore_store
 from sereno.archive import store as archive
 from sereno.archive.archiver import Archiver, ReportProgress, UnverifiedFile
-from sereno.archive.manifest import DescribedFile, Manifest, decode, encode
+from sereno.archive.manifest import Manifest, decode, encode
 from sereno.archive.parquet import InvalidParquetFile
-from sereno.archive.restore_store import CheckableFile, FileSelection
+from sereno.archive.rows import FileSelection
 from sereno.archive.scratch import scratch
 from sereno.archive.storage import EXTRACTS, ObjectNotFound, Storage
 from sereno.database.database import Database
@@ -57,7 +57,7 @@ class ArchiveVerifier:
     def place(self) -> Storage:
         return self._archiver.place
 
-    def inspect(self, which: FileSelection, sample: int | None, progress: ReportProgress) -> VerifyResult:
+    def verify(self, which: FileSelection, sample: int | None, progress: ReportProgress) -> VerifyResult:
         """Check every file, those of a batch or since a moment, or a random sample; then find unknown objects."""
         done = VerifyResult()
         files, length = self._database.run(restore_store.how_many(which))
@@ -70,7 +70,7 @@ class ArchiveVerifier:
             self._find_unknown(done)
         return done
 
-    def _files(self, which: FileSelection, sample: int | None) -> Iterator[CheckableFile]:
+    def _files(self, which: FileSelection, sample: int | None) -> Iterator[Manifest]:
         if sample is not None:
             yield from self._database.run(restore_store.sampled(which, sample))
             return
@@ -79,7 +79,7 @@ class ArchiveVerifier:
             yield from page
             after = (page[-1].batch, page[-1].number)
 
-    def _one(self, file: CheckableFile, done: VerifyResult) -> None:
+    def _one(self, file: Manifest, done: VerifyResult) -> None:
         done.files += 1
         try:
             repaired = self._check(file)
@@ -99,9 +99,8 @@ class ArchiveVerifier:
             done.problems += [repaired] if repaired else []
             self._database.run(archive.verified(file.batch, file.number, file.sha256))
 
-    def _check(self, file: CheckableFile) -> str | None:
+    def _check(self, manifest: Manifest) -> str | None:
         """Verify a file. Return what was wrong with its manifest and has been repaired."""
-        manifest = _manifest(file)
         with scratch("verify") as directory:
             self._archiver.read_back(manifest, directory / "read.parquet")
         try:
@@ -113,7 +112,7 @@ class ArchiveVerifier:
         self.place.put_bytes(manifest.name, encode(manifest))
         return f"{manifest.name} was missing or differed from the database: it was written again"
 
-    def _broken(self, file: CheckableFile, error: ArchiveUnavailable, done: VerifyResult) -> None:
+    def _broken(self, file: Manifest, error: ArchiveUnavailable, done: VerifyResult) -> None:
         text = first_line(error)
         done.broken += 1
         self._database.run(archive.failed(file.batch, file.number, text))
@@ -131,8 +130,3 @@ class ArchiveVerifier:
             unknown = [name for name in page if name.removesuffix(".json") not in known]
             done.unknown += len(unknown)
             done.unknown_objects += unknown[: MOST_LISTED - len(done.unknown_objects)]
-
-
-def _manifest(file: CheckableFile) -> Manifest:
-    known = {name: getattr(file, name) for name in Manifest.__struct_fields__ if name != "columns"}
-    return Manifest(**known, columns=[DescribedFile(each.name, each.type) for each in file.columns])

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from sereno.access import audit
 from sereno.access.actor import default_actor
+from sereno.database.clock import clock
 from sereno.database.statement import Operation
 from sereno.duration import Duration, seconds
 from sereno.errors import InvalidArguments, Refused
@@ -13,14 +14,14 @@ from sereno.jobs import bulk as store
 from sereno.jobs import bulk_selection
 from sereno.jobs import operations as jobs
 from sereno.jobs import transitions as jobs_store
-from sereno.jobs.bulk import BulkOperation, BulkRequest, Change, ClaimedBatch, JobAction, ScheduleAction, Step
+from sereno.jobs.bulk import BatchCounts, BulkRequest, Change, ClaimedBatch
 from sereno.jobs.filters import DeliveryFilter, JobFilter, ScheduleFilter
 from sereno.jobs.job import MOST_TAGS, Job, JobOptions, NewJob, check_date
 from sereno.jobs.lifecycle import FINAL
-from sereno.jobs.rows import Count, JobRow
+from sereno.jobs.queries.rows import BoundedCount, JobRow
+from sereno.jobs.rows import BulkOperation, JobAction, ScheduleAction
 from sereno.notifications import operations as notifications
 from sereno.schedules import operations as schedules
-from sereno.schedules import store as schedules_store
 from sereno.schedules.lists import Verb, tally
 from sereno.schedules.rules.when import Daily, checked
 from sereno.text import check_text
@@ -44,7 +45,7 @@ _schedule_states: Mapping[ScheduleAction, tuple[str, ...] | None] = {
     "schedule.delete": None,
     "schedule.spread": None,
 }
-_counts: Mapping[JobAction, Callable[[JobFilter], Operation[jobs.Tally]]] = {
+_counts: Mapping[JobAction, Callable[[JobFilter], Operation[jobs.JobTally]]] = {
     "job.retry": jobs.count_retry,
     "job.cancel": jobs.count_cancel,
     "job.delete": jobs.count_delete,
@@ -57,7 +58,7 @@ _verbs: Mapping[ScheduleAction, Verb] = {
     "schedule.spread": "spread",
 }
 
-# Operations that may be in progress at once, in total and of one tenant: each takes a worker slot.
+# Operations that may be in progress at once, in total and of one tenant: each occupies a worker slot.
 MOST_UNDER_WAY, MOST_OF_A_TENANT = 50, 5
 
 
@@ -77,13 +78,13 @@ def begin(
     rate: float | None = None,
     reason: str | None = None,
     yes: bool = False,
-    total: Count | None = None,
+    total: BoundedCount | None = None,
     actor: str | None = None,
 ) -> Operation[BulkOperation]:
     """Begin a bulk change of jobs. A worker carries it out; after a crash another one continues.
 
-    It changes jobs that exist now; jobs that are created or end later are left alone. `rate`: changes per second at
-    most. `total`: the count of a dry run.
+    It changes only jobs that match now; jobs that are created or end later are not changed. `rate`: changes per second
+    at most. `total`: the count of a dry run.
     """
     _, _, verb = action.partition(".")
     check_text("reason", reason or None)
@@ -98,7 +99,7 @@ def begin(
     author = actor or default_actor()
     seen, params = chosen.as_detail(), chosen.params()
     request = BulkRequest(action, seen, params, chosen.tenant, author, rate, reason, total, chosen.ids)
-    return (yield from _begun(request))
+    return (yield from _begin(request))
 
 
 def begin_schedules(
@@ -108,7 +109,7 @@ def begin_schedules(
     *,
     rate: float | None = None,
     yes: bool = False,
-    total: Count | None = None,
+    total: BoundedCount | None = None,
     actor: str | None = None,
 ) -> Operation[BulkOperation]:
     """Begin a bulk change of schedules, in the order of their keys. Its options are checked first."""
@@ -130,7 +131,7 @@ def begin_schedules(
         options["window"] = seconds(how.window)
     seen, params, author = wanted.as_detail(), wanted.params(), actor or default_actor()
     request = BulkRequest(action, seen, params, wanted.tenant, author, rate, how.note, total, options=options)
-    return (yield from _begun(request))
+    return (yield from _begin(request))
 
 
 def _check_options(how: ScheduleBulkRequest) -> Operation[None]:
@@ -140,7 +141,7 @@ def _check_options(how: ScheduleBulkRequest) -> Operation[None]:
         checked(Daily("00:00", spread=how.window))
     if how.until is not None:
         check_date("until", how.until)
-        if how.until <= moment((yield from schedules_store.clock())):
+        if how.until <= moment((yield from clock())):
             raise Refused(f"a pause until {how.until.isoformat()} would already be over: give a later time")
 
 
@@ -150,7 +151,7 @@ def begin_requeue(
     ids: Collection[int] | None = None,
     rate: float | None = None,
     yes: bool = False,
-    total: Count | None = None,
+    total: BoundedCount | None = None,
     actor: str | None = None,
 ) -> Operation[BulkOperation]:
     """Begin to requeue deliveries, in the order of their ids; with `ids`, only those of them that match."""
@@ -158,9 +159,9 @@ def begin_requeue(
         raise Refused("this would requeue every delivery that matches: check with a dry run, then confirm it")
     chosen = yield from _requeueable(wanted)
     seen = chosen.as_detail() | ({} if ids is None else {"ids": sorted(ids)})
-    params, author = store.delivery_look(chosen, ids), actor or default_actor()
+    params, author = store.delivery_selection(chosen, ids), actor or default_actor()
     request = BulkRequest("delivery.requeue", seen, params, chosen.tenant, author, rate, None, total, ids)
-    return (yield from _begun(request))
+    return (yield from _begin(request))
 
 
 def _requeueable(wanted: DeliveryFilter) -> Operation[DeliveryFilter]:
@@ -169,9 +170,9 @@ def _requeueable(wanted: DeliveryFilter) -> Operation[DeliveryFilter]:
     return replace(wanted, states=states)
 
 
-def _begun(request: BulkRequest) -> Operation[BulkOperation]:
-    every, theirs = yield from store.under_way(request.tenant)
-    if every >= MOST_UNDER_WAY or theirs >= MOST_OF_A_TENANT:
+def _begin(request: BulkRequest) -> Operation[BulkOperation]:
+    total, of_tenant = yield from store.under_way(request.tenant)
+    if total >= MOST_UNDER_WAY or of_tenant >= MOST_OF_A_TENANT:
         raise Refused("too many bulk operations are in progress: wait for one to end, or stop one")
     number = yield from store.begin(request)
     detail = {"action": request.action, "filter": request.wanted, "rate": request.rate, "reason": request.reason}
@@ -182,18 +183,18 @@ def _begun(request: BulkRequest) -> Operation[BulkOperation]:
 # Counts
 
 
-def count_jobs(action: JobAction, wanted: JobFilter) -> Operation[Count]:
+def count_jobs(action: JobAction, wanted: JobFilter) -> Operation[BoundedCount]:
     """Return how many jobs the action would change, as in a dry run."""
     return (yield from _counts[action](wanted)).total
 
 
-def count_schedules(action: ScheduleAction, wanted: ScheduleFilter) -> Operation[Count]:
+def count_schedules(action: ScheduleAction, wanted: ScheduleFilter) -> Operation[BoundedCount]:
     """Return how many schedules the action would change, as in a dry run."""
     return (yield from tally(wanted, _verbs[action])).total
 
 
-def count_requeue(wanted: DeliveryFilter, ids: Collection[int] | None = None) -> Operation[Count]:
-    """Return how many deliveries would be requeued: all of them, where a dry run reads only the newest."""
+def count_requeue(wanted: DeliveryFilter, ids: Collection[int] | None = None) -> Operation[BoundedCount]:
+    """Return how many deliveries would be requeued. An immediate requeue reads only the newest."""
     return (yield from store.count_deliveries((yield from _requeueable(wanted)), ids))
 
 
@@ -201,7 +202,7 @@ def count_requeue(wanted: DeliveryFilter, ids: Collection[int] | None = None) ->
 
 
 def changes(requeue: Callable[[Sequence[int]], Operation[list[int]]]) -> dict[str, Change]:
-    """Return the batch function of each action. `requeue`: how the application requeues deliveries."""
+    """Return for each action the function that changes one batch. `requeue`: requeues deliveries by their ids."""
     return {
         "schedule.pause": _of_schedules(_pause),
         "schedule.resume": _of_schedules(lambda wanted, taken: schedules.resume(wanted, actor=taken.actor)),
@@ -225,23 +226,23 @@ def _pause(wanted: ScheduleFilter, taken: ClaimedBatch) -> Operation[int]:
 def _of_schedules(change: Callable[[ScheduleFilter, ClaimedBatch], Operation[int]]) -> Change:
     """Return a batch function for schedules; it writes the same audit lines as an immediate change."""
 
-    def step(taken: ClaimedBatch) -> Operation[Step]:
+    def step(taken: ClaimedBatch) -> Operation[BatchCounts]:
         wanted, place = yield from store.schedules_found(taken)
         found = len(wanted.keys or ())
         done = (yield from change(wanted, taken)) if found else 0
-        return Step(done, 0, found - done, place)
+        return BatchCounts(done, 0, found - done, place)
 
     return step
 
 
 def _of_deliveries(requeue: Callable[[Sequence[int]], Operation[list[int]]]) -> Change:
-    def step(taken: ClaimedBatch) -> Operation[Step]:
+    def step(taken: ClaimedBatch) -> Operation[BatchCounts]:
         found, place = yield from store.deliveries_found(taken)
         back = sorted((yield from requeue(found))) if found else []
         if back:
             subject = f"delivery {back[0]}" if len(back) == 1 else f"{len(back)} deliveries"
             yield from store.noted(taken, subject, {"ids": back}, len(back))
-        return Step(len(back), 0, len(found) - len(back), place)
+        return BatchCounts(len(back), 0, len(found) - len(back), place)
 
     return step
 
@@ -286,9 +287,9 @@ def edited(row: JobRow, arguments: bytes, make_job: MakeJob) -> NewJob:
     return make_job(row.task, arguments, options)
 
 
-def retry_edited(row: JobRow, wanted: NewJob, *, actor: str | None = None) -> Operation[Job]:
+def retry_edited(row: JobRow, job: NewJob, *, actor: str | None = None) -> Operation[Job]:
     """Enqueue a job made by `edited`; the original job stays unchanged."""
-    (made,) = yield from jobs_store.enqueue([wanted])
+    (made,) = yield from jobs_store.enqueue([job])
     author = actor or default_actor()
     detail = {"task": row.task, "made": made.id}
     yield from audit.audit(author, "job.retry_edited", f"job {row.id}", detail)

@@ -1,10 +1,10 @@
 """All services that Apprise supports: an address is an Apprise URL, which contains the secrets.
 
 Apprise returns success or failure, never the reason. A failure may mean that nothing was sent or that the response was
-lost; so the outcome is unknown, and waits for an operator. A native channel, where one exists, knows more.
+lost; so the outcome is unknown, and the delivery waits for an operator. A native channel, where one exists, is better.
 
-Such a URL can name any server, and for some services a local file. Unless the exchange may reach private networks, the
-account lists the allowed services:
+An Apprise URL can name any server, and for some services a local file. Unless the exchange may reach private networks,
+the account must list the allowed services:
 
     account = {"schemes": ["pover", "matrixs"]}
 
@@ -24,6 +24,7 @@ from sereno.errors import ConfigurationError, InvalidAddress
 if TYPE_CHECKING:
     from apprise import AppriseResult, NotifyBase
 
+# Characters of an Apprise URL.
 LONGEST_ADDRESS = 4096
 FORMATS = ("text", "markdown", "html")
 KINDS = ("info", "success", "warning", "failure")
@@ -73,23 +74,23 @@ class Apprise(Channel):
 
     def _allowed(self, exchange: Exchange) -> Collection[str] | None:
         """Return the allowed services; None if they are not configured."""
-        given = _schemes(exchange.account.get("schemes"))
-        if given is None:
+        of_account = _schemes(exchange.account.get("schemes"))
+        if of_account is None:
             return self._schemes
         if not exchange.own or (self._schemes is None and exchange.private):
-            return given
-        return None if self._schemes is None else [scheme for scheme in given if scheme in self._schemes]
+            return of_account
+        return None if self._schemes is None else [scheme for scheme in of_account if scheme in self._schemes]
 
 
 def _notify(message: Message, options: Mapping[str, str], timeout: float) -> Outcome:
-    """Send; blocks, so it runs in a thread. Texts of Apprise are not passed on: they may repeat the URL."""
+    """Send one message; blocks, so it runs in a thread. Error texts of Apprise are dropped: they may repeat the URL."""
     import apprise  # noqa: PLC0415 - a tenth of a second, and an extra
 
     try:
         service = apprise.Apprise.instantiate(message.address, apprise.AppriseAsset(storage_mode="memory"))
         if service is None:
             return Invalid("unreadable", "Apprise cannot read this URL")
-        _tame(service, timeout)
+        _restrict(service, timeout)
     except Exception as error:  # noqa: BLE001 - code of 130 services; nothing was sent yet
         return Retryable("apprise", type(error).__name__)
     try:
@@ -100,12 +101,12 @@ def _notify(message: Message, options: Mapping[str, str], timeout: float) -> Out
             body_format=options["format"],
             notify_type=options["type"],
         )
-    except Exception as error:  # noqa: BLE001 - the same, but something may have been sent
+    except Exception as error:  # noqa: BLE001 - code of 130 services; the message may have been sent
         return Unknown("apprise", type(error).__name__)
     return _outcome(result)
 
 
-def _tame(service: "NotifyBase", timeout: float) -> None:
+def _restrict(service: "NotifyBase", timeout: float) -> None:
     """Override what a URL could set: retries, timeouts, redirects, and ignored failures."""
     service.retry = 0
     service.optional = False
@@ -115,7 +116,7 @@ def _tame(service: "NotifyBase", timeout: float) -> None:
 
 def _outcome(result: "AppriseResult") -> Outcome:
     if not result.results:
-        return Failed("refused", "Apprise did not try to send this")
+        return Failed("refused", "Apprise did not try to send the message")
     if all(attempt for each in result for attempt in each):
         return Sent()
     return Unknown("apprise", "Apprise reports a failure without a reason")
@@ -128,11 +129,11 @@ def _scheme(address: str) -> str:
     return found[1].lower()
 
 
-def _schemes(given: Any) -> Collection[str] | None:
-    if given is None or (
-        isinstance(given, list | tuple | set | frozenset) and all(isinstance(each, str) for each in given)
+def _schemes(value: Any) -> Collection[str] | None:
+    if value is None or (
+        isinstance(value, list | tuple | set | frozenset) and all(isinstance(each, str) for each in value)
     ):
-        return given
+        return value
     raise ConfigurationError("schemes must be a list of services, such as pover")
 
 

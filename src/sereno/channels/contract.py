@@ -10,7 +10,7 @@ outcome.
 
         async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
             pages = [{"to": message.address, "text": message.body} for message in batch]
-                    response = await call(exchange, "POST", "https://…", json=pages)
+            response = await call(exchange, "POST", "https://…", json=pages)
             ...
 """
 
@@ -30,7 +30,7 @@ IN_APP = "in_app"
 
 
 class EscalationStep(msgspec.Struct, frozen=True):
-    """An escalation: after `after` seconds, recipients for whom `first` did not reach `unless` are sent `second`."""
+    """After `after` seconds, channel `second` sends to recipients whose delivery by `first` did not reach `unless`."""
 
     first: str
     second: str
@@ -41,9 +41,9 @@ class EscalationStep(msgspec.Struct, frozen=True):
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """One delivery, ready to be sent.
 
-    `key`: the same for every attempt, as an idempotency key. `keys`: data of the address beside its text (keys of a Web
-    Push subscription, secrets of a webhook). `data`: the event's payload. `options`: channel-specific values of the
-    template.
+    `key`: the idempotency key, the same in every attempt. `keys`: data that belongs to the address (the keys of a Web
+    Push subscription, the secrets of a webhook). `data`: the event's payload. `options`: values from the template that
+    only this channel understands.
     """
 
     delivery: int
@@ -85,14 +85,14 @@ class Channel:
     at_once: ClassVar[int | None] = None
     # Seconds before each retry; after the last one the delivery is dead.
     delays: ClassVar[tuple[float, ...]] = (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0, 3600.0)
-    # When it is unknown whether a message was sent: send it again, or wait for an operator.
+    # What happens when it is unknown whether a message was sent: "retry" sends it again, "park" waits for an operator.
     on_unknown: ClassVar[Literal["retry", "park"]] = "retry"
-    # Seconds after sending when receipts can be requested, and for how long; None: they cannot be requested.
+    # Seconds after sending from which receipts can be requested, and until when; None: they cannot be requested.
     receipts_after: ClassVar[float | None] = None
     receipts_for: ClassVar[float] = 24 * 3600.0
     # Receipts per request.
     receipts_batch: ClassVar[int] = 300
-    # Largest message in bytes that the provider accepts; for the lint of templates.
+    # Largest message in bytes that the provider accepts; `sereno template lint` reports templates that exceed it.
     largest: ClassVar[int | None] = None
 
     def then(
@@ -132,15 +132,15 @@ class Chain:
         return Chain([*self.links, other], [*self.steps, EscalationStep(first, second, seconds(after), unless)])
 
 
-# Settings that name the server of the provider.
-PLACES = ("url", "host")
+# Account settings that name the server of the provider.
+SERVER_SETTINGS = ("url", "host")
 
 
 class Exchange:
-    """What a channel sends with: one HTTP session, and the account that the message is charged to.
+    """The HTTP session and the provider account with which a channel sends.
 
-    `account`: credentials and settings of this channel for this tenant. `own`: the tenant's, not the application's.
-    `private`: whether user-entered webhooks may reach private networks.
+    `account`: credentials and settings of this channel for this tenant. `own`: the account is the tenant's, not the
+    application's. `private`: whether user-entered webhooks may reach private networks.
     """
 
     def __init__(
@@ -169,10 +169,10 @@ class Exchange:
     @property
     def stands_alone(self) -> bool:
         """Whether a tenant chose the provider's server: the constructor's settings must not be sent there."""
-        return self.own and any(self.account.get(name) for name in PLACES)
+        return self.own and any(self.account.get(name) for name in SERVER_SETTINGS)
 
     def over(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the account's settings over the constructor's, unless the account stands alone. None is ignored."""
+        """Return `defaults` overridden by the account; only the account if it stands alone. None counts as not set."""
         settings = {name: value for name, value in self.account.items() if value is not None}
         return settings if self.stands_alone else {**defaults, **settings}
 

@@ -3,7 +3,7 @@
 The address is the webhook's URL, which is a secret: it appears in no outcome. Mentions in a message are disabled.
 `options = {"embeds": […]}` sends embeds beside the text or instead of it.
 
-Account: url, for another host than Discord's.
+Account settings: url, for a host other than Discord's.
 """
 
 import re
@@ -12,24 +12,25 @@ from http import HTTPStatus
 from typing import Any, ClassVar
 
 from sereno.channels.contract import Exchange, Message
-from sereno.channels.http import HTTPAnswer
+from sereno.channels.http import HTTPResponse
 from sereno.channels.outcome import Delivered, Failed, Invalid, Outcome, Retryable, Unknown
 from sereno.channels.single_message import (
     ChannelSettings,
     SingleMessageChannel,
     Url,
+    coded_refusal,
     cut,
     fields,
     number,
     origin,
     post,
     provider_id,
+    provider_text,
     text_of,
-    transition,
-    words,
 )
 from sereno.errors import InvalidAddress
 
+# Characters of a message.
 LONGEST = 2000
 HOSTS = frozenset(
     f"https://{prefix}{host}" for prefix in ("", "ptb.", "canary.") for host in ("discord.com", "discordapp.com")
@@ -68,18 +69,18 @@ class Discord(SingleMessageChannel[DiscordSettings]):
             return Failed("empty", "a message needs text or embeds")
         return await post(exchange, f"{message.address}?wait=true", content, self._read)
 
-    def _read(self, answer: HTTPAnswer) -> Outcome:
-        response = fields(answer.json())
-        if answer.is_ok:
-            name = provider_id(response.get("id"))
-            return Delivered(name) if name else Unknown("odd_answer", answer.text())
-        if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
-            return transition(
-                Retryable, "http_429", words(response.get("message")), answer, response.get("retry_after")
+    def _read(self, response: HTTPResponse) -> Outcome:
+        body = fields(response.json())
+        if response.is_ok:
+            name = provider_id(body.get("id"))
+            return Delivered(name) if name else Unknown("invalid_response", response.text())
+        if response.status == HTTPStatus.TOO_MANY_REQUESTS:
+            return coded_refusal(
+                Retryable, "http_429", provider_text(body.get("message")), response, body.get("retry_after")
             )
-        code = number(response.get("code"))
+        code = number(body.get("code"))
         # Without a code the response is not from Discord, and the webhook may still exist.
-        if code is None or answer.status not in (400, 401, 404):
-            return self.refusal(answer)
-        kind = Failed if answer.status == HTTPStatus.BAD_REQUEST else Invalid
-        return transition(kind, code, words(response.get("message")), answer)
+        if code is None or response.status not in (400, 401, 404):
+            return self.refusal(response)
+        kind = Failed if response.status == HTTPStatus.BAD_REQUEST else Invalid
+        return coded_refusal(kind, code, provider_text(body.get("message")), response)

@@ -29,16 +29,19 @@ from sereno.channels.smtp_tls import is_loopback, refusal
 from sereno.errors import InvalidAddress, RejectedCallback
 from sereno.telemetry.log_events import emit
 
+# Bytes of the largest email that is sent.
 LARGEST_MAIL = 10 * 1024 * 1024
-# Limits of RFC 5321 and RFC 5322 (lines of 998 including the header name); the length of names is our own.
+# Characters: limits of RFC 5321 and RFC 5322 (lines of 998 including the header name); the limit of names is our own.
 LONGEST_ADDRESS, LONGEST_LOCAL, LONGEST_LINE, LONGEST_NAME = 254, 64, 900, 200
-# Bytes per write; each has the whole timeout.
-PIECE = 256 * 1024
-# Seconds to wait for the reply to QUIT; everything is sent by then.
-GOODBYE = 2.0
+# Bytes per write; the timeout applies to each write.
+WRITE_SIZE = 256 * 1024
+# Seconds to wait for the reply to QUIT; all emails are sent by then.
+QUIT_TIMEOUT = 2.0
 PORTS = {"starttls": 587, "tls": 465, "none": 25}
-COMPLETED, LATER, NEVER = range(200, 300), range(400, 500), range(500, 600)
-CLOSING, SIGN_IN, NO_MAILBOX, TOO_LARGE = 421, 530, 550, 552
+# Reply codes of SMTP (RFC 5321).
+SUCCESS, TEMPORARY, PERMANENT = range(200, 300), range(400, 500), range(500, 600)
+CLOSING, AUTH_REQUIRED, NO_MAILBOX, TOO_LARGE = 421, 530, 550, 552
+# Enhanced status codes (RFC 3463) for an email that is too large.
 ABOUT_SIZE = ("5.2.3", "5.3.4")
 CRLF = "\r\n"
 # IDNA 2003 maps these to another domain, so the email would reach another recipient.
@@ -104,41 +107,41 @@ class Email(Channel):
             mailbox(settings.reply_to or settings.sender)
         except (msgspec.ValidationError, InvalidAddress) as error:
             return [Down("bad_settings", one_line(str(error))[:MOST_TEXT])] * len(batch)
-        line = _Line(settings)
+        connection = _SMTPConnection(settings)
         try:
             if batch:
-                await line.open()
-            outcomes = [line.ended or await line.carry(message) for message in batch]
-            await line.leave()
+                await connection.open()
+            outcomes = [connection.failure or await connection.send(message) for message in batch]
+            await connection.quit()
             return outcomes
         finally:
-            line.drop()
+            connection.abort()
 
     def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:
         """Return the receipt of a bounced email, forwarded unchanged by a mail gateway."""
-        names = (account.get("bounce_secret"), callback.headers.get("x-sereno-secret"))
-        secret, given = (each.encode("utf-8", "replace") if isinstance(each, str) else b"" for each in names)
-        if not secret or not hmac.compare_digest(secret, given):
+        texts = (account.get("bounce_secret"), callback.headers.get("x-sereno-secret"))
+        secret, received = (each.encode("utf-8", "replace") if isinstance(each, str) else b"" for each in texts)
+        if not secret or not hmac.compare_digest(secret, received):
             raise RejectedCallback("the header x-sereno-secret is not the bounce_secret of the account")
-        # An email has one recipient, which may stand for several; one failure matters more than a success.
+        # An email has one address, but a mailing list reports several recipients; a failure counts before a success.
         return sorted(receipts(callback.body), key=lambda receipt: receipt.outcome == "delivered")[:1]
 
 
-class _Line:
-    """One SMTP connection. `ended`: once it is unusable, the outcome of all remaining messages."""
+class _SMTPConnection:
+    """One SMTP connection. `failure`: once it is unusable, the outcome of all remaining messages."""
 
     def __init__(self, settings: EmailSettings) -> None:
-        self.ended: Outcome | None = None
+        self.failure: Outcome | None = None
         self._settings = settings
         # An aiosmtplib.SMTP and its exceptions; imported on first use, like the library of every channel.
         self._client: Any = None
-        self._trouble: tuple[type[Exception], ...] = (OSError,)
+        self._errors: tuple[type[Exception], ...] = (OSError,)
         self._is_open_transaction = False
 
     async def open(self) -> None:
         from aiosmtplib import SMTP, SMTPException, SMTPResponseException  # noqa: PLC0415 - an extra
 
-        settings, self._trouble = self._settings, (SMTPException, OSError)
+        settings, self._errors = self._settings, (SMTPException, OSError)
         try:
             self._client = client = SMTP(
                 hostname=settings.host,
@@ -155,12 +158,12 @@ class _Line:
             if settings.username is not None:
                 await self._sign_in(client, settings.username, settings.password or "")
         except SMTPResponseException as error:
-            kind = Down if error.code in NEVER else Retryable
-            self.ended = kind(f"smtp_{error.code}", settings.words(error.message))
-        except self._trouble as error:
-            self.ended = Retryable("unreachable", settings.words(error))
+            kind = Down if error.code in PERMANENT else Retryable
+            self.failure = kind(f"smtp_{error.code}", settings.words(error.message))
+        except self._errors as error:
+            self.failure = Retryable("unreachable", settings.words(error))
         except ValueError as error:
-            self.ended = Down("bad_settings", settings.words(error))
+            self.failure = Down("bad_settings", settings.words(error))
 
     def _check_encryption(self, client: Any) -> None:
         if client.get_transport_info("sslcontext") is not None:
@@ -174,21 +177,21 @@ class _Line:
             emit(logging.WARNING, "channel.plaintext", message, channel=Email.name)
 
     async def _sign_in(self, client: Any, username: str, password: str) -> None:
-        ways = {"plain": client.auth_plain, "login": client.auth_login, "cram-md5": client.auth_crammd5}
+        methods = {"plain": client.auth_plain, "login": client.auth_login, "cram-md5": client.auth_crammd5}
         # One method is enough: a second one with the same password would only count as a second failure.
-        way = next((ways[name] for name in ways if name in client.server_auth_methods), None)
-        if way is None:
+        method = next((methods[name] for name in methods if name in client.server_auth_methods), None)
+        if method is None:
             raise ValueError("the server offers no supported authentication method")
-        await way(username, password)
+        await method(username, password)
 
-    async def carry(self, message: Message) -> Outcome:
+    async def send(self, message: Message) -> Outcome:
         """Run one transaction, from MAIL to the reply after the final dot."""
         # In a thread: encoding a large email takes a second.
-        written = await asyncio.to_thread(write, message, self._settings)
-        if isinstance(written, Failed | Invalid):
-            return written
-        message_id, address, wire = written
-        has_left = False
+        email = await asyncio.to_thread(write, message, self._settings)
+        if isinstance(email, Failed | Invalid):
+            return email
+        message_id, address, wire = email
+        is_complete = False
         try:
             for step, expected, command in self._commands(address, len(wire)):
                 code, reply = await self._client.execute_command(*command)
@@ -196,12 +199,12 @@ class _Line:
                     return self._refused(step, code, reply)
             protocol = await self._upload(wire)
             protocol.write(b".\r\n")
-            has_left = True
+            is_complete = True
             code, reply = await protocol.read_response(timeout=self._settings.timeout)
-        except self._trouble as error:
-            self.ended = Retryable("connection_lost", self._settings.words(error))
-            return Unknown("no_answer", self.ended.message) if has_left else self.ended
-        if code not in COMPLETED:
+        except self._errors as error:
+            self.failure = Retryable("connection_lost", self._settings.words(error))
+            return Unknown("no_response", self.failure.message) if is_complete else self.failure
+        if code not in SUCCESS:
             return self._refused("END", code, reply)
         self._is_open_transaction = False
         return Sent(message_id)
@@ -216,48 +219,48 @@ class _Line:
         yield "DATA", (354,), (b"DATA",)
 
     async def _upload(self, wire: bytes) -> Any:
-        """Write all but the final dot, which follows when the rest was sent: until then nothing can be delivered."""
+        """Write the email without its final dot. Without the dot, the server cannot deliver it."""
         if (protocol := self._client.protocol) is None:
             raise ConnectionResetError("the connection was closed")
-        for start in range(0, len(wire), PIECE):
-            protocol.write(wire[start : start + PIECE])
+        for start in range(0, len(wire), WRITE_SIZE):
+            protocol.write(wire[start : start + WRITE_SIZE])
             async with asyncio.timeout(self._settings.timeout):
-                await protocol._drain_helper()  # noqa: SLF001 - asyncio's own writers use this name, too
+                await protocol._drain_helper()  # noqa: SLF001 - as asyncio's StreamWriter does
         return protocol
 
     def _refused(self, step: str, code: int, reply: str) -> Outcome:
         later = Retryable(f"smtp_{code}", self._settings.words(reply))
         outcome: Outcome = later
-        if code in NEVER and step != "RSET":
-            outcome = _for_ever(step, code, later.message)
-        elif code not in LATER and step == "END":
+        if code in PERMANENT and step != "RSET":
+            outcome = _permanent_failure(step, code, later.message)
+        elif code not in TEMPORARY and step == "END":
             outcome = Unknown(later.code, later.message)
         if isinstance(outcome, Down):
-            self.ended = outcome
-        elif code == CLOSING or step == "RSET" or not (code in LATER or code in NEVER):
-            self.ended = later
+            self.failure = outcome
+        elif code == CLOSING or step == "RSET" or not (code in TEMPORARY or code in PERMANENT):
+            self.failure = later
         return outcome
 
-    async def leave(self) -> None:
-        if self._client is not None and not isinstance(self.ended, Retryable):
-            with contextlib.suppress(*self._trouble):
-                await self._client.quit(timeout=GOODBYE)
+    async def quit(self) -> None:
+        if self._client is not None and not isinstance(self.failure, Retryable):
+            with contextlib.suppress(*self._errors):
+                await self._client.quit(timeout=QUIT_TIMEOUT)
 
-    def drop(self) -> None:
-        """Abort: a transport that is only closed would keep trying to send the rest."""
+    def abort(self) -> None:
+        """Close the connection at once; a transport that is only closed would keep trying to send the rest."""
         if self._client is not None and self._client.transport is not None:
             self._client.transport.abort()
             self._client.close()
 
 
-def _for_ever(step: str, code: int, words: str) -> Outcome:
-    """Return the meaning of a 5xx reply: for the address, for the sender, or for this email only."""
+def _permanent_failure(step: str, code: int, words: str) -> Outcome:
+    """Return the outcome of a 5xx reply, which is about the address, the sender or this email only."""
     name, found = f"smtp_{code}", ENHANCED_CODE.match(words)
     enhanced = found[1] if found else ""
     if step == "MAIL" and code != TOO_LARGE and enhanced not in ABOUT_SIZE:
         return Down(name, words)
     # Many servers refuse the sender only at RCPT.
-    if step == "RCPT" and (code == SIGN_IN or enhanced in ABOUT_SENDER or "sender address" in words.lower()):
+    if step == "RCPT" and (code == AUTH_REQUIRED or enhanced in ABOUT_SENDER or "sender address" in words.lower()):
         return Down(name, words)
     is_unknown = enhanced.startswith("5.1.") or (code == NO_MAILBOX and not enhanced and _NO_USER.search(words))
     return Invalid(name, words) if step == "RCPT" and is_unknown else Failed(name, words)
@@ -269,7 +272,7 @@ def addr_spec(text: str) -> str:
     if len(text) > LONGEST_ADDRESS:
         raise InvalidAddress(f"an email address has at most {LONGEST_ADDRESS} characters")
     if _DEVIATING.intersection(domain):
-        raise InvalidAddress("old and new software interpret this domain differently: use its xn-- form")
+        raise InvalidAddress("IDNA 2003 and IDNA 2008 encode this domain differently: write its xn-- form")
     try:
         domain = domain.encode("idna").decode("ascii").lower()
     except UnicodeError:
@@ -277,7 +280,7 @@ def addr_spec(text: str) -> str:
     if not _DOMAIN.fullmatch(domain) or len(local) + 1 + len(domain) > LONGEST_ADDRESS:
         raise InvalidAddress("an email address needs one @, followed by a domain with a dot")
     if not _LOCAL.fullmatch(local) or len(local) > LONGEST_LOCAL:
-        raise InvalidAddress("the part before the @ can have ASCII letters, digits and signs, no spaces or quotes")
+        raise InvalidAddress("the part before the @ can have ASCII letters, digits and symbols, no spaces or quotes")
     return f"{local}@{domain}"
 
 
@@ -314,10 +317,10 @@ def _headers(message: Message, settings: EmailSettings, digest: str) -> Iterator
     options, url = message.options, message.unsubscribe_url
     if "cc" in options or "bcc" in options:
         raise ValueError("cc and bcc are not supported: a delivery has one address")
-    yield _named("From", settings.sender)
+    yield _mailbox_header("From", settings.sender)
     if reply_to := options.get("reply_to") or settings.reply_to:
-        yield _named("Reply-To", reply_to)
-    yield _text("Subject", message.title)
+        yield _mailbox_header("Reply-To", reply_to)
+    yield _text_header("Subject", message.title)
     yield f"Date: {format_datetime(datetime.now(UTC))}"
     yield "Auto-Submitted: auto-generated"
     yield f"X-Entity-Ref-ID: {message.key if _PLAIN.fullmatch(message.key) else digest}"
@@ -331,21 +334,21 @@ def _headers(message: Message, settings: EmailSettings, digest: str) -> Iterator
     for name, value in options.get("headers", {}).items():
         if not _OWN_HEADER.fullmatch(name) or name.lower() == "x-entity-ref-id":
             raise ValueError(f"the header {name!r:.40} cannot be set: only headers that start with X- can")
-        yield _text(name, str(value))
+        yield _text_header(name, str(value))
 
 
-def _text(name: str, text: str) -> str:
-    """Return exactly one header, folded."""
+def _text_header(name: str, text: str) -> str:
+    """Return one header line, folded; line breaks in the text cannot start another header."""
     text = one_line(text)
     is_plain = text.isascii() and "=?" not in text and len(text) <= LONGEST_LINE
     return f"{name}: {Header(text, 'us-ascii' if is_plain else 'utf-8', header_name=name).encode(linesep=CRLF)}"
 
 
-def _named(name: str, text: str) -> str:
+def _mailbox_header(name: str, text: str) -> str:
     shown, address = mailbox(text)
     if shown.isascii() and "=?" not in shown:
         return f'{name}: "{quote(shown)}" <{address}>' if shown else f"{name}: {address}"
-    return f"{_text(name, shown)} <{address}>"
+    return f"{_text_header(name, shown)} <{address}>"
 
 
 def _body(message: Message) -> bytes:

@@ -46,12 +46,15 @@ def receipts(body: bytes) -> Iterator[Receipt]:
         fields, _ = _fields(report)
         found = ENHANCED_CODE.match(fields.get("status", ""))
         status = found[1] if found else ""
-        action, is_wrong = fields.get("action", "").lower(), status.startswith("5.1.") and status not in ABOUT_SENDER
-        # Also with 4.x.x: the server has given up after days of retries.
+        action, is_bad_address = (
+            fields.get("action", "").lower(),
+            status.startswith("5.1.") and status not in ABOUT_SENDER,
+        )
+        # A failure can have status 4.x.x: the server has given up after days of retries.
         if action == "delivered" or (action == "failed" and status.startswith(("4", "5"))):
             yield Receipt(
                 provider_id=original[1],
-                outcome="delivered" if action == "delivered" else "invalid" if is_wrong else "bounced",
+                outcome="delivered" if action == "delivered" else "invalid" if is_bad_address else "bounced",
                 code=status,
                 message=one_line(fields.get("diagnostic-code", ""))[:MOST_TEXT],
                 id=hashlib.sha256(body).hexdigest(),

@@ -1,11 +1,11 @@
-"""Expo push: a request takes up to a hundred messages of one project and returns a ticket for each.
+"""Expo push: a request has up to a hundred messages of one project, and its response a ticket for each.
 
 A ticket only says that Expo accepted the message. The response of Apple or Google is in the receipt, available 15
 minutes later for a day. Expo has no idempotency key: a message that is sent again after a lost response may arrive
 twice.
 
 A request that Expo refuses as a whole sent nothing: it is split by project or in halves until the faulty message is
-alone. The parts are sent one after the other, because Expo wants few connections.
+alone. The parts are sent one after the other, because Expo allows only a few connections.
 """
 
 import gzip
@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from sereno.channels.contract import Channel, Exchange, Message
-from sereno.channels.http import MOST_TEXT, HTTPAnswer, call, refused, retry_after
+from sereno.channels.http import MOST_TEXT, HTTPResponse, call, refused, retry_after
 from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.errors import InvalidAddress
 from sereno.jobs.limits.limit import Rate
@@ -26,13 +26,15 @@ SEND = "/--/api/v2/push/send"
 RECEIPTS = "/--/api/v2/push/getReceipts"
 # Largest message in bytes for Apple and Google, without what Expo adds.
 LARGEST = 4096
+# Receipts per request.
 MOST_RECEIPTS = 1000
 # Expo requires gzip above this size in bytes.
 GZIP_ABOVE = 1024
 # The fastest level: the default, 6, saves 5 % of the bytes and takes 50 % longer.
 GZIP_LEVEL = 1
+# Characters of a ticket's id.
 LONGEST_ID = 200
-# Shorter texts are not secrets, and could be part of any word of a response.
+# Characters. Shorter access tokens are not masked: they could be part of any word of a response.
 SHORTEST_SECRET = 8
 # Meaning of a code in a ticket and in a receipt. Other codes, such as MessageTooBig, fail the message.
 CODES: Mapping[str, tuple[type[Invalid | Failed | Retryable | Down], Literal["invalid", "retry", "down", "failed"]]] = {
@@ -44,7 +46,7 @@ CODES: Mapping[str, tuple[type[Invalid | Failed | Retryable | Down], Literal["in
     "ProviderError": (Retryable, "failed"),
     "ExpoError": (Retryable, "failed"),
 }
-# Statuses for a faulty request. Any other refusal means that the URL of the service is wrong.
+# HTTP statuses for a faulty request. Any other refusal means that the URL of the service is wrong.
 WRONG_REQUEST = (400, 413, 422)
 
 _TOKEN = re.compile(r"Expo(?:nent)?PushToken\[[!-Z^-~]{1,200}\]")
@@ -54,8 +56,8 @@ _SECRET = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _CODE = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
-class _Push(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """A message in Expo's format. Finds a wrong type before it fails the request of the other messages."""
+class _ExpoPush(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """A message in Expo's format. Its types are checked, because one faulty message fails the whole request."""
 
     to: str = ""
     title: str = ""
@@ -72,21 +74,21 @@ class _Push(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     mutable_content: bool | None = None
 
 
-class _Parcel(NamedTuple):
+class _EncodedPush(NamedTuple):
     """One encoded message and its position in the batch."""
 
-    place: int
+    position: int
     address: str
     body: bytes
 
 
-class _Reply(NamedTuple):
+class _ExpoReply(NamedTuple):
     """The result of one request: outcomes by position, and parts to send again."""
 
     outcomes: dict[int, Outcome]
-    again: list[list[_Parcel]]
-    # The service has a problem: the remaining parts are retried later.
-    trouble: Retryable | Unknown | None = None
+    resend: list[list[_EncodedPush]]
+    # Set if the service itself fails: the remaining parts are not sent, and are retried later.
+    failure: Retryable | Unknown | None = None
 
 
 class Expo(Channel):
@@ -105,58 +107,58 @@ class Expo(Channel):
         self._defaults: dict[str, Any] = {"access_token": access_token, "url": url}
 
     def check_address(self, address: str) -> str:
-        found = address.strip() if isinstance(address, str) else ""
-        if not (_TOKEN.fullmatch(found) or _UUID.fullmatch(found)):
+        token = address.strip() if isinstance(address, str) else ""
+        if not (_TOKEN.fullmatch(token) or _UUID.fullmatch(token)):
             raise InvalidAddress("an Expo push token is ExponentPushToken[…], ExpoPushToken[…] or a UUID")
-        return found
+        return token
 
     async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
         outcomes: dict[int, Outcome] = {}
-        parcels: list[_Parcel] = []
-        for place, message in enumerate(batch):
-            packed = self._packed(place, message)
-            if isinstance(packed, _Parcel):
-                parcels.append(packed)
+        pushes: list[_EncodedPush] = []
+        for position, message in enumerate(batch):
+            encoded = self._encode(position, message)
+            if isinstance(encoded, _EncodedPush):
+                pushes.append(encoded)
             else:
-                outcomes[place] = packed
-        waiting = _chunks(parcels, self.batch)
+                outcomes[position] = encoded
+        waiting = _chunks(pushes, self.batch)
         while waiting:
             part = waiting.pop(0)
-            reply = await self._offer(part, exchange)
+            reply = await self._request(part, exchange)
             outcomes |= reply.outcomes
-            waiting[:0] = reply.again
-            if reply.trouble is not None:
-                after = reply.trouble.after if isinstance(reply.trouble, Retryable) else None
-                unsent = Retryable("not_sent", f"an earlier part of the batch failed with {reply.trouble.code}", after)
-                outcomes |= {parcel.place: unsent for left in waiting for parcel in left}
+            waiting[:0] = reply.resend
+            if reply.failure is not None:
+                after = reply.failure.after if isinstance(reply.failure, Retryable) else None
+                unsent = Retryable("not_sent", f"an earlier part of the batch failed with {reply.failure.code}", after)
+                outcomes |= {push.position: unsent for left in waiting for push in left}
                 break
-        return [outcomes[place] for place in range(len(batch))]
+        return [outcomes[position] for position in range(len(batch))]
 
     async def receipts(self, ids: Sequence[str], exchange: Exchange) -> Sequence[Receipt]:
-        """Return the responses of Apple and Google. "delivered": they accepted it; a phone may not have shown it."""
+        """Return what Apple and Google reported. "delivered": they accepted it, but a phone may not have shown it."""
         found: list[Receipt] = []
         waiting = _chunks(list(dict.fromkeys(ids)), MOST_RECEIPTS)
         while waiting:
             part = waiting.pop(0)
-            answer = await self._call(RECEIPTS, msgspec.json.encode({"ids": part}), exchange)
-            receipts = _content(answer).get("data") if isinstance(answer, HTTPAnswer) and answer.is_ok else None
+            response = await self._call(RECEIPTS, msgspec.json.encode({"ids": part}), exchange)
+            receipts = _content(response).get("data") if isinstance(response, HTTPResponse) and response.is_ok else None
             if isinstance(receipts, dict):
                 found += [receipt for each in part if (receipt := _receipt(each, receipts.get(each))) is not None]
-            elif isinstance(answer, HTTPAnswer) and answer.status in WRONG_REQUEST:
+            elif isinstance(response, HTTPResponse) and response.status in WRONG_REQUEST:
                 # Too many ids, or an invalid one: request the halves separately.
                 waiting[:0] = _halves(part)
             else:
                 break
         return tuple(found)
 
-    def _packed(self, place: int, message: Message) -> _Parcel | Outcome:
+    def _encode(self, position: int, message: Message) -> _EncodedPush | Outcome:
         try:
             address = self.check_address(message.address)
         except InvalidAddress as error:
             return Invalid("InvalidAddress", str(error))
         own = {"to": address, "title": message.title, "body": message.body}
         try:
-            push = msgspec.convert({**message.options, **own, "data": dict(message.data)}, _Push)
+            push = msgspec.convert({**message.options, **own, "data": dict(message.data)}, _ExpoPush)
             body = msgspec.json.encode(push)
             size = len(body)
             if size > LARGEST:
@@ -166,22 +168,22 @@ class Expo(Channel):
             return Failed("Malformed", str(error)[:MOST_TEXT])
         if size > LARGEST:
             return Failed("MessageTooBig", f"{size} bytes, at most {LARGEST} are allowed")
-        return _Parcel(place, address, body)
+        return _EncodedPush(position, address, body)
 
-    async def _offer(self, part: list[_Parcel], exchange: Exchange) -> _Reply:
+    async def _request(self, part: list[_EncodedPush], exchange: Exchange) -> _ExpoReply:
         """Send one request, and return the outcome of each message."""
-        answer = await self._call(SEND, b"[" + b",".join(parcel.body for parcel in part) + b"]", exchange)
-        if not isinstance(answer, HTTPAnswer):
-            return _for_all(part, answer)
-        content = _content(answer)
-        tickets, error = content.get("data"), _error(answer, content)
-        if error is not None and not (answer.is_ok and tickets):
-            return _refused(part, answer, error)
+        response = await self._call(SEND, b"[" + b",".join(push.body for push in part) + b"]", exchange)
+        if not isinstance(response, HTTPResponse):
+            return _for_all(part, response)
+        content = _content(response)
+        tickets, error = content.get("data"), _error(response, content)
+        if error is not None and not (response.is_ok and tickets):
+            return _refused(part, response, error)
         if not isinstance(tickets, list) or len(tickets) != len(part):
-            return _for_all(part, Unknown("strange_answer", f"a success without {len(part)} tickets"))
-        return _Reply({parcel.place: _outcome(ticket) for parcel, ticket in zip(part, tickets, strict=True)}, [])
+            return _for_all(part, Unknown("invalid_response", f"a success without {len(part)} tickets"))
+        return _ExpoReply({push.position: _outcome(ticket) for push, ticket in zip(part, tickets, strict=True)}, [])
 
-    async def _call(self, path: str, body: bytes, exchange: Exchange) -> HTTPAnswer | Retryable | Unknown | Down:
+    async def _call(self, path: str, body: bytes, exchange: Exchange) -> HTTPResponse | Retryable | Unknown | Down:
         settings = exchange.over(self._defaults)
         url, secret = settings.get("url", URL), settings.get("access_token")
         if not isinstance(url, str) or not _URL.fullmatch(url):
@@ -194,50 +196,50 @@ class Expo(Channel):
         if len(body) > GZIP_ABOVE:
             body = gzip.compress(body, GZIP_LEVEL, mtime=0)
             headers["Content-Encoding"] = "gzip"
-        answer = await call(exchange, "POST", url.rstrip("/") + path, data=body, headers=headers)
-        if isinstance(secret, str) and len(secret) >= SHORTEST_SECRET and isinstance(answer, HTTPAnswer):
-            return _without(secret, answer)
-        return answer
+        response = await call(exchange, "POST", url.rstrip("/") + path, data=body, headers=headers)
+        if isinstance(secret, str) and len(secret) >= SHORTEST_SECRET and isinstance(response, HTTPResponse):
+            return _mask(secret, response)
+        return response
 
 
-def _refused(part: list[_Parcel], answer: HTTPAnswer, error: Mapping[str, Any]) -> _Reply:
+def _refused(part: list[_EncodedPush], response: HTTPResponse, error: Mapping[str, Any]) -> _ExpoReply:
     """Return the outcomes of a request that was refused as a whole."""
     code, message = _reason(error, error.get("code", ""))
-    by_status, (by_code, _) = refused(answer), CODES.get(code, (Failed, "failed"))
+    by_status, (by_code, _) = refused(response), CODES.get(code, (Failed, "failed"))
     if isinstance(by_status, Down) or (by_code is Down and not isinstance(by_status, Retryable)):
         return _for_all(part, Down(code, message))
     if isinstance(by_status, Retryable) or by_code is Retryable:
-        return _for_all(part, Retryable(code, message, retry_after(answer.headers)))
+        return _for_all(part, Retryable(code, message, retry_after(response.headers)))
     if code == "PUSH_TOO_MANY_EXPERIENCE_IDS":
         return _by_project(part, error.get("details"), Retryable(code, message))
-    if code in ("VALIDATION_ERROR", "PUSH_TOO_MANY_NOTIFICATIONS") or answer.status in WRONG_REQUEST:
-        return _Reply({}, _halves(part)) if len(part) > 1 else _for_all(part, Failed(code, message))
-    if answer.is_ok:
+    if code in ("VALIDATION_ERROR", "PUSH_TOO_MANY_NOTIFICATIONS") or response.status in WRONG_REQUEST:
+        return _ExpoReply({}, _halves(part)) if len(part) > 1 else _for_all(part, Failed(code, message))
+    if response.is_ok:
         return _for_all(part, Unknown(code, message))
     # A redirect, 404 or 405: the server at this URL is not Expo.
     return _for_all(part, Down(code, message))
 
 
-def _by_project(part: list[_Parcel], details: Any, unnamed: Retryable) -> _Reply:
+def _by_project(part: list[_EncodedPush], details: Any, unnamed: Retryable) -> _ExpoReply:
     """Split into one request per project, as far as the response names the projects."""
     project_of: dict[str, str] = {}
     for project, tokens in details.items() if isinstance(details, dict) else ():
         for token in tokens if isinstance(tokens, list) else ():
             if isinstance(token, str):
                 project_of.setdefault(token, project)
-    groups: dict[str | None, list[_Parcel]] = {}
-    for parcel in part:
-        groups.setdefault(project_of.get(parcel.address), []).append(parcel)
+    groups: dict[str | None, list[_EncodedPush]] = {}
+    for push in part:
+        groups.setdefault(project_of.get(push.address), []).append(push)
     later = groups.pop(None, [])
     if any(len(group) == len(part) for group in groups.values()):
-        # All of one project after all: the same request would be refused again, endlessly.
+        # All messages are of one project: the same request would be refused again, endlessly.
         groups, later = {}, part
-    return _Reply({parcel.place: unnamed for parcel in later}, list(groups.values()))
+    return _ExpoReply({push.position: unnamed for push in later}, list(groups.values()))
 
 
-def _for_all(part: list[_Parcel], outcome: Outcome) -> _Reply:
-    trouble = outcome if isinstance(outcome, Retryable | Unknown) else None
-    return _Reply({parcel.place: outcome for parcel in part}, [], trouble)
+def _for_all(part: list[_EncodedPush], outcome: Outcome) -> _ExpoReply:
+    failure = outcome if isinstance(outcome, Retryable | Unknown) else None
+    return _ExpoReply({push.position: outcome for push in part}, [], failure)
 
 
 def _outcome(ticket: Any) -> Outcome:
@@ -249,7 +251,7 @@ def _outcome(ticket: Any) -> Outcome:
             meaning, _ = CODES.get(code, (Failed, "failed"))
             return meaning(code, message)
         case _:
-            return Unknown("strange_ticket", "a ticket that is neither ok with an id nor an error")
+            return Unknown("invalid_response", "a ticket that is neither ok with an id nor an error")
 
 
 def _receipt(provider_id: str, receipt: Any) -> Receipt | None:
@@ -258,8 +260,8 @@ def _receipt(provider_id: str, receipt: Any) -> Receipt | None:
             return Receipt(provider_id=provider_id, outcome="delivered")
         case {"status": "error"}:
             code, message = _reason(receipt)
-            _, transition = CODES.get(code, (Failed, "failed"))
-            return Receipt(provider_id=provider_id, outcome=transition, code=code, message=message)
+            _, outcome = CODES.get(code, (Failed, "failed"))
+            return Receipt(provider_id=provider_id, outcome=outcome, code=code, message=message)
         case _:
             return None
 
@@ -274,28 +276,28 @@ def _reason(entry: Mapping[str, Any], code: Any = None) -> tuple[str, str]:
     return code if isinstance(code, str) and _CODE.fullmatch(code) else "unspecified", words
 
 
-def _error(answer: HTTPAnswer, content: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _error(response: HTTPResponse, content: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the error of the whole request; Expo sends one. None for a success."""
     match content.get("errors"):
         case [dict(first), *_]:
             return first
         case _:
-            return None if answer.is_ok else {"code": f"http_{answer.status}", "message": answer.text()}
+            return None if response.is_ok else {"code": f"http_{response.status}", "message": response.text()}
 
 
-def _content(answer: HTTPAnswer) -> Mapping[str, Any]:
+def _content(response: HTTPResponse) -> Mapping[str, Any]:
     """Return the object in the response; empty for any other content."""
     try:
-        content = msgspec.json.decode(answer.body)
+        content = msgspec.json.decode(response.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
 
-def _without(secret: str, answer: HTTPAnswer) -> HTTPAnswer:
-    """Remove the access token from the response. Decoded first, so that no escape hides it."""
-    body = msgspec.json.encode(content) if (content := _content(answer)) else answer.body
-    return msgspec.structs.replace(answer, body=body.replace(secret.encode(), b"***"))
+def _mask(secret: str, response: HTTPResponse) -> HTTPResponse:
+    """Mask the access token in the response. JSON is decoded first, because an escape could hide the token."""
+    body = msgspec.json.encode(content) if (content := _content(response)) else response.body
+    return msgspec.structs.replace(response, body=body.replace(secret.encode(), b"***"))
 
 
 def _chunks(items: list[Any], size: int) -> list[list[Any]]:

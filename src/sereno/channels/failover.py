@@ -1,4 +1,4 @@
-"""Two providers behind one channel: a message that the first certainly did not accept goes to the second."""
+"""Two providers behind one channel: a message that the first one certainly did not accept is sent by the second."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -42,20 +42,20 @@ class Failover(Channel):
     async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
         first, second = self._providers
         outcomes = list(await self._through("first", first, batch, exchange))
-        left = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, Retryable | Down)]
-        if left:
-            found = await self._through("second", second, [batch[place] for place in left], exchange)
-            for place, outcome in zip(left, found, strict=True):
-                outcomes[place] = outcome
+        unsent = [position for position, outcome in enumerate(outcomes) if isinstance(outcome, Retryable | Down)]
+        if unsent:
+            again = await self._through("second", second, [batch[position] for position in unsent], exchange)
+            for position, outcome in zip(unsent, again, strict=True):
+                outcomes[position] = outcome
         return outcomes
 
     async def receipts(self, ids: Sequence[str], exchange: Exchange) -> Sequence[Receipt]:
         """Request receipts from the first provider, and the missing ones from the second."""
         first, second = self._providers
-        known = list(await first.receipts(ids, _own("first", exchange)))
-        named = {receipt.provider_id for receipt in known}
-        rest = [each for each in ids if each not in named]
-        return [*known, *(await second.receipts(rest, _own("second", exchange)) if rest else ())]
+        receipts = list(await first.receipts(ids, _exchange("first", exchange)))
+        reported = {receipt.provider_id for receipt in receipts}
+        rest = [each for each in ids if each not in reported]
+        return [*receipts, *(await second.receipts(rest, _exchange("second", exchange)) if rest else ())]
 
     def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:
         try:
@@ -66,7 +66,7 @@ class Failover(Channel):
     async def _through(
         self, which: str, provider: Channel, batch: Sequence[Message], exchange: Exchange
     ) -> Sequence[Outcome]:
-        return await provider.send(batch, _own(which, exchange))
+        return await provider.send(batch, _exchange(which, exchange))
 
 
 def _settings(which: str, account: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,5 +74,5 @@ def _settings(which: str, account: Mapping[str, Any]) -> dict[str, Any]:
     return {**shared, **account.get(which, {})}
 
 
-def _own(which: str, exchange: Exchange) -> Exchange:
+def _exchange(which: str, exchange: Exchange) -> Exchange:
     return exchange.with_account(_settings(which, exchange.account))

@@ -1,7 +1,7 @@
 """One HTTP call to a provider, and what its failure means for the messages in it.
 
-The question is whether the provider can have accepted the message. If the connection never opened: no, retry. If it
-broke or timed out after the request was sent: unknown.
+A message may be sent again only if the provider cannot have accepted it. If the connection never opened, it cannot:
+retry. If the connection broke or timed out after the request was sent, the outcome is unknown.
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ from sereno.channels.outcome import Down, Failed, Outcome, Retryable, Unknown
 from sereno.jobs.attempt import header_seconds
 
 # Largest response in bytes; the rest is not read.
-LARGEST_ANSWER = 4 * 1024 * 1024
+LARGEST_RESPONSE = 4 * 1024 * 1024
 # Characters of a provider's text that are stored.
 MOST_TEXT = 300
 
 
-class HTTPAnswer(msgspec.Struct, frozen=True):
+class HTTPResponse(msgspec.Struct, frozen=True):
     """A response; header names in lower case."""
 
     status: int
@@ -42,33 +42,35 @@ class HTTPAnswer(msgspec.Struct, frozen=True):
         return self.body[: 4 * MOST_TEXT].decode("utf-8", "replace").replace("\x00", "")[:MOST_TEXT]
 
 
-async def call(exchange: Exchange, method: str, url: str, **options: Any) -> HTTPAnswer | Retryable | Unknown:
+async def call(exchange: Exchange, method: str, url: str, **options: Any) -> HTTPResponse | Retryable | Unknown:
     """Send one request without following redirects. A response with any status is returned."""
     import aiohttp  # noqa: PLC0415 - see Exchange
 
     try:
         async with exchange.http.request(method, url, allow_redirects=False, **options) as response:
-            body = await response.content.read(LARGEST_ANSWER)
-            while len(body) < LARGEST_ANSWER and (more := await response.content.read(LARGEST_ANSWER - len(body))):
+            body = await response.content.read(LARGEST_RESPONSE)
+            while len(body) < LARGEST_RESPONSE and (more := await response.content.read(LARGEST_RESPONSE - len(body))):
                 body += more
-            return HTTPAnswer(response.status, {name.lower(): value for name, value in response.headers.items()}, body)
+            return HTTPResponse(
+                response.status, {name.lower(): value for name, value in response.headers.items()}, body
+            )
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
         return Retryable("unreachable", _text_of(error))
     except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError) as error:
         return Retryable("bad_url", type(error).__name__)
     except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-        return Unknown("no_answer", _text_of(error))
+        return Unknown("no_response", _text_of(error))
 
 
-def refused(answer: HTTPAnswer) -> Outcome | None:
-    """Return the outcome that the status means for all messages of a call; None for a success."""
-    if answer.is_ok:
+def refused(response: HTTPResponse) -> Outcome | None:
+    """Return the outcome of all messages of a call whose status is an error; None for a success."""
+    if response.is_ok:
         return None
-    code, text = f"http_{answer.status}", answer.text()
-    if answer.status in (401, 403, 407):
+    code, text = f"http_{response.status}", response.text()
+    if response.status in (401, 403, 407):
         return Down(code, text)
-    if answer.status in (408, 425, 429) or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return Retryable(code, text, after=retry_after(answer.headers))
+    if response.status in (408, 425, 429) or response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return Retryable(code, text, after=retry_after(response.headers))
     return Failed(code, text)
 
 

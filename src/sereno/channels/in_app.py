@@ -4,7 +4,7 @@ from sereno.channels.contract import IN_APP, Channel
 
 
 class InApp(Channel):
-    """The channel without provider and address; other channels fall back to it."""
+    """The channel without a provider and without addresses. It replaces channels that are not active."""
 
     name = IN_APP
 

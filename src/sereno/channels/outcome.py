@@ -26,7 +26,7 @@ class Retryable(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """A permanent failure of this message: too large, refused, malformed. The address is good."""
+    """A permanent failure of this message: too large, refused, malformed. The address stays active."""
 
     code: str
     message: str = ""
@@ -59,7 +59,7 @@ Outcome: TypeAlias = Sent | Delivered | Retryable | Failed | Invalid | Unknown |
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """A provider's later report about an accepted message, by the provider's id.
 
-    `id`: of the receipt itself, if it has one, so that a duplicate counts once.
+    `id`: the id of the receipt itself, if it has one, so that a duplicate counts once.
     """
 
     provider_id: str

@@ -1,13 +1,15 @@
 """`app.channels`: the channels of an application by name, and which of them are active."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
 from sereno.channels.contract import IN_APP, Channel
 from sereno.channels.in_app import in_app
+from sereno.database.database import Database
 from sereno.errors import ConfigurationError, InvalidAddress
 
+# Characters of an address.
 LONGEST_ADDRESS = 2000
 # Entry point group in which packages register channels: name = "package.module:Class".
 ENTRY_POINTS = "sereno.channels"
@@ -16,10 +18,10 @@ ENTRY_POINTS = "sereno.channels"
 class Channels:
     """The channels of an application, by name."""
 
-    def __init__(self, active: Callable[[], Sequence[str] | None]) -> None:
+    def __init__(self, database: Database) -> None:
         self.known: dict[str, Channel] = {IN_APP: in_app}
         self.accounts: dict[str, dict[str, Any]] = {}
-        self._active = active
+        self._database = database
 
     def add(self, channel: Channel, **account: Any) -> Channel:
         """Add a channel; `account`: credentials and settings for tenants without their own."""
@@ -42,11 +44,11 @@ class Channels:
                 raise ConfigurationError(
                     f"there is no channel {name!r}: add it with app.channels.add(…); known channels: {names}"
                 )
-            made = offered[name].load()
-            self.add(made() if isinstance(made, type) else made)
+            loaded = offered[name].load()
+            self.add(loaded() if isinstance(loaded, type) else loaded)
         return self.known[name]
 
-    def know(self, channel: Channel | str) -> None:
+    def register(self, channel: Channel | str) -> None:
         """Register a channel of an event. An unknown name is not an error: the inbox is used instead."""
         if isinstance(channel, Channel):
             if channel is not in_app:
@@ -62,7 +64,7 @@ class Channels:
         return address if known is None else known.check_address(address)
 
     def is_active(self, name: str) -> bool:
-        active = self._active()
+        active = self._database.settings.channels
         return name in self.known and (name == IN_APP or active is None or name in active)
 
     def resolve(self, wanted: Sequence[str]) -> tuple[list[str], str | None]:

@@ -14,15 +14,15 @@ from urllib.parse import urlencode
 import msgspec
 
 from sereno.channels.contract import Channel, Exchange, Message
-from sereno.channels.http import MOST_TEXT, HTTPAnswer, call, refused, retry_after
+from sereno.channels.http import MOST_TEXT, HTTPResponse, call, refused, retry_after
 from sereno.channels.outcome import Delivered, Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 from sereno.errors import ConfigurationError, InvalidAddress
 
-# Concurrent requests of one batch.
+# Concurrent requests for one batch.
 AT_ONCE = 10
 # Longest wait in seconds that a provider can impose; more is a mistake of the provider.
 LONGEST_WAIT = 24 * 3600.0
-# Shorter texts are not secrets, and masking them would hide ordinary words.
+# Characters. Shorter texts are not masked: that would hide ordinary words.
 SHORTEST_SECRET = 6
 HIDDEN = "[hidden]"
 
@@ -51,13 +51,13 @@ class ChannelSettings(msgspec.Struct, frozen=True, kw_only=True):
         return f"{type(self).__name__}(…)"
 
 
-Known = TypeVar("Known", bound=ChannelSettings)
+SettingsT = TypeVar("SettingsT", bound=ChannelSettings)
 
 
-class SingleMessageChannel(Channel, Generic[Known]):
-    """A channel that sends one message a request. Subclasses write `check`, `secrets` and `send_one`."""
+class SingleMessageChannel(Channel, Generic[SettingsT]):
+    """A channel that sends one message per request. Subclasses implement `check`, `secrets` and `send_one`."""
 
-    settings_type: type[Known]
+    settings_type: type[SettingsT]
 
     def __init__(self, **defaults: str) -> None:
         names = self.settings_type.__struct_fields__
@@ -65,30 +65,30 @@ class SingleMessageChannel(Channel, Generic[Known]):
             raise ConfigurationError(
                 f"the channel {self.name} has no setting {unknown[0]!r:.40}; use {', '.join(names)}"
             )
-        self._given = {name: value for name, value in defaults.items() if value}
+        self._constructor_settings = {name: value for name, value in defaults.items() if value}
         self._defaults = self.settings({})
 
-    def settings(self, account: Mapping[str, Any], *, alone: bool = False) -> Known:
-        """Return the account's settings over the constructor's; only the account's if it stands alone."""
+    def settings(self, account: Mapping[str, Any], *, alone: bool = False) -> SettingsT:
+        """Return the constructor's settings, overridden by the account's; `alone`: only the account's."""
         names = self.settings_type.__struct_fields__
-        given = {name: account[name] for name in names if account.get(name) not in (None, "")}
+        own = {name: account[name] for name in names if account.get(name) not in (None, "")}
         try:
-            return msgspec.convert(given if alone else {**self._given, **given}, self.settings_type)
+            return msgspec.convert(own if alone else {**self._constructor_settings, **own}, self.settings_type)
         except msgspec.ValidationError as error:
             raise ConfigurationError(f"a setting of the channel {self.name} is invalid: {error}") from None
 
     def check_address(self, address: str) -> str:
         return self.check(address, self._defaults)
 
-    def check(self, address: str, settings: Known, /) -> str:
-        """Return the address as it is stored; raise InvalidAddress, which does not repeat it."""
+    def check(self, address: str, settings: SettingsT, /) -> str:
+        """Return the address as it is stored, or raise InvalidAddress; its message must not repeat the address."""
         raise NotImplementedError
 
-    def secrets(self, message: Message, settings: Known, /) -> Iterable[str]:
+    def secrets(self, message: Message, settings: SettingsT, /) -> Iterable[str]:
         """Return the texts that must not appear in an outcome."""
         raise NotImplementedError
 
-    async def send_one(self, message: Message, settings: Known, exchange: Exchange, /) -> Outcome:
+    async def send_one(self, message: Message, settings: SettingsT, exchange: Exchange, /) -> Outcome:
         raise NotImplementedError
 
     async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
@@ -98,9 +98,9 @@ class SingleMessageChannel(Channel, Generic[Known]):
             return [Down("bad_settings", str(error)[:MOST_TEXT])] * len(batch)
         if lacking := settings.lacks():
             return [Down("no_settings", f"the channel {self.name} lacks {lacking}")] * len(batch)
-        return await one_by_one(batch, lambda message: self._checked(message, settings, exchange))
+        return await one_by_one(batch, lambda message: self._send_checked(message, settings, exchange))
 
-    async def _checked(self, message: Message, settings: Known, exchange: Exchange) -> Outcome:
+    async def _send_checked(self, message: Message, settings: SettingsT, exchange: Exchange) -> Outcome:
         try:
             address = self.check(message.address, settings)
         except InvalidAddress as error:
@@ -109,25 +109,26 @@ class SingleMessageChannel(Channel, Generic[Known]):
         outcome = await self.send_one(message, settings, exchange)
         return without_secrets(outcome, self.secrets(message, settings))
 
-    def refusal(self, answer: HTTPAnswer) -> Outcome:
+    def refusal(self, response: HTTPResponse) -> Outcome:
         """Return the outcome for a response whose body is not usable.
 
-        After a server error other than 503 a message may have been sent. That matters where a second one costs money.
+        After a server error other than 503 the message may have been sent. Channels with `on_unknown = "park"`, where a
+        second message costs money, do not retry it.
         """
-        is_doubtful = answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-        if is_doubtful and answer.status != HTTPStatus.SERVICE_UNAVAILABLE and self.on_unknown == "park":
-            return Unknown(f"http_{answer.status}", answer.text())
-        return refused(answer) or Unknown("odd_answer", answer.text())
+        is_server_error = response.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        if is_server_error and response.status != HTTPStatus.SERVICE_UNAVAILABLE and self.on_unknown == "park":
+            return Unknown(f"http_{response.status}", response.text())
+        return refused(response) or Unknown("invalid_response", response.text())
 
 
 async def one_by_one(
     batch: Sequence[Message], send: Callable[[Message], Awaitable[Outcome]], *, at_once: int = AT_ONCE
 ) -> list[Outcome]:
     """Send each message separately, `at_once` at a time. Return the outcomes in the order of the batch."""
-    places = asyncio.Semaphore(at_once)
+    slots = asyncio.Semaphore(at_once)
 
     async def one(message: Message) -> Outcome:
-        async with places:
+        async with slots:
             try:
                 return await send(message)
             except Exception as error:  # noqa: BLE001 - a bug with one message must not affect the others
@@ -140,7 +141,7 @@ async def post(
     exchange: Exchange,
     url: str,
     content: Any,
-    read: Callable[[HTTPAnswer], Outcome],
+    read: Callable[[HTTPResponse], Outcome],
     *,
     headers: Mapping[str, str] | None = None,
     form: bool = False,
@@ -154,8 +155,8 @@ async def post(
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         return Failed("malformed", f"the message cannot be encoded: {type(error).__name__}")
     kind = "application/x-www-form-urlencoded" if form else "application/json; charset=utf-8"
-    answer = await call(exchange, "POST", url, data=body, headers={"Content-Type": kind, **(headers or {})})
-    return read(answer) if isinstance(answer, HTTPAnswer) else answer
+    response = await call(exchange, "POST", url, data=body, headers={"Content-Type": kind, **(headers or {})})
+    return read(response) if isinstance(response, HTTPResponse) else response
 
 
 def without_secrets(outcome: Outcome, secrets: Iterable[str]) -> Outcome:
@@ -189,7 +190,7 @@ def text_of(message: Message) -> str:
 
 
 def length(text: str) -> int:
-    """Return the length in UTF-16 units, the largest count of any provider."""
+    """Return the length in UTF-16 units: no provider counts more."""
     return len(text) + sum(character > "\uffff" for character in text)
 
 
@@ -225,29 +226,30 @@ def fields(value: Any) -> Mapping[str, Any]:
 
 
 def number(value: Any) -> int | None:
+    """Return the value if it is an int, else None."""
     return value if type(value) is int else None
 
 
-def words(value: Any) -> str:
+def provider_text(value: Any) -> str:
     """Return a provider's text, truncated for storage; empty if it is not a string."""
     return _storable(value)[:MOST_TEXT] if isinstance(value, str) else ""
 
 
 def provider_id(*parts: Any) -> str | None:
     """Return the provider's id of a message; None if a part is missing or not a valid id."""
-    are_names = all(isinstance(part, str) and _PROVIDER_ID.fullmatch(part) for part in parts)
-    return ":".join(parts) if are_names else None
+    are_valid = all(isinstance(part, str) and _PROVIDER_ID.fullmatch(part) for part in parts)
+    return ":".join(parts) if are_valid else None
 
 
-def wait(given: Any, headers: Mapping[str, str]) -> float | None:
-    """Return the seconds to wait, from the body or else from the header."""
-    if type(given) in (int, float) and given >= 0:
-        return float(min(given, LONGEST_WAIT))
+def wait(seconds: Any, headers: Mapping[str, str]) -> float | None:
+    """Return how long to wait: `seconds` from the response body, or else the header Retry-After."""
+    if type(seconds) in (int, float) and seconds >= 0:
+        return float(min(seconds, LONGEST_WAIT))
     return retry_after(headers)
 
 
-def transition(kind: Refusal, code: Any, message: str, answer: HTTPAnswer, given: Any = None) -> Outcome:
-    """Return a refusal with the provider's code; a retryable one with the time to wait."""
+def coded_refusal(kind: Refusal, code: Any, message: str, response: HTTPResponse, seconds: Any = None) -> Outcome:
+    """Return a refusal with the provider's code. `seconds`: for Retryable, the wait from the response body."""
     if kind is Retryable:
-        return Retryable(str(code), message, after=wait(given, answer.headers))
+        return Retryable(str(code), message, after=wait(seconds, response.headers))
     return kind(str(code), message)

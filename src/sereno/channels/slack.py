@@ -3,7 +3,7 @@
 An address is a webhook's URL, which is a secret, or the id of a channel or user, which needs the bot's token. For a
 bot, Slack always responds with status 200, and the body has the result. For a webhook, the body is one word.
 
-Account: bot_token, url.
+Account settings: bot_token, url.
 """
 
 import re
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from sereno.channels.contract import Exchange, Message
-from sereno.channels.http import HTTPAnswer
+from sereno.channels.http import HTTPResponse
 from sereno.channels.outcome import Delivered, Down, Failed, Invalid, Outcome, Retryable
 from sereno.channels.single_message import (
     ChannelSettings,
@@ -19,20 +19,20 @@ from sereno.channels.single_message import (
     SingleMessageChannel,
     Token,
     Url,
+    coded_refusal,
     fields,
     origin,
     post,
     provider_id,
+    provider_text,
     text_of,
-    transition,
-    words,
 )
 from sereno.errors import InvalidAddress
 
 HOOKS = "https://hooks.slack.com"
 
-# Errors for bots. Any other word is about the message only.
-TO_BOTS: Mapping[str, Refusal] = {
+# What an error word means in a response to a bot. Any other word is about the message only.
+BOT_ERRORS: Mapping[str, Refusal] = {
     "access_denied": Down,
     "account_inactive": Down,
     "invalid_auth": Down,
@@ -55,8 +55,8 @@ TO_BOTS: Mapping[str, Refusal] = {
     "is_archived": Invalid,
     "user_not_found": Invalid,
 }
-# Errors for webhooks. The address is the credential, so none of them is about the whole channel.
-TO_HOOKS: Mapping[str, Refusal] = {
+# What an error word of a webhook means. The address is the credential, so no error is about the whole channel.
+WEBHOOK_ERRORS: Mapping[str, Refusal] = {
     "rollup_error": Retryable,
     "action_prohibited": Failed,
     "posting_to_general_channel_denied": Failed,
@@ -104,7 +104,7 @@ class Slack(SingleMessageChannel[SlackSettings]):
             return Failed("empty", "a message needs text")
         if not _ID.fullmatch(message.address):
             return await post(exchange, message.address, {"text": text}, self._read_word)
-        # Not Down: users enter addresses, and one of them must not stop the deliveries to webhooks.
+        # Not Down: users enter addresses, and one address must not stop the deliveries to webhooks.
         if not settings.bot_token:
             return Failed("no_bot_token", "the id of a channel or user needs the setting bot_token")
         content = {"channel": message.address, "text": text}
@@ -112,22 +112,22 @@ class Slack(SingleMessageChannel[SlackSettings]):
         headers = {"Authorization": f"Bearer {settings.bot_token}"}
         return await post(exchange, url, content, self._read, headers=headers)
 
-    def _read(self, answer: HTTPAnswer) -> Outcome:
-        response = fields(answer.json())
-        if response.get("ok") is True and answer.is_ok:
-            return Delivered(provider_id(response.get("channel"), response.get("ts")))
-        word = words(response.get("error"))
-        if response.get("ok") is not False or not _WORD.fullmatch(word):
-            return self.refusal(answer)
-        needed = words(response.get("needed"))
-        return transition(TO_BOTS.get(word, Failed), word, f"needs {needed}" if needed else word, answer)
+    def _read(self, response: HTTPResponse) -> Outcome:
+        body = fields(response.json())
+        if body.get("ok") is True and response.is_ok:
+            return Delivered(provider_id(body.get("channel"), body.get("ts")))
+        word = provider_text(body.get("error"))
+        if body.get("ok") is not False or not _WORD.fullmatch(word):
+            return self.refusal(response)
+        needed = provider_text(body.get("needed"))
+        return coded_refusal(BOT_ERRORS.get(word, Failed), word, f"needs {needed}" if needed else word, response)
 
-    def _read_word(self, answer: HTTPAnswer) -> Outcome:
-        word = answer.text().strip()
-        if answer.is_ok:
-            return Delivered() if word == "ok" else self.refusal(answer)
-        meaning = TO_HOOKS.get(word)
-        return self.refusal(answer) if meaning is None else transition(meaning, word, word, answer)
+    def _read_word(self, response: HTTPResponse) -> Outcome:
+        word = response.text().strip()
+        if response.is_ok:
+            return Delivered() if word == "ok" else self.refusal(response)
+        meaning = WEBHOOK_ERRORS.get(word)
+        return self.refusal(response) if meaning is None else coded_refusal(meaning, word, word, response)
 
 
 def escaped(text: str) -> str:

@@ -6,7 +6,7 @@ REMEDY = 'use tls="starttls" (port 587) or tls="tls" (port 465)'
 
 
 def refusal(peer: object, *, tls: str, allowed: bool, has_password: bool) -> str | None:
-    """Return why nothing may be sent to this peer over an unencrypted connection; None if it may.
+    """Return why email may not be sent to this peer over an unencrypted connection; None if it may.
 
     `peer` is the address of the connected socket, not the configured name.
     """

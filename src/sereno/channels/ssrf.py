@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Refuses: TypeAlias = Callable[[str], bool]
 
+# Characters of a URL, and of a host name (RFC 1035).
 LONGEST_URL = 2048
 LONGEST_NAME = 253
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# Most addresses of a name that are tried; a name may have a thousand.
+# Addresses of one name that are tried at most; a name may have a thousand.
 MOST_ADDRESSES = 8
 
 _CLOSED_V4 = tuple(
@@ -159,7 +160,7 @@ def is_refused(ip: str) -> bool:
 
 
 def is_never_refused(_ip: str) -> bool:
-    """For users who call their own networks on purpose."""
+    """Allow every address, for installations that call their own networks on purpose."""
     return False
 
 
@@ -194,9 +195,9 @@ class SSRFGuard:
 def guarded_session(
     timeout: float, *, inner: Resolver | None = None, refuses: Refuses = is_refused
 ) -> "aiohttp.ClientSession":
-    """Return a session that refuses addresses; without cookies, proxies, netrc and decompression.
+    """Return an HTTP session that refuses addresses; without cookies, proxies, netrc and decompression.
 
-    The caller disables redirects with `allow_redirects=False`; if followed, they pass the same guard.
+    The caller disables redirects with `allow_redirects=False`; a redirect that is followed is checked in the same way.
     """
     import aiohttp  # noqa: PLC0415 - see Exchange
 

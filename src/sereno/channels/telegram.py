@@ -4,7 +4,7 @@ The bot's token is part of every URL: it appears in no outcome. Text is sent as 
 `options = {"parse_mode": "html"}` the message's `html` is sent, which the template has escaped; without `html`, the
 text is escaped and sent.
 
-Account: bot_token, url.
+Account settings: bot_token, url.
 """
 
 import html
@@ -16,24 +16,25 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 
 from sereno.channels.contract import Exchange, Message
-from sereno.channels.http import HTTPAnswer
+from sereno.channels.http import HTTPResponse
 from sereno.channels.outcome import Delivered, Down, Failed, Invalid, Outcome, Retryable
 from sereno.channels.single_message import (
     ChannelSettings,
     Refusal,
     SingleMessageChannel,
     Url,
+    coded_refusal,
     cut,
     fields,
     number,
     post,
+    provider_text,
     text_of,
-    transition,
-    words,
 )
 from sereno.errors import InvalidAddress
 from sereno.jobs.limits.limit import Rate
 
+# Characters of a message.
 LONGEST = 4096
 # Error descriptions that are about the chat and not the message.
 NO_CHAT = ("chat not found", "user not found", "peer_id_invalid", "group chat was upgraded", "chat_id_invalid")
@@ -74,22 +75,22 @@ class Telegram(SingleMessageChannel[TelegramSettings]):
         url = f"{settings.url.rstrip('/')}/bot{settings.bot_token}/sendMessage"
         return await post(exchange, url, content, self._read)
 
-    def _read(self, answer: HTTPAnswer) -> Outcome:
-        response = fields(answer.json())
-        if response.get("ok") is True and answer.is_ok:
-            result = fields(response.get("result"))
+    def _read(self, response: HTTPResponse) -> Outcome:
+        body = fields(response.json())
+        if body.get("ok") is True and response.is_ok:
+            result = fields(body.get("result"))
             chat, name = number(fields(result.get("chat")).get("id")), number(result.get("message_id"))
             return Delivered(None if chat is None or name is None else f"{chat}:{name}")
-        if response.get("ok") is not False:
-            is_no_bot = answer.status == HTTPStatus.NOT_FOUND
-            return Down("http_404", answer.text()) if is_no_bot else self.refusal(answer)
-        text, more = words(response.get("description")), fields(response.get("parameters"))
+        if body.get("ok") is not False:
+            is_no_bot = response.status == HTTPStatus.NOT_FOUND
+            return Down("http_404", response.text()) if is_no_bot else self.refusal(response)
+        text, more = provider_text(body.get("description")), fields(body.get("parameters"))
         if (moved := number(more.get("migrate_to_chat_id"))) is not None:
             text = f"{text}: the chat is {moved} now"
-        kind = _meaning(answer.status, text.lower())
+        kind = _meaning(response.status, text.lower())
         if kind is None:
-            return self.refusal(answer)
-        return transition(kind, f"http_{answer.status}", text, answer, more.get("retry_after"))
+            return self.refusal(response)
+        return coded_refusal(kind, f"http_{response.status}", text, response, more.get("retry_after"))
 
 
 def _meaning(code: int, text: str) -> Refusal | None:

@@ -3,7 +3,7 @@
 A message costs money, and Twilio has no idempotency key: a message that may have been sent waits for an operator. The
 response to a request only says that the message is queued. The outcome is sent to `status_callback`, if configured.
 
-Account: account_sid, auth_token, from_number or messaging_service_sid, status_callback, url.
+Account settings: account_sid, auth_token, from_number or messaging_service_sid, status_callback, url.
 """
 
 import base64
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 from urllib.parse import parse_qsl
 
 from sereno.channels.contract import Callback, Exchange, Message
-from sereno.channels.http import HTTPAnswer
+from sereno.channels.http import HTTPResponse
 from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.channels.single_message import (
     ChannelSettings,
@@ -24,23 +24,24 @@ from sereno.channels.single_message import (
     Token,
     Url,
     Word,
+    coded_refusal,
     fields,
     number,
     phone_number,
     post,
     provider_id,
+    provider_text,
     text_of,
-    transition,
-    words,
 )
 from sereno.errors import RejectedCallback
 
+# Characters of a message, which Twilio splits into several SMS.
 LONGEST = 1600
 # Upper bound of callback parameters; Twilio sends about twenty.
 MOST_PARAMETERS = 200
 
-# Codes that affect more than the message. Codes that depend on the pair of sender and receiver are not listed: one
-# unusual number must neither be deactivated nor stop the channel.
+# Error codes that say more than "this message failed". Codes that depend on the pair of sender and receiver are not
+# listed: because of them, a number must not be deactivated and the channel must not stop.
 MEANINGS: Mapping[int, Refusal] = {
     20003: Down,  # credentials refused
     20005: Down,  # account not active
@@ -69,6 +70,7 @@ MEANINGS: Mapping[int, Refusal] = {
     30006: Invalid,  # a landline
 }
 
+# Codes in receipts for numbers that can never be reached.
 UNREACHABLE = frozenset({"21610", "21614", "30003", "30005", "30006"})
 
 
@@ -123,15 +125,15 @@ class Twilio(SingleMessageChannel[TwilioSettings]):
         headers = {"Authorization": f"Basic {settings.basic}"}
         return await post(exchange, url, form, self._read, headers=headers, form=True)
 
-    def _read(self, answer: HTTPAnswer) -> Outcome:
-        response = fields(answer.json())
-        if answer.is_ok:
-            sid = provider_id(response.get("sid"))
-            return Sent(sid) if sid else Unknown("odd_answer", answer.text())
-        code = number(response.get("code"))
-        if code is None or (code not in MEANINGS and answer.status != HTTPStatus.BAD_REQUEST):
-            return self.refusal(answer)
-        return transition(MEANINGS.get(code, Failed), code, words(response.get("message")), answer)
+    def _read(self, response: HTTPResponse) -> Outcome:
+        body = fields(response.json())
+        if response.is_ok:
+            sid = provider_id(body.get("sid"))
+            return Sent(sid) if sid else Unknown("invalid_response", response.text())
+        code = number(body.get("code"))
+        if code is None or (code not in MEANINGS and response.status != HTTPStatus.BAD_REQUEST):
+            return self.refusal(response)
+        return coded_refusal(MEANINGS.get(code, Failed), code, provider_text(body.get("message")), response)
 
     def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:
         """Return the receipts of a status callback. Twilio signs the URL it called, which a proxy may have changed."""
@@ -144,10 +146,10 @@ class Twilio(SingleMessageChannel[TwilioSettings]):
             )
         except ValueError:
             raise RejectedCallback("the callback is not a form") from None
-        given = callback.headers.get("x-twilio-signature", "").encode("utf-8", "replace")
+        received = callback.headers.get("x-twilio-signature", "").encode("utf-8", "replace")
         urls = [url for url in (settings.status_callback, callback.url) if url]
-        # Compare both in any case, for constant time.
-        if not sum(hmac.compare_digest(signature(settings.auth_token, url, parameters), given) for url in urls):
+        # Always compare both, so that the time does not depend on which one matches.
+        if not sum(hmac.compare_digest(signature(settings.auth_token, url, parameters), received) for url in urls):
             raise RejectedCallback("the signature is not Twilio's")
         return _receipts(dict(parameters))
 
@@ -159,9 +161,9 @@ def signature(auth_token: str, url: str, parameters: Iterable[tuple[str, str]]) 
     return base64.b64encode(mac.digest())
 
 
-def _receipts(response: Mapping[str, str]) -> Sequence[Receipt]:
-    sid, status = provider_id(response.get("MessageSid")), response.get("MessageStatus", "")
-    code = words(response.get("ErrorCode"))
+def _receipts(body: Mapping[str, str]) -> Sequence[Receipt]:
+    sid, status = provider_id(body.get("MessageSid")), body.get("MessageStatus", "")
+    code = provider_text(body.get("ErrorCode"))
     if sid is None:
         return ()
     match status:
@@ -169,7 +171,7 @@ def _receipts(response: Mapping[str, str]) -> Sequence[Receipt]:
             return (Receipt(provider_id=sid, outcome=status, id=f"{sid}.{status}"),)
         case "undelivered" | "failed":
             outcome: Literal["invalid", "failed"] = "invalid" if code in UNREACHABLE else "failed"
-            text = words(response.get("ErrorMessage")) or status
+            text = provider_text(body.get("ErrorMessage")) or status
             return (Receipt(provider_id=sid, outcome=outcome, code=code, message=text, id=f"{sid}.{status}"),)
         case _:
             return ()

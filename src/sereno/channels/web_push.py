@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sereno.channels.contract import Channel, Exchange, Message
-from sereno.channels.http import HTTPAnswer, call, refused
+from sereno.channels.http import HTTPResponse, call, refused
 from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 from sereno.channels.ssrf import guarded_session, is_never_refused, is_refused, objection, read_target
 from sereno.errors import ConfigurationError, InvalidAddress
@@ -29,7 +29,7 @@ from sereno.errors import ConfigurationError, InvalidAddress
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as Key
 
-# Bytes that every push service accepts (RFC 8030, section 7.2), and what is left of them for the text.
+# Bytes that every push service accepts (RFC 8030, section 7.2); and the text's part of them, without the encryption.
 LARGEST_BODY = 4096
 LARGEST_TEXT = 3993
 RECORD_SIZE = 4096
@@ -38,13 +38,14 @@ POINT_BYTES, SCALAR_BYTES, AUTH_BYTES, SALT_BYTES = 65, 32, 16, 16
 LONGEST_TTL = 28 * 86400
 TTL = 86400
 URGENCIES = ("very-low", "low", "normal", "high")
-# A token may live a day (RFC 8292, section 2). Half a day tolerates wrong clocks.
 JWT_HEADER = b'{"typ":"JWT","alg":"ES256"}'
+# Seconds until a token expires; a day is allowed (RFC 8292, section 2), and half of it tolerates wrong clocks.
 TOKEN_LIFE = 12 * 3600
+# Seconds after which a token is replaced, and tokens that are cached.
 TOKEN_USE = 3600
 MOST_TOKENS = 1000
 PORTS = (443,)
-# Only refusals of these services are about our credentials; a made-up endpoint must not stop the channel.
+# Only these services are believed when they refuse our credentials: a made-up endpoint must not stop the channel.
 SERVICES = (".fcm.googleapis.com", ".push.services.mozilla.com", ".notify.windows.com", ".push.apple.com")
 
 _TOPIC = re.compile(r"[A-Za-z0-9_-]{1,32}")
@@ -70,7 +71,7 @@ class PreparedPush(msgspec.Struct, frozen=True):
     is_known: bool
 
 
-class EncryptedPush(Exchange):
+class GuardedExchange(Exchange):
     """Calls user-entered endpoints with the SSRF protection of webhooks."""
 
     @property
@@ -81,7 +82,7 @@ class EncryptedPush(Exchange):
 
 
 class WebPush(Channel):
-    """Encrypts for the browser, signs for the push service, one request a message."""
+    """Encrypts for the browser and signs for the push service; one request per message."""
 
     name = "web_push"
     batch = 20
@@ -105,13 +106,13 @@ class WebPush(Channel):
             key, subject = private_key(account.get("vapid_private_key")), _subject(account)
         except ConfigurationError as error:
             return [Down("vapid", str(error))] * len(batch)
-        ready = [self._ready(each, account, key, subject, exchange.private) for each in batch]
-        async with EncryptedPush(account, private=exchange.private, timeout=exchange.timeout) as outward:
-            outcomes = await asyncio.gather(*(_sent(each, outward) for each in ready))
-        # After all requests: the acceptance of one message proves our key for the whole batch.
-        return [_judged(*each) for each in zip(ready, outcomes, strict=True)]
+        prepared = [self._prepare(each, account, key, subject, exchange.private) for each in batch]
+        async with GuardedExchange(account, private=exchange.private, timeout=exchange.timeout) as guarded:
+            outcomes = await asyncio.gather(*(_send(each, guarded) for each in prepared))
+        # Only after all requests: if one message is accepted, the key is good for the whole batch.
+        return [_final_outcome(*each) for each in zip(prepared, outcomes, strict=True)]
 
-    def _ready(
+    def _prepare(
         self, message: Message, account: Mapping[str, Any], key: "Key", subject: str, private: bool
     ) -> PreparedPush | Outcome:
         try:
@@ -143,16 +144,16 @@ class WebPush(Channel):
             signed = vapid_token(key, audience, subject, int(now) + TOKEN_LIFE)
             token = PushToken(now, f"vapid t={signed}, k={_text64(public)}")
             self._tokens[audience, subject, public] = token
-            # Endpoints are untrusted: the oldest token is dropped, so that made-up ones do not fill the memory.
+            # Endpoints are untrusted: the oldest token is dropped, so that made-up endpoints do not fill the memory.
             if len(self._tokens) > MOST_TOKENS:
                 self._tokens.popitem(last=False)
         return token
 
 
 def encrypt(text: bytes, browser: bytes, auth: bytes, sender: "Key | None" = None, salt: bytes | None = None) -> bytes:
-    """Return one aes128gcm record for the owner of `browser`; raise ValueError if that is not a point of the curve.
+    """Return one aes128gcm record for the owner of the public key `browser`; ValueError if it is not on the curve.
 
-    `sender` and `salt` are new for each message.
+    `sender` and `salt` are random for each message, unless a test sets them.
     """
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - needed only for Web Push
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - the same
@@ -161,9 +162,9 @@ def encrypt(text: bytes, browser: bytes, auth: bytes, sender: "Key | None" = Non
     sender = sender or ec.generate_private_key(ec.SECP256R1())
     salt = salt or os.urandom(SALT_BYTES)
     point = public_point(sender)
-    shared = _derived(sender.exchange(ec.ECDH(), peer), auth, b"WebPush: info\0" + browser + point, 32)
-    content_key = _derived(shared, salt, b"Content-Encoding: aes128gcm\0", 16)
-    nonce = _derived(shared, salt, b"Content-Encoding: nonce\0", 12)
+    shared = _derive(sender.exchange(ec.ECDH(), peer), auth, b"WebPush: info\0" + browser + point, 32)
+    content_key = _derive(shared, salt, b"Content-Encoding: aes128gcm\0", 16)
+    nonce = _derive(shared, salt, b"Content-Encoding: nonce\0", 12)
     # The byte 2 marks the last record; there is only one.
     record = AESGCM(content_key).encrypt(nonce, text + b"\x02", None)
     return salt + RECORD_SIZE.to_bytes(4) + bytes([len(point)]) + point + record
@@ -185,19 +186,19 @@ def application_server_key(private: str) -> str:
     return _text64(public_point(private_key(private)))
 
 
-def private_key(given: Any) -> "Key":
+def private_key(text: Any) -> "Key":
     """Load the key of an account, from PEM or from 32 bytes in base64url."""
     from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - see encrypt
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - the same
     from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415 - the same
 
     refusal = ConfigurationError("vapid_private_key must be a private key of P-256, as PEM or as 32 bytes in base64url")
-    if not isinstance(given, str):
+    if not isinstance(text, str):
         raise refusal
     try:
-        if "-----BEGIN" not in given:
-            return ec.derive_private_key(int.from_bytes(_bytes(given, SCALAR_BYTES)), ec.SECP256R1())
-        key = load_pem_private_key(given.encode(), None)
+        if "-----BEGIN" not in text:
+            return ec.derive_private_key(int.from_bytes(_bytes(text, SCALAR_BYTES)), ec.SECP256R1())
+        key = load_pem_private_key(text.encode(), None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         # The message of the exception may quote the key.
         raise refusal from None
@@ -212,7 +213,7 @@ def public_point(key: "Key") -> bytes:
     return key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
 
 
-def _derived(secret: bytes, salt: bytes, info: bytes, length: int) -> bytes:
+def _derive(secret: bytes, salt: bytes, info: bytes, length: int) -> bytes:
     from cryptography.hazmat.primitives import hashes  # noqa: PLC0415 - see encrypt
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415 - the same
 
@@ -250,41 +251,41 @@ def _text(message: Message) -> bytes:
         raise ValueError("the data cannot be encoded as JSON") from None
 
 
-async def _sent(ready: PreparedPush | Outcome, exchange: Exchange) -> Outcome:
-    if not isinstance(ready, PreparedPush):
-        return ready
-    answer = await call(exchange, "POST", ready.url, data=ready.body, headers=ready.headers)
-    if not isinstance(answer, HTTPAnswer):
-        return answer
-    if answer.status in (200, 201, 202):
+async def _send(push: PreparedPush | Outcome, exchange: Exchange) -> Outcome:
+    if not isinstance(push, PreparedPush):
+        return push
+    response = await call(exchange, "POST", push.url, data=push.body, headers=push.headers)
+    if not isinstance(response, HTTPResponse):
+        return response
+    if response.status in (200, 201, 202):
         # A push service never returns HTML; a captive portal does.
-        if "html" in answer.headers.get("content-type", "").lower():
+        if "html" in response.headers.get("content-type", "").lower():
             return Unknown("no_push_service", "the response is an HTML page, not from a push service")
-        ready.token.is_good = True
-        named = answer.headers.get("location", "").rpartition("/")[2]
-        return Sent(named if _PROVIDER_ID.fullmatch(named) else None)
-    if answer.status in (404, 410):
+        push.token.is_good = True
+        message_id = response.headers.get("location", "").rpartition("/")[2]
+        return Sent(message_id if _PROVIDER_ID.fullmatch(message_id) else None)
+    if response.status in (404, 410):
         return Invalid("gone", "the subscription has ended")
     try:
         # The text of an untrusted server is not stored.
-        outcome = refused(answer if ready.is_known else HTTPAnswer(answer.status, answer.headers, b""))
+        outcome = refused(response if push.is_known else HTTPResponse(response.status, response.headers, b""))
     except OverflowError:
-        # Retry-After with a date beyond the calendar.
-        return Retryable(f"http_{answer.status}")
-    return outcome or Unknown(f"http_{answer.status}", "not a response of a push service")
+        # Retry-After has a date beyond the range of datetime.
+        return Retryable(f"http_{response.status}")
+    return outcome or Unknown(f"http_{response.status}", "not a response of a push service")
 
 
-def _judged(ready: PreparedPush | Outcome, outcome: Outcome) -> Outcome:
-    """Refused credentials stop the channel only if a known service has never accepted them.
+def _final_outcome(push: PreparedPush | Outcome, outcome: Outcome) -> Outcome:
+    """Return Down only if a known push service refuses our credentials and has never accepted them.
 
-    A service that accepts other messages knows our key: this subscription was made with another. A refusal of an
+    If the service accepts other messages with our key, this subscription was created with another key. A refusal by an
     unknown endpoint says nothing about our credentials.
     """
-    if not isinstance(ready, PreparedPush) or not isinstance(outcome, Down):
+    if not isinstance(push, PreparedPush) or not isinstance(outcome, Down):
         return outcome
-    if ready.token.is_good:
+    if push.token.is_good:
         return Failed("other_key", "the push service accepts our key, but not for this subscription")
-    return outcome if ready.is_known else Failed(outcome.code, outcome.message)
+    return outcome if push.is_known else Failed(outcome.code, outcome.message)
 
 
 def _bytes(text: Any, length: int) -> bytes:

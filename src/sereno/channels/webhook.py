@@ -47,11 +47,13 @@ RETRY_DELAYS = (
     24 * HOUR,
 )
 PORTS = (80, 443)
+# Seconds for one request, as Standard Webhooks recommends.
 SHORTEST_TIMEOUT, LONGEST_TIMEOUT = 15.0, 30.0
 # Bytes of a response body that are read.
-LARGEST_ANSWER = 4096
+LARGEST_RESPONSE = 4096
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 - the prefix of secrets, not a secret
+# Bytes of a secret; and secrets that sign one request: while a secret is rotated, two.
 SMALLEST_SECRET, LARGEST_SECRET = 24, 64
 MOST_SECRETS = 2
 # First number beyond the HTTP status codes.
@@ -67,7 +69,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
     timeout: Annotated[float, msgspec.Meta(ge=SHORTEST_TIMEOUT, le=LONGEST_TIMEOUT)] | None = None
 
 
-class _Post(msgspec.Struct, frozen=True):
+class _WebhookRequest(msgspec.Struct, frozen=True):
     url: str
     headers: Mapping[str, str]
     body: bytes
@@ -118,18 +120,18 @@ class Webhook(Channel):
             return [await self._send(message, ports, session) for message in batch]
 
     def _read_settings(self, account: Mapping[str, Any]) -> WebhookSettings:
-        given = {name: account[name] for name in self._defaults if name in account}
+        own = {name: account[name] for name in self._defaults if name in account}
         try:
-            return msgspec.convert({**self._defaults, **given}, WebhookSettings)
+            return msgspec.convert({**self._defaults, **own}, WebhookSettings)
         except msgspec.ValidationError as error:
             raise ConfigurationError(f"webhook: {error}") from None
 
     async def _send(self, message: Message, ports: Collection[int] | None, session: "aiohttp.ClientSession") -> Outcome:
-        post = _prepare(message, ports, self._now().astimezone(UTC))
-        return await _post(post, session) if isinstance(post, _Post) else post
+        request = _prepare(message, ports, self._now().astimezone(UTC))
+        return await _send(request, session) if isinstance(request, _WebhookRequest) else request
 
 
-def _prepare(message: Message, ports: Collection[int] | None, now: datetime) -> _Post | Outcome:
+def _prepare(message: Message, ports: Collection[int] | None, now: datetime) -> _WebhookRequest | Outcome:
     """Return the request, or the outcome if nothing is sent. `ports`: None if every port is allowed."""
     try:
         target = read_target(message.address)
@@ -153,7 +155,7 @@ def _prepare(message: Message, ports: Collection[int] | None, now: datetime) -> 
         "content-type": "application/json",
         "user-agent": f"sereno/{__version__}",
     }
-    return _Post(target.url, headers, body)
+    return _WebhookRequest(target.url, headers, body)
 
 
 def _good_secrets(secrets: Any) -> Sequence[str]:
@@ -181,17 +183,19 @@ def _signatures(secrets: Sequence[str], key: str, now: datetime, body: bytes) ->
     return " ".join(standardwebhooks.Webhook(secret).sign(key, now, body.decode()) for secret in secrets)
 
 
-async def _post(post: _Post, session: "aiohttp.ClientSession") -> Outcome:
-    """Send one request. A failure before it left is retryable; the outcome of a later failure is unknown."""
+async def _send(request: _WebhookRequest, session: "aiohttp.ClientSession") -> Outcome:
+    """Send one request. A failure before it was sent is retryable; after a later failure, the outcome is unknown."""
     import aiohttp  # noqa: PLC0415 - see Exchange
 
     try:
-        async with session.post(post.url, data=post.body, headers=post.headers, allow_redirects=False) as response:
+        async with session.post(
+            request.url, data=request.body, headers=request.headers, allow_redirects=False
+        ) as response:
             # The body of a success is not needed.
             remark = "" if response.status < HTTPStatus.MULTIPLE_CHOICES else await _remark(response)
             # Do not wait for the rest of the body.
             response.close()
-            return _judge(response.status, response.headers, remark)
+            return _outcome(response.status, response.headers, remark)
     except aiohttp.ClientConnectorDNSError as error:
         return Failed("address_refused") if isinstance(error.os_error, AddressRefused) else Retryable("unresolved")
     except aiohttp.ClientSSLError as error:
@@ -202,7 +206,7 @@ async def _post(post: _Post, session: "aiohttp.ClientSession") -> Outcome:
         return Retryable("unreachable", "no connection in time")
     except (aiohttp.ClientError, OSError, ValueError) as error:
         # Only the type: the text of an error may repeat the URL.
-        return Unknown("no_answer", type(error).__name__)
+        return Unknown("no_response", type(error).__name__)
 
 
 async def _remark(response: "aiohttp.ClientResponse") -> str:
@@ -211,7 +215,7 @@ async def _remark(response: "aiohttp.ClientResponse") -> str:
 
     body = b""
     try:
-        while len(body) < LARGEST_ANSWER and (more := await response.content.read(LARGEST_ANSWER - len(body))):
+        while len(body) < LARGEST_RESPONSE and (more := await response.content.read(LARGEST_RESPONSE - len(body))):
             body += more
     except (aiohttp.ClientError, OSError):
         pass
@@ -219,7 +223,7 @@ async def _remark(response: "aiohttp.ClientResponse") -> str:
     return "".join(character if character.isprintable() else " " for character in text)[:MOST_TEXT]
 
 
-def _judge(status: int, headers: Mapping[str, str], remark: str) -> Outcome:
+def _outcome(status: int, headers: Mapping[str, str], remark: str) -> Outcome:
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return Delivered()
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
@@ -228,4 +232,4 @@ def _judge(status: int, headers: Mapping[str, str], remark: str) -> Outcome:
         return Invalid("gone", remark)
     if HTTPStatus.BAD_REQUEST <= status < _BEYOND_STATUS:
         return Retryable(f"http_{status}", remark, after=retry_after(headers))
-    return Unknown("no_sense", f"status {status}")
+    return Unknown("invalid_response", f"status {status}")

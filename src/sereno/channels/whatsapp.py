@@ -4,7 +4,7 @@ Free text reaches only users who wrote within the last 24 hours. Others need a t
 `options = {"template": {"name": …, "language": "pt_BR", "components": […]}}`. There is no idempotency key: a message
 that may have been sent waits for an operator. Most refusals arrive later, at the webhook.
 
-Account: phone_number_id, access_token, app_secret, url, version.
+Account settings: phone_number_id, access_token, app_secret, url, version.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from sereno.channels.contract import Callback, Exchange, Message
-from sereno.channels.http import HTTPAnswer
+from sereno.channels.http import HTTPResponse
 from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.channels.single_message import (
     ChannelSettings,
@@ -24,24 +24,25 @@ from sereno.channels.single_message import (
     Token,
     Url,
     Word,
+    coded_refusal,
     fields,
     length,
     number,
     phone_number,
     post,
     provider_id,
+    provider_text,
     text_of,
-    transition,
-    words,
 )
 from sereno.errors import RejectedCallback
 
+# Characters of a message.
 LONGEST = 4096
 # Code and subcode for a missing sender number.
 NO_SENDER = (100, 33)
 
-# Any other code is about the message only: 100, 131008 and 131009 (parameters), 131047 (outside the 24 hours), 132000
-# to 132016 (templates), and so on.
+# Error codes that say more than "this message failed". All other codes are about the message only: 100, 131008 and
+# 131009 (parameters), 131047 (outside the 24 hours), 132000 to 132016 (templates), and others.
 MEANINGS: Mapping[int, Refusal] = {
     0: Down,  # credentials refused
     3: Down,  # the application may not do this
@@ -66,8 +67,8 @@ MEANINGS: Mapping[int, Refusal] = {
     131021: Invalid,  # the sender's own number
     131026: Invalid,  # not on WhatsApp, or cannot be reached
 }
-# Outcomes of the same codes in receipts.
-LATER: Mapping[Refusal, Literal["down", "retry", "invalid", "failed"]] = {
+# The outcome of a receipt for each meaning of a code.
+RECEIPT_OUTCOMES: Mapping[Refusal, Literal["down", "retry", "invalid", "failed"]] = {
     Down: "down",
     Retryable: "retry",
     Invalid: "invalid",
@@ -114,35 +115,35 @@ class WhatsApp(SingleMessageChannel[WhatsAppSettings]):
             exchange, url, whole, self._read, headers={"Authorization": f"Bearer {settings.access_token}"}
         )
 
-    def _read(self, answer: HTTPAnswer) -> Outcome:
-        response = fields(answer.json())
-        error = fields(response.get("error"))
+    def _read(self, response: HTTPResponse) -> Outcome:
+        body = fields(response.json())
+        error = fields(body.get("error"))
         code = number(error.get("code"))
-        if answer.is_ok and not error:
-            name = next((provider_id(message.get("id")) for message in _objects(response, "messages")), None)
-            return Sent(name) if name else Unknown("odd_answer", answer.text())
+        if response.is_ok and not error:
+            name = next((provider_id(message.get("id")) for message in _objects(body, "messages")), None)
+            return Sent(name) if name else Unknown("invalid_response", response.text())
         # The sender's number does not exist or belongs to another account: no message can be sent.
         if (code, error.get("error_subcode")) == NO_SENDER:
             return Down(str(code), _explained(error))
-        if code is None or (code not in MEANINGS and answer.status not in (400, 403, 404)):
-            return self.refusal(answer)
-        return transition(MEANINGS.get(code, Failed), code, _explained(error), answer)
+        if code is None or (code not in MEANINGS and response.status not in (400, 403, 404)):
+            return self.refusal(response)
+        return coded_refusal(MEANINGS.get(code, Failed), code, _explained(error), response)
 
     def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:
         """Return the receipts of message statuses. Messages from users arrive at the same webhook, and are ignored."""
         settings = self.settings(account)
         if not settings.app_secret:
             raise RejectedCallback("no app_secret to verify the signature with")
-        given = callback.headers.get("x-hub-signature-256", "").encode("utf-8", "replace")
-        if not hmac.compare_digest(signature(settings.app_secret, callback.body), given):
+        received = callback.headers.get("x-hub-signature-256", "").encode("utf-8", "replace")
+        if not hmac.compare_digest(signature(settings.app_secret, callback.body), received):
             raise RejectedCallback("the signature is not Meta's")
         try:
-            response = msgspec.json.decode(callback.body)
+            body = msgspec.json.decode(callback.body)
         except (msgspec.DecodeError, RecursionError):
             raise RejectedCallback("the callback is not JSON") from None
         statuses = [
             status
-            for entry in _objects(fields(response), "entry")
+            for entry in _objects(fields(body), "entry")
             for change in _objects(entry, "changes")
             for status in _objects(fields(change.get("value")), "statuses")
         ]
@@ -163,10 +164,10 @@ def _text(message: Message) -> dict[str, Any] | Failed:
     return {"type": "text", "text": {"preview_url": False, "body": text}}
 
 
-def _template(response: Any) -> dict[str, Any] | Failed:
-    match response:
+def _template(body: Any) -> dict[str, Any] | Failed:
+    match body:
         case {"name": str(name), "language": str(language)} | {"name": str(name), "language": {"code": str(language)}}:
-            content = {"name": name, "language": {"code": language}, "components": response.get("components") or []}
+            content = {"name": name, "language": {"code": language}, "components": body.get("components") or []}
             return {"type": "template", "template": content}
         case _:
             return Failed("bad_template", 'a template needs "name" and "language", and may have "components"')
@@ -183,7 +184,7 @@ def _receipt(status: Mapping[str, Any]) -> Receipt | None:
         case "failed":
             error = next(_objects(status, "errors"), {})
             code = number(error.get("code"))
-            later = "failed" if code is None else LATER[MEANINGS.get(code, Failed)]
+            later = "failed" if code is None else RECEIPT_OUTCOMES[MEANINGS.get(code, Failed)]
             text = _explained(error)
             return Receipt(provider_id=name, outcome=later, code=str(code or ""), message=text, id=f"{name}.failed")
         case _:
@@ -191,9 +192,9 @@ def _receipt(status: Mapping[str, Any]) -> Receipt | None:
 
 
 def _explained(error: Mapping[str, Any]) -> str:
-    text = words(error.get("message")) or words(error.get("title"))
-    details = words(fields(error.get("error_data")).get("details"))
-    return words(f"{text}: {details}" if text and details else text or details)
+    text = provider_text(error.get("message")) or provider_text(error.get("title"))
+    details = provider_text(fields(error.get("error_data")).get("details"))
+    return provider_text(f"{text}: {details}" if text and details else text or details)
 
 
 def _objects(parent: Mapping[str, Any], name: str) -> Iterator[Mapping[str, Any]]:

@@ -16,8 +16,8 @@ from sereno.database.driver import drive
 from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.migrate import migrate
 from sereno.database.statement import Operation, Plan, run
+from sereno.database.transaction import statement_timeout
 from sereno.errors import ConfigurationError
-from sereno.jobs.queries import patience
 from sereno.settings import load
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class CommandContext:
         """Run one operation in one transaction, with a statement timeout."""
         connection = self.connection()
         with connection.transaction():
-            run(connection, patience(QUERY_SECONDS), self.settings.schema)
+            run(connection, statement_timeout(QUERY_SECONDS), self.settings.schema)
             return run(connection, operation, self.settings.schema)
 
     def run_bare(self, operation: Operation[T]) -> T:

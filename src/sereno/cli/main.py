@@ -139,4 +139,4 @@ def _wants_traceback(arguments: Sequence[str]) -> bool:
 )
 @click.version_option(__version__, "--version", message="sereno %(version)s")
 def main() -> None:
-    """Durable jobs on the PostgreSQL you already run."""
+    """Schedules, jobs and notifications on the PostgreSQL you already run."""

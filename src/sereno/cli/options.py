@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sereno.jobs.filters import JobFilter
     from sereno.search.sql_terms import SearchParams
-    from sereno.search.syntax import Field
+    from sereno.search.syntax import SearchField
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -86,24 +86,24 @@ def filter_options(function: F) -> F:
             click.option(
                 "--search", "searched", metavar="TEXT", help="A search as in job list, such as 'fingerprint:1f2e'."
             ),
-            click.option("--created-after", type=Moment(), help='A date, or an age such as "2h".'),
-            click.option("--created-before", type=Moment()),
-            click.option("--finished-after", type=Moment()),
-            click.option("--finished-before", type=Moment()),
+            click.option("--created-after", type=MomentType(), help='A date, or an age such as "2h".'),
+            click.option("--created-before", type=MomentType()),
+            click.option("--finished-after", type=MomentType()),
+            click.option("--finished-before", type=MomentType()),
         )
     ):
         command = option(command)
     return command  # type: ignore[return-value]  # the wrapper takes what click gives and returns what F returns
 
 
-def searched(text: str | None, fields: "Sequence[Field]") -> "SearchParams | None":
+def searched(text: str | None, fields: "Sequence[SearchField]") -> "SearchParams | None":
     """Return the search parameters of a text for a list with these fields; dates are in the local time zone."""
     from sereno.search.search_filter import search_params  # noqa: PLC0415 - slow to import; --help needs none
 
     return search_params(text, fields, datetime.now().astimezone())
 
 
-class Moment(click.ParamType):  # type: ignore[type-arg]  # generic only in the newest click
+class MomentType(click.ParamType):  # type: ignore[type-arg]  # generic only in the newest click
     """A date such as 2026-11-15T03:00, or a duration before or after now: 30m, 2h, 7d."""
 
     name = "when"
@@ -122,7 +122,7 @@ class Moment(click.ParamType):  # type: ignore[type-arg]  # generic only in the 
             self.fail(f'{value!r}: expected a duration such as "2h" or a date such as 2026-11-15T03:00', param, ctx)
 
 
-class Rate(click.ParamType):  # type: ignore[type-arg]  # see above
+class RateType(click.ParamType):  # type: ignore[type-arg]  # see above
     """A rate, converted to operations per second: 50, 50/s, 10/m."""
 
     name = "rate"
@@ -151,6 +151,6 @@ def _take_filter(options: dict[str, Any]) -> "JobFilter":
     searched = options.pop("searched")
     if searched is None:
         return wanted
-    from sereno.jobs.search import jobs_wanted  # noqa: PLC0415 - see above
+    from sereno.jobs.queries.search import jobs_wanted  # noqa: PLC0415 - see above
 
     return wanted.both(jobs_wanted(searched, datetime.now().astimezone()))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from sereno.cli.options import stdout_is_terminal
-from sereno.duration import spoken
+from sereno.duration import duration_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -182,7 +182,7 @@ def counted(count: Any, noun: str) -> str:
 
 
 def human_seconds(value: float | None) -> str:
-    return "" if value is None else spoken(value) if value >= 0 else f"-{spoken(-value)}"
+    return "" if value is None else duration_text(value) if value >= 0 else f"-{duration_text(-value)}"
 
 
 def short_time(moment: datetime) -> str:

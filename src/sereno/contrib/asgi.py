@@ -1,4 +1,4 @@
-"""Runs sereno inside an ASGI application (FastAPI, Starlette, Litestar, Django), with the same lifetime.
+"""Runs sereno inside an ASGI application (FastAPI, Starlette, Litestar, Django) and stops with it.
 
     dashboard = asgi(app)
     api = FastAPI(lifespan=lifespan(app, work=True, server=dashboard))
@@ -25,7 +25,7 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Lifespan(Protocol):
-    """A server as `sereno.server.application` makes it; `end` closes its live streams."""
+    """The server that `sereno.server.asgi` returns; `end` closes its live streams."""
 
     async def end(self) -> None: ...
 
@@ -92,10 +92,10 @@ def _end_on_signal(server: Lifespan) -> Iterator[None]:
 class MountedServer:
     """Mounts the server under a path, for frameworks that pass the whole path in the scope."""
 
-    def __init__(self, inside: Asgi, path: str) -> None:
+    def __init__(self, server: Asgi, path: str) -> None:
         if not path.startswith("/") or path.endswith("/") or "//" in path:
             raise ValueError(f"{path!r} is not a valid mount path: write it like /sereno")
-        self._inside = inside
+        self._server = server
         self.path = path
 
     def covers(self, scope: Scope) -> bool:
@@ -106,11 +106,11 @@ class MountedServer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         base = self._base(scope)
         if scope["type"] == "http" and scope["path"] == base:
-            # A relative redirect, like the links of the pages: the Host header is not to be trusted.
+            # A relative redirect, like the links of the pages: the Host header cannot be trusted.
             query = scope.get("query_string", b"")
             await redirect(send, f"{base.rpartition('/')[2]}/" + (f"?{query.decode('latin-1')}" if query else ""))
             return
-        await self._inside({**scope, "root_path": base}, receive, send)
+        await self._server({**scope, "root_path": base}, receive, send)
 
     def _base(self, scope: Scope) -> str:
         return f"{scope.get('root_path', '').rstrip('/')}{self.path}"

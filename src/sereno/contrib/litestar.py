@@ -3,7 +3,7 @@
     dashboard = asgi(app)
     web = Litestar([mount("/sereno", dashboard)], lifespan=[lifespan(app, server=dashboard)])
 
-Litestar's own mount normalises slashes in paths; this one passes on the requested path.
+Litestar's own mount changes slashes in paths; this one passes the requested path unchanged.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from sereno.contrib.asgi import Asgi, MountedServer, lifespan
 __all__ = ["lifespan", "mount"]
 
 
-def mount(path: str, inside: Asgi, *, guards: Sequence[Guard] | None = None) -> ASGIRouteHandler:
+def mount(path: str, server: Asgi, *, guards: Sequence[Guard] | None = None) -> ASGIRouteHandler:
     """Return a route handler for everything under the path. `guards`: Litestar guards, as for any handler."""
-    mounted = MountedServer(inside, path)
+    mounted = MountedServer(server, path)
 
     # Without is_static, Litestar adds a slash to every path.
     @route(path, is_static=True, copy_scope=True, guards=guards)

@@ -17,7 +17,7 @@ def address(engine: Engine | AsyncEngine) -> str:
         raise ConfigurationError(f"sereno needs PostgreSQL: this engine is for {url.get_backend_name()}")
     query = dict(url.query)
     if "ssl" in query:
-        # The name of sslmode in asyncpg.
+        # asyncpg calls this parameter ssl, libpq sslmode.
         query["sslmode"] = query.pop("ssl")
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
     valid = {name: value for name, value in query.items() if name in known}

@@ -21,7 +21,7 @@ _KNOWN = "psycopg, SQLAlchemy (Connection, Session) or Django's connection"
 _KNOWN_ASYNC = "psycopg's AsyncConnection, asyncpg or SQLAlchemy (AsyncConnection, AsyncSession)"
 
 
-def run_borrowed(connection: Any, operation: Operation[T], schema: str, *, notify: bool = True) -> T:
+def run_on_caller(connection: Any, operation: Operation[T], schema: str, *, notify: bool = True) -> T:
     """Run an operation on the caller's sync connection. `notify`: the setting of that name."""
     operation = operation if notify else _silently(operation)
     if isinstance(connection, psycopg.Connection):
@@ -36,7 +36,7 @@ def run_borrowed(connection: Any, operation: Operation[T], schema: str, *, notif
     return drive(operation, lambda statement: execute(connection, statement, schema))
 
 
-async def arun_borrowed(connection: Any, operation: Operation[T], schema: str, *, notify: bool = True) -> T:
+async def arun_on_caller(connection: Any, operation: Operation[T], schema: str, *, notify: bool = True) -> T:
     """Run an operation on the caller's async connection. `notify`: the setting of that name."""
     operation = operation if notify else _silently(operation)
     if isinstance(connection, psycopg.AsyncConnection):
@@ -52,7 +52,7 @@ async def arun_borrowed(connection: Any, operation: Operation[T], schema: str, *
 
 
 def _silently(operation: Operation[T]) -> Operation[T]:
-    """Disable NOTIFY for the rest of the transaction: with a NOTIFY it could not use two-phase commit."""
+    """Disable NOTIFY for the rest of the transaction: a transaction with a NOTIFY cannot use two-phase commit."""
     yield Statement(_sql["silence"])
     return (yield from operation)
 

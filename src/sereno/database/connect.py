@@ -1,4 +1,4 @@
-"""Opens sereno's own connections, and `Line`, a connection that is reopened after failures."""
+"""Opens sereno's own connections, and `ServiceConnection`, a connection that is reopened after failures."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,19 +13,19 @@ from sereno.settings import Settings
 
 T = TypeVar("T")
 
-# Our statements are written for a certain index; these settings keep the planner on it when statistics are old or
-# missing, as after a bulk enqueue into an empty table. Sorts and scans that are really needed still happen.
+# Each statement of sereno is written for a certain index; with these settings the planner uses it even if statistics
+# are old or missing, as after a bulk enqueue into an empty table. Sorts and scans that are needed still happen.
 PLANNER = (
     "set jit = off; set enable_sort = off; set enable_bitmapscan = off; set enable_seqscan = off; "
     "set enable_nestloop = off; set enable_mergejoin = off; set plan_cache_mode = force_generic_plan"
 )
-# A client that is suspended in the middle of a transaction holds its locks no longer than this.
-NO_STANDSTILL = "set idle_in_transaction_session_timeout = '10s'"
-# Claims and settlements rely on seeing what others committed while they waited for a lock, whatever the database's
-# default is. Behind a pooler the driver sends it with each BEGIN: a session setting would leak to other clients.
+# A client that is suspended in the middle of a transaction holds its locks for at most this time.
+IDLE_IN_TRANSACTION_TIMEOUT = "set idle_in_transaction_session_timeout = '10s'"
+# Claims and settlements must see what others committed while they waited for a lock, whatever isolation level is the
+# default of the database. Behind a pooler the driver sends it with each BEGIN: a session setting would affect others.
 READ_COMMITTED = "set default_transaction_isolation = 'read committed'"
 
-# Seconds. A call that takes longer has a dead peer or a frozen server: the connection is closed and the call fails.
+# Seconds. A call that takes longer has a dead peer or a suspended server: the connection is closed and the call fails.
 CALL_TIMEOUT = 15.0
 
 CONNECT_PARAMETERS: Mapping[str, Any] = {
@@ -62,15 +62,15 @@ TOO_MANY = ("too many clients already", "remaining connection slots are reserved
 
 def parameters(settings: Settings, role: str) -> dict[str, Any]:
     """Return the keyword arguments of a connection; `role` is shown in pg_stat_activity."""
-    given: dict[str, Any] = dict(CONNECT_PARAMETERS) | {"application_name": f"sereno {role}"}
+    arguments: dict[str, Any] = dict(CONNECT_PARAMETERS) | {"application_name": f"sereno {role}"}
     if settings.transaction_pooler:
         # The next statement may use another server connection, so nothing may be prepared.
-        given["prepare_threshold"] = None
-    return given
+        arguments["prepare_threshold"] = None
+    return arguments
 
 
 def session_settings(settings: Settings) -> str:
-    """Return the SET statements of each own connection, unless a pooler shares it."""
+    """Return the SET statements for a new connection; not used behind a transaction pooler."""
     return READ_COMMITTED if settings.notify else f"{READ_COMMITTED}; set {settings.schema}.notify = off"
 
 
@@ -132,11 +132,11 @@ def unavailable(url: str, error: BaseException) -> DatabaseUnavailable:
     return DatabaseUnavailable(f"PostgreSQL at {where} does not answer: {first_line}")
 
 
-class Line:
+class ServiceConnection:
     """One connection for one loop of a worker: opened when first used, replaced when it breaks.
 
-    Statements run one after another. The caller decides what a failure means; the line only makes sure that the next
-    call uses a new connection.
+    Statements run one after another. The caller decides what a failure means; after one, the next
+    call opens a new connection.
 
     `statement_timeout`: seconds after which the server cancels a statement. Without it, a statement whose caller timed
     out keeps running on the server.
@@ -147,18 +147,18 @@ class Line:
         self._settings = settings
         self._role = role
         limit = "" if statement_timeout is None else f"; set statement_timeout = {int(statement_timeout * 1000)}"
-        self._set_up = f"{PLANNER}; {NO_STANDSTILL}{limit}"
+        self._set_up = f"{PLANNER}; {IDLE_IN_TRANSACTION_TIMEOUT}{limit}"
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._turn = asyncio.Lock()
 
-    async def run(self, operation: Operation[T], patience: float = CALL_TIMEOUT, *, atomic: bool = False) -> T:
+    async def run(self, operation: Operation[T], timeout: float = CALL_TIMEOUT, *, atomic: bool = False) -> T:
         """Run one operation; raise DatabaseUnavailable when the connection or the server fails.
 
-        `patience`: timeout in seconds. `atomic`: run all statements of the operation in one transaction.
+        `timeout`: timeout in seconds. `atomic`: run all statements of the operation in one transaction.
         """
         async with self._turn:
             try:
-                async with asyncio.timeout(patience):
+                async with asyncio.timeout(timeout):
                     connection = self._connection or await self._open()
                     pooled = self._settings.transaction_pooler
                     if not pooled and not atomic:
@@ -174,7 +174,7 @@ class Line:
                 await self._drop()
                 raise unavailable(self._url, error) from error
             except BaseException:
-                # Interrupted in the middle of a statement: its reply is pending, so the connection cannot be reused.
+                # The call was interrupted during a statement: its reply is pending, so the connection is closed.
                 if self._is_busy():
                     await self._drop()
                 raise

@@ -1,4 +1,4 @@
-"""The application's own connections: few, opened when first used, pooled for the next call."""
+"""The application's own connections: at most `pool_size`, opened when first used, and pooled."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ from sereno.settings import Settings
 T = TypeVar("T")
 
 # Seconds that a call waits while all connections are in use.
-PATIENCE = 15.0
+TIMEOUT = 15.0
 
 
 class Database:
@@ -37,11 +37,11 @@ class Database:
         self._size = settings.pool_size
         self._free = threading.Semaphore(self._size)
 
-    def make_room(self, handlers: int) -> None:
+    def reserve_connections(self, handlers: int) -> None:
         """Allow one connection per handler of a worker in this loop, in addition to `pool_size`.
 
-        So the first connection of a handler never waits for another handler, and the `pool_size` others serve handlers
-        that hold one and request a second: that one is returned before the first, so that waiting handlers proceed.
+        So the first connection of a handler never waits for another handler. The other `pool_size` connections are for
+        handlers that request a second one; a second connection is returned before the first, so there is no deadlock.
         """
         wanted = self.settings.pool_size + handlers
         if wanted > self._size:
@@ -63,13 +63,13 @@ class Database:
             yield held.connection
 
     def first_row(self, statement: PreparedStatement, values: Sequence[bytes | None]) -> list[bytes | None]:
-        """Return the first row by the fast path: `connection` and a cursor would cost as much time as the server."""
+        """Return the first row by the fast path; `connection` and a cursor would take as much time as the server."""
         with _LentConnection(self) as held:
             return held.first_row(statement.text(self.settings.schema), values)
 
     def lend(self) -> PooledConnection[psycopg.Connection[Any]]:
         """Return a pooled connection or a new one; the caller must `take_back` it."""
-        if not self._free.acquire(timeout=PATIENCE):
+        if not self._free.acquire(timeout=TIMEOUT):
             raise self._all_in_use()
         try:
             return self._pool.take() or PooledConnection(open_sync(self.url, self.settings, "client"))
@@ -88,7 +88,7 @@ class Database:
         """Yield an async connection in autocommit mode; it returns to the pool afterwards."""
         mine = self._of_this_loop()
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await mine.free.acquire()
         except TimeoutError:
             raise self._all_in_use() from None
@@ -97,7 +97,7 @@ class Database:
             held = mine.pool.take() or PooledConnection(await open_async(self.url, self.settings, "client"))
             yield held.connection
         except psycopg.OperationalError as error:
-            if _is_statements_fault(error, held):
+            if _is_statement_error(error, held):
                 raise
             raise unavailable(self.url, error) from error
         finally:
@@ -125,7 +125,7 @@ class Database:
             return await arun(connection, operation, self.settings.schema)
 
     def forget_url(self) -> None:
-        """Forget the address, which has changed, or whose embedded server stopped: the next use finds it again."""
+        """Determine the address again at the next use: it has changed, or its embedded server was stopped."""
         self._url = None
 
     def close(self) -> None:
@@ -154,11 +154,11 @@ class Database:
                 ended.pool.clear()
 
     def _all_in_use(self) -> ConnectionsInUse:
-        return ConnectionsInUse(f"all {self._size} connections were in use for {PATIENCE:g} s: raise SERENO_POOL_SIZE")
+        return ConnectionsInUse(f"all {self._size} connections were in use for {TIMEOUT:g} s: raise SERENO_POOL_SIZE")
 
 
 class _LentConnection:
-    """A sync connection for one block. A class, because a generator would take longer than all the rest here."""
+    """A sync connection for one block. A class, because a generator would take longer than everything else here."""
 
     __slots__ = ("_database", "_held")
 
@@ -172,7 +172,7 @@ class _LentConnection:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         held, database = self._held, self._database
         # Checked before `take_back`, which may close the connection.
-        broken = isinstance(error, psycopg.OperationalError) and not _is_statements_fault(error, held)
+        broken = isinstance(error, psycopg.OperationalError) and not _is_statement_error(error, held)
         database.take_back(held)
         if broken and error is not None:
             raise unavailable(database.url, error) from error
@@ -192,7 +192,7 @@ class LoopConnections:
         self._size = max(size, self._size)
 
 
-def _is_statements_fault(
+def _is_statement_error(
     error: psycopg.OperationalError,
     held: PooledConnection[psycopg.Connection[Any]] | PooledConnection[psycopg.AsyncConnection[Any]] | None,
 ) -> bool:

@@ -15,8 +15,8 @@ Result = TypeVar("Result")
 def drive(generator: Generator[Yielded, Any, Result], execute: Callable[[Yielded], Any]) -> Result:
     """Execute what the generator yields, send each result back, and return what the generator returns.
 
-    An exception of `execute` is raised inside the generator, which may handle it. The generator is closed wherever it
-    ends: it may hold files.
+    An exception of `execute` is raised inside the generator, which may handle it. The generator is always closed,
+    because it may hold open files.
     """
     try:
         item = next(generator)

@@ -41,18 +41,18 @@ class PreparedStatement:
 class PooledConnection(Generic[C]):
     """A pooled connection with its prepared statements."""
 
-    __slots__ = ("_known", "_poll", "_prepares", "connection")
+    __slots__ = ("_poll", "_prepared", "_prepares", "connection")
 
     def __init__(self, connection: C) -> None:
         self.connection: C = connection
         self._prepares = connection.prepare_threshold is not None
-        self._known: dict[bytes, bytes] = {}
+        self._prepared: dict[bytes, bytes] = {}
         self._poll = select.poll()
         self._poll.register(connection.pgconn.socket, select.POLLIN)
 
     @property
-    def has_news(self) -> bool:
-        """Return whether the server sent something unrequested, most likely the end of the connection (a restart)."""
+    def has_unread_data(self) -> bool:
+        """Return whether the server sent something unrequested: most likely it closed the connection (a restart)."""
         return bool(self._poll.poll(0))
 
     @property
@@ -69,16 +69,16 @@ class PooledConnection(Generic[C]):
         if not self._prepares:
             pgconn.send_query_params(text, values)
         else:
-            name = self._known.get(text) or self._prepare(text)
+            name = self._prepared.get(text) or self._prepare(text)
             pgconn.send_query_prepared(name, values)
         result = self._result()
         return [result.get_value(0, column) for column in range(result.nfields)]
 
     def _prepare(self, text: bytes) -> bytes:
-        name = b"sereno_%d" % len(self._known)
+        name = b"sereno_%d" % len(self._prepared)
         self.connection.pgconn.send_prepare(name, text)
         self._result()
-        self._known[text] = name
+        self._prepared[text] = name
         return name
 
     def _result(self) -> pq.abc.PGresult:

@@ -31,7 +31,7 @@ def _encode_other(value: Any) -> Any:
 
 
 _BACKSLASH = ord("\\")
-# Nesting levels, as the type sereno.bounded_json allows, so that no JSON reader runs out of stack.
+# Nesting levels; the limit of the domain sereno.bounded_json too, so that no JSON parser runs out of stack.
 DEEPEST = 100
 TOO_DEEP = f"nested more than {DEEPEST} deep"
 _TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)

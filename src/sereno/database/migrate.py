@@ -15,12 +15,15 @@ import psycopg
 from sereno.database.statement import DEFAULT_SCHEMA, in_schema
 from sereno.errors import DatabaseUnavailable, SchemaError
 
+# A migration waits this long for a lock, and tries again this many times.
 LOCK_TIMEOUT = "3s"
 TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
+    """One numbered SQL file."""
+
     number: int
     name: str
     sql: str

@@ -19,7 +19,7 @@ accounts               s       s       -
 addresses              siu     siu     s
 alert_rules            siu     siud    s
 alerts                 siud    su      s
-answers                ds(at)  siud    -
+idempotency_keys       ds(at)  siud    -
 archive_batches        su(rows,columns,as_texts,children_moved,children_after,verified_at,drop_eligible_at,error)  s  s
 archive_files          siu     s       s
 archived_again         si      s       s

@@ -1,12 +1,12 @@
 -- The role of this connection, and the roles of sereno.
 
--- name: mine
+-- name: current_role
 -- Whether this login is a superuser, or owns the tables directly or through a role.
 select current_user::text, rolsuper,
        (select pg_has_role(current_user, relowner, 'member') from pg_class where oid = 'sereno.jobs'::regclass)
 from pg_roles where rolname = current_user;
 
--- name: made
+-- name: prefix
 -- The prefix of the role names, if the schema belongs to an owner role with a matching worker role.
 select left(owner.rolname, -length('_owner'))
 from pg_namespace

@@ -18,18 +18,20 @@ from sereno.errors import ConfigurationError, DatabaseUnavailable
 
 _sql = queries("database/role_queries")
 
+# Attempts to get the locks.
 TRIES = 10
 _PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,52}")
+# Characters of a line of the script.
 _WIDEST = 120
-# Temporary errors: a table is in use while its owner changes; vacuum has just updated its statistics row; or another
-# database of the same server creates the same roles right now.
-_LATER = (psycopg.errors.LockNotAvailable, psycopg.errors.InternalError_, psycopg.errors.UniqueViolation)
-# In functions of the owner, names without a schema are PostgreSQL's own; temporary objects of the caller come last.
-_ALONE = "security definer set search_path = pg_catalog, pg_temp"
+# Temporary errors, after which the script is run again: a table is in use while its owner changes; vacuum has just
+# updated its statistics row; or another database of the same server creates the same roles right now.
+_TEMPORARY = (psycopg.errors.LockNotAvailable, psycopg.errors.InternalError_, psycopg.errors.UniqueViolation)
+# Functions that run as their owner: a fixed search path, so that objects of the caller cannot replace others.
+_SECURITY_DEFINER = "security definer set search_path = pg_catalog, pg_temp"
 
 
 @dataclass(frozen=True, slots=True)
-class OwnedRoles:
+class CurrentRole:
     """The role of this connection, and whether it has more privileges than a process needs."""
 
     name: str
@@ -66,7 +68,7 @@ def create(connection: psycopg.Connection, schema: str, prefix: str) -> list[str
                 known = connection.execute("select rolname from pg_roles where rolname = any(%s)", [names]).fetchall()
                 connection.execute(text.encode())
             return [name for name in names if (name,) not in known]
-        except _LATER:
+        except _TEMPORARY:
             time.sleep(min(2.0, 0.1 * 2**attempt))
     raise DatabaseUnavailable(
         f"the roles got no lock in {TRIES} tries: a long transaction holds a table of sereno; end it, then try again"
@@ -76,13 +78,14 @@ def create(connection: psycopg.Connection, schema: str, prefix: str) -> list[str
 def prefix_of(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA) -> str | None:
     """Return the prefix of the roles that own the schema, or None if there are none."""
     with connection.transaction():
-        rows = connection.execute(in_schema(_sql["made"], schema).encode(), {"schema": schema}).fetchall()
+        rows = connection.execute(in_schema(_sql["prefix"], schema).encode(), {"schema": schema}).fetchall()
     return str(rows[0][0]) if rows else None
 
 
-def mine() -> Operation[OwnedRoles]:
-    rows = yield Statement(_sql["mine"])
-    return OwnedRoles(*rows[0])
+def current_role() -> Operation[CurrentRole]:
+    """Return the role of this connection."""
+    rows = yield Statement(_sql["current_role"])
+    return CurrentRole(*rows[0])
 
 
 def _tables() -> Iterator[str]:
@@ -102,7 +105,7 @@ def _sequences() -> Iterator[str]:
 
 def _functions() -> Iterator[str]:
     for name in AS_OWNER:
-        yield f"alter function sereno.{name} {_ALONE};"
+        yield f"alter function sereno.{name} {_SECURITY_DEFINER};"
     yield from _wrapped(
         "revoke execute on function", [f"sereno.{name}" for name in AS_OWNER], f"from {_roles(REACHES)};"
     )

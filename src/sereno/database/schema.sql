@@ -86,7 +86,7 @@ CREATE TYPE sereno.taken_limiter AS (
 	tokens double precision,
 	closed double precision,
 	held bigint[],
-	looks integer,
+	checks integer,
 	capacity double precision,
 	need double precision,
 	is_touched boolean
@@ -383,56 +383,6 @@ CREATE FUNCTION sereno.are_tags(tags text[]) RETURNS boolean
            and not exists (select from unnest(tags) as tag where tag is null or length(tag) not between 1 and 200)
 $$;
 
-CREATE FUNCTION sereno.bring_back() RETURNS SETOF bigint
-    LANGUAGE plpgsql
-    AS $$
-declare
-    owners    bigint[];
-    limiters  bigint[];
-    queues    text[];
-begin
-    update sereno.sessions set state = 'dead', idle = false, ended_at = sereno.now()
-    where id = any(array(select id from sereno.sessions where state = 'alive' and lease_until < sereno.now()
-                         order by id for update skip locked));
-    with suspect as materialized (
-        select id, session_id from sereno.jobs
-        where state = 'running'
-          and session_id = any(array(select id from sereno.sessions
-                                     where state <> 'alive' and ended_at > sereno.now() - interval '1 hour'))
-        limit 1000
-    ),
-    orphan as materialized (
-        select id, attempt, session_id, claimed_at, queue, keys, crashes
-        from sereno.jobs
-        where id = any(array(select id from suspect)) and session_id = any(array(select session_id from suspect))
-          and state = 'running'
-        order by id for update skip locked
-    ),
-    judged as materialized (
-        select *, sereno.part_in_death(id, attempt, crashes, session_id) as part from orphan
-    ),
-    moved as (
-        update sereno.jobs
-        set state = 'ready', ready_seq = nextval('sereno.ready_seq'), session_id = null,
-            crashes = case part when 'alone' then jobs.crashes + 1 when 'began' then greatest(jobs.crashes, 1) else jobs.crashes end,
-            releases = releases + (part in ('left', 'waited'))::integer
-        from judged
-        where jobs.id = any(array(select id from suspect)) and jobs.id = judged.id
-    ),
-    tried as (
-        insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason)
-        select id, attempt, session_id, claimed_at, sereno.now(),
-               case when part in ('alone', 'began') then 'crash' else 'release' end, sereno.words_for_death(part, session_id)
-        from judged
-    )
-    select array_agg(session_id), array_agg(queue),
-           (select array_agg(limiter) from orphan cross join lateral sereno.limiters_of(orphan.queue, orphan.keys) as limiter)
-    into owners, queues, limiters from orphan;
-    perform sereno.tell(name, 0) from (select distinct name from unnest(queues) as name) as filled;
-    perform sereno.hand_over(limiters);
-    return query select * from unnest(owners);
-end $$;
-
 CREATE FUNCTION sereno.bucket(seconds double precision) RETURNS integer[]
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -668,7 +618,7 @@ begin
     while most > 0 loop
         taken_json := sereno.take_lanes((
             select jsonb_agg(jsonb_build_object(
-                'queue', queue, 'now', most, 'room', most, 'lanes', most,
+                'queue', queue, 'now', most, 'slots', most, 'lanes', most,
                 'floors', (select jsonb_agg(jsonb_build_object(
                                'priority', level, 'floor', coalesce((floors ->> (queue || ':' || level))::bigint, 0)))
                            from generate_series(0, 9) as level),
@@ -738,7 +688,7 @@ declare
     given  integer;
 begin
     update sereno.sessions set state = 'closed', idle = false, ended_at = sereno.now() where id = own.id and state = 'alive';
-    select count(*) filter (where owner = session) into given from sereno.bring_back() as owner;
+    select count(*) filter (where owner = session) into given from sereno.release_lost_jobs() as owner;
     perform sereno.add_figures();
     return given;
 end $$;
@@ -1029,7 +979,7 @@ CREATE FUNCTION sereno.due_limiters(queues text[], moment timestamp with time zo
     LANGUAGE sql STABLE
     AS $$
     select due.id
-    from (select id, limit_name from sereno.limiters where look_at <= moment order by look_at limit 5000) as due
+    from (select id, limit_name from sereno.limiters where check_at <= moment order by check_at limit 5000) as due
     left join sereno.limits on limits.name = due.limit_name
     where (limits.queue is null or limits.queue = any(queues))
       and ((select true from sereno.lanes where has_work and waits_for = due.id and lanes.queue = any(queues) limit 1)
@@ -1066,7 +1016,7 @@ begin
             case when due <= moment then 'ready' else 'scheduled' end,
             case when due <= moment then nextval('sereno.ready_seq') end)
     returning id into made;
-    perform sereno.tell(enqueue.queue, extract(epoch from due - moment));
+    perform sereno.notify_ready(enqueue.queue, extract(epoch from due - moment));
     return made;
 end $$;
 
@@ -1128,7 +1078,7 @@ begin
                 on conflict (task, unique_key, tenant) where unique_key is not null do nothing
                 returning id into found_id;
                 if found_id = new_id then
-                    perform sereno.tell(coalesce(wanted.queue, 'default'), extract(epoch from due - moment));
+                    perform sereno.notify_ready(coalesce(wanted.queue, 'default'), extract(epoch from due - moment));
                     results[wanted.ordinality] := jsonb_build_object('id', new_id, 'created', true);
                     exit;
                 end if;
@@ -1161,7 +1111,7 @@ begin
                 where id = found_id and state in ('scheduled', 'ready')
                 returning queue into its_queue;
                 if found then
-                    perform sereno.tell(its_queue, extract(epoch from due - moment));
+                    perform sereno.notify_ready(its_queue, extract(epoch from due - moment));
                 end if;
             end if;
             results[wanted.ordinality] := jsonb_build_object('id', found_id, 'created', false);
@@ -1356,7 +1306,7 @@ begin
         with free as materialized (
             select id from sereno.limiters where id = any(left_over) order by id for update skip locked
         ),
-        due as (update sereno.limiters set look_at = sereno.now() where id = any(array(select id from free)) returning id)
+        due as (update sereno.limiters set check_at = sereno.now() where id = any(array(select id from free)) returning id)
         select array_agg(id) into noted from due;
         if noted is not null and exists (select from sereno.sessions where idle) then
             perform pg_notify('sereno.ready', '');
@@ -1430,7 +1380,7 @@ begin
             select array_agg(limiter) into limiters from moved cross join lateral sereno.limiters_of(moved.queue, moved.keys) as limiter;
             perform sereno.hand_over(limiters);
         end if;
-        perform sereno.promote_due(3e9), sereno.bring_back(), sereno.add_figures();
+        perform sereno.promote_due(3e9), sereno.release_lost_jobs(), sereno.add_figures();
     exception when others then
         raise warning 'the lease of session % was renewed, but the maintenance of this heartbeat failed: %', session, sqlerrm;
     end;
@@ -1739,29 +1689,6 @@ CREATE FUNCTION sereno.limiters_of(queue text, keys jsonb) RETURNS SETOF bigint
     select sereno.limiter_of(name, '') from sereno.limits where limits.queue = limiters_of.queue and kind = 'slots'
     $$;
 
-CREATE FUNCTION sereno.look_again(names text[]) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-declare
-    left_over integer;
-begin
-    for attempt in 1..20 loop
-        with waited as materialized (
-            select id from sereno.limiters
-            where limit_name = any(names) and look_at is not null and (attempt = 1 or look_at > sereno.now())
-        ),
-        locked as materialized (
-            select id from sereno.limiters where id = any(array(select id from waited)) order by id for update skip locked
-        ),
-        looked as (
-            update sereno.limiters set look_at = sereno.now() where id = any(array(select id from locked)) returning id
-        )
-        select (select count(*) from waited) - (select count(*) from looked) into left_over;
-        exit when left_over = 0;
-        perform pg_sleep(0.01);
-    end loop;
-end $$;
-
 CREATE FUNCTION sereno.make_day_partition(parent text, moment text, day date) RETURNS boolean
     LANGUAGE plpgsql
     SET lock_timeout TO '1s'
@@ -1910,6 +1837,13 @@ begin
     into rows, keys_hash, content_hash, first_id, last_id, from_at, to_at;
 end $_$;
 
+CREATE FUNCTION sereno.message_matches(message text, patterns text[], hides boolean) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select exists (select from unnest(patterns) as pattern
+                   where message ilike pattern and (hides is not true or sereno.masked(message) ilike pattern))
+$$;
+
 CREATE FUNCTION sereno.micros(at timestamp with time zone) RETURNS bigint
     LANGUAGE sql STABLE PARALLEL SAFE
     BEGIN ATOMIC
@@ -1987,7 +1921,25 @@ begin
     return number;
 end $$;
 
-CREATE FUNCTION sereno.open_lanes(look_from bigint) RETURNS json
+CREATE FUNCTION sereno.notify_clock() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+    perform pg_notify('sereno.clock', '');
+    return null;
+end $$;
+
+CREATE FUNCTION sereno.notify_ready(queue text, due_in double precision) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+    if due_in <= 10 and coalesce(current_setting('sereno.notify', true), '') <> 'off'
+       and exists (select from sereno.sessions s where s.idle and s.queues ? notify_ready.queue) then
+        perform pg_notify('sereno.ready', case when due_in <= 0 then notify_ready.queue else '' end);
+    end if;
+end $$;
+
+CREATE FUNCTION sereno.open_lanes(from_id bigint) RETURNS json
     LANGUAGE plpgsql
     AS $$
 declare
@@ -1998,7 +1950,7 @@ begin
     end if;
     with woken as materialized (
         select id, lane, queue, priority, ready_seq from sereno.lane_wakes
-        where id >= look_from order by id limit 5000
+        where id >= from_id order by id limit 5000
     ),
     wanted as materialized (
         select lane, min(queue) as queue, min(priority) as priority, min(ready_seq) as ready_seq,
@@ -2444,7 +2396,7 @@ begin
         returning queue
     )
     select array_agg(queue) into queues from moved;
-    perform sereno.tell(name, 0) from (select distinct name from unnest(queues) as name) as filled;
+    perform sereno.notify_ready(name, 0) from (select distinct name from unnest(queues) as name) as filled;
     return coalesce(cardinality(queues), 0);
 end $$;
 
@@ -2651,14 +2603,14 @@ CREATE FUNCTION sereno.read_lanes(taken_json json, locked bigint[]) RETURNS sere
 CREATE FUNCTION sereno.read_limiters(taken_json json) RETURNS sereno.taken_limiter[]
     LANGUAGE sql
     AS $$
-    select array_agg(row(id, kind, slots, per_second, burst, tokens, closed, inside.held, looks,
+    select array_agg(row(id, kind, slots, per_second, burst, tokens, closed, inside.held, checks,
                          case when closed > 0 then 0 when kind = 'rate' then tokens
                               when kind = 'unknown' then 0 else slots - inside.taken end,
                          null, is_due)::sereno.taken_limiter)
     from (select (each ->> 0)::bigint as id, each ->> 1 as kind, (each ->> 2)::integer as slots,
                  (each ->> 3)::double precision as per_second, (each ->> 4)::double precision as burst,
                  (each ->> 5)::double precision as tokens, coalesce((each ->> 6)::double precision, 0) as closed,
-                 each -> 7 as list, (each ->> 8)::integer as looks,
+                 each -> 7 as list, (each ->> 8)::integer as checks,
                  exists (select from json_array_elements(taken_json -> 4) as free
                          where free ->> 0 = each ->> 0 and (free ->> 1)::boolean) as is_due
           from json_array_elements(taken_json -> 3) as each offset 0) as limiter
@@ -2760,6 +2712,29 @@ CREATE FUNCTION sereno.ready_ranges(queues text[], floors jsonb, passed_over jso
         select walked, floor, sereno.most_read('back'), true where looks_back and passed_over is not null and walked < floor) as part
     $$;
 
+CREATE FUNCTION sereno.recheck(names text[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+    left_over integer;
+begin
+    for attempt in 1..20 loop
+        with waited as materialized (
+            select id from sereno.limiters
+            where limit_name = any(names) and check_at is not null and (attempt = 1 or check_at > sereno.now())
+        ),
+        locked as materialized (
+            select id from sereno.limiters where id = any(array(select id from waited)) order by id for update skip locked
+        ),
+        checked as (
+            update sereno.limiters set check_at = sereno.now() where id = any(array(select id from locked)) returning id
+        )
+        select (select count(*) from waited) - (select count(*) from checked) into left_over;
+        exit when left_over = 0;
+        perform pg_sleep(0.01);
+    end loop;
+end $$;
+
 CREATE FUNCTION sereno.recipient_id(key text, tenant text) RETURNS bigint
     LANGUAGE plpgsql STABLE
     AS $$
@@ -2782,6 +2757,56 @@ begin
             select left(part, 60) from unnest(parts) with ordinality as p(part, n) order by n))
         using errcode = 'invalid_parameter_value',
         hint = 'A filter is an object such as {"region": ["RM", "V"], "amount": {"min": 1000}}; {} says: always.';
+end $$;
+
+CREATE FUNCTION sereno.release_lost_jobs() RETURNS SETOF bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+    owners    bigint[];
+    limiters  bigint[];
+    queues    text[];
+begin
+    update sereno.sessions set state = 'dead', idle = false, ended_at = sereno.now()
+    where id = any(array(select id from sereno.sessions where state = 'alive' and lease_until < sereno.now()
+                         order by id for update skip locked));
+    with suspect as materialized (
+        select id, session_id from sereno.jobs
+        where state = 'running'
+          and session_id = any(array(select id from sereno.sessions
+                                     where state <> 'alive' and ended_at > sereno.now() - interval '1 hour'))
+        limit 1000
+    ),
+    orphan as materialized (
+        select id, attempt, session_id, claimed_at, queue, keys, crashes
+        from sereno.jobs
+        where id = any(array(select id from suspect)) and session_id = any(array(select session_id from suspect))
+          and state = 'running'
+        order by id for update skip locked
+    ),
+    judged as materialized (
+        select *, sereno.part_in_death(id, attempt, crashes, session_id) as part from orphan
+    ),
+    moved as (
+        update sereno.jobs
+        set state = 'ready', ready_seq = nextval('sereno.ready_seq'), session_id = null,
+            crashes = case part when 'alone' then jobs.crashes + 1 when 'began' then greatest(jobs.crashes, 1) else jobs.crashes end,
+            releases = releases + (part in ('left', 'waited'))::integer
+        from judged
+        where jobs.id = any(array(select id from suspect)) and jobs.id = judged.id
+    ),
+    tried as (
+        insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason)
+        select id, attempt, session_id, claimed_at, sereno.now(),
+               case when part in ('alone', 'began') then 'crash' else 'release' end, sereno.words_for_death(part, session_id)
+        from judged
+    )
+    select array_agg(session_id), array_agg(queue),
+           (select array_agg(limiter) from orphan cross join lateral sereno.limiters_of(orphan.queue, orphan.keys) as limiter)
+    into owners, queues, limiters from orphan;
+    perform sereno.notify_ready(name, 0) from (select distinct name from unnest(queues) as name) as filled;
+    perform sereno.hand_over(limiters);
+    return query select * from unnest(owners);
 end $$;
 
 CREATE FUNCTION sereno.reread_lanes() RETURNS bigint
@@ -2922,13 +2947,6 @@ CREATE FUNCTION sereno.returns_to_work(state text, note text, wanted text) RETUR
     BEGIN ATOMIC
  SELECT ((state = 'disabled'::text) AND (NOT (note IS DISTINCT FROM 'left the code'::text)) AND (wanted = 'enabled'::text));
 END;
-
-CREATE FUNCTION sereno.said_like(message text, patterns text[], hides boolean) RETURNS boolean
-    LANGUAGE sql IMMUTABLE
-    AS $$
-    select exists (select from unnest(patterns) as pattern
-                   where message ilike pattern and (hides is not true or sereno.masked(message) ilike pattern))
-$$;
 
 CREATE FUNCTION sereno.schedule(key text, task text, args jsonb DEFAULT '{}'::jsonb, cron text DEFAULT NULL::text, every interval DEFAULT NULL::interval, at timestamp with time zone DEFAULT NULL::timestamp with time zone, daily text DEFAULT NULL::text, tz text DEFAULT 'UTC'::text, queue text DEFAULT 'default'::text, priority integer DEFAULT 5, tenant text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, missed text DEFAULT 'latest'::text, overlap text DEFAULT 'skip'::text) RETURNS bigint
     LANGUAGE plpgsql
@@ -3096,7 +3114,7 @@ begin
                                  where d.state = 'succeeded' and given.history is false and given.attempt > 1));
     end if;
     perform sereno.hand_over(limiters);
-    perform sereno.tell(queue, min(extract(epoch from run_at - moment))::double precision)
+    perform sereno.notify_ready(queue, min(extract(epoch from run_at - moment))::double precision)
     from sereno.jobs where id = any(ids) and id in (select d.id from unnest(done) as d where d.run_at is not null) group by queue;
 
     -- A separate statement, for attempts that were not written now: was it written before, and the reply was lost? A
@@ -3144,7 +3162,7 @@ CREATE FUNCTION sereno.shown(value jsonb, most integer DEFAULT NULL::integer) RE
     AS $_$
     select case
         when octet_length(value::text) > most
-        then jsonb_build_object('not shown', format('%s bytes: look at it alone', octet_length(value::text)))
+        then jsonb_build_object('not shown', format('%s bytes: open it alone', octet_length(value::text)))
         when value @? '$.**{200 to last}'
         then jsonb_build_object('not shown', 'nested more than 200 levels deep')
         else value
@@ -3326,13 +3344,13 @@ begin
     ),
     fair as materialized (
         select lane.*
-        from jsonb_to_recordset(requests) as wanted(queue text, room integer)
+        from jsonb_to_recordset(requests) as wanted(queue text, slots integer)
         cross join lateral (
             select id, queue, limiters, units, order_id, fair, turn, band, floor_priority, floor_seq,
                    null::bigint as behind
             from sereno.lanes
             where has_work and waits_for is null and lanes.queue = wanted.queue and lanes.band = 10
-            order by lanes.turn limit wanted.room for update skip locked
+            order by lanes.turn limit wanted.slots for update skip locked
         ) as lane
         where wanted.queue = any(open_to)
     ),
@@ -3381,8 +3399,8 @@ begin
                    least(burst, coalesce(tokens, burst)
                          + greatest(0, extract(epoch from locked_at - used_at)) * units / period) end,
                greatest(extract(epoch from closed_until - locked_at),
-                        case when kind = 'rate' then extract(epoch from look_at - locked_at) end, 0),
-               to_json(held), looks, limiters.xmin::text::bigint))
+                        case when kind = 'rate' then extract(epoch from check_at - locked_at) end, 0),
+               to_json(held), checks, limiters.xmin::text::bigint))
     into limiter_list
     from sereno.limiters left join sereno.limits on limits.name = limit_name
     where limiters.id = any(free || locked_ids);
@@ -3391,25 +3409,7 @@ begin
         coalesce(free_list, '[]'), coalesce(own, '{}'), coalesce(missed, '[]'), coalesce(elsewhere, '[]'),
         coalesce(cardinality(locked_ids), 0) < cardinality(limiter_ids)
             and exists (select unnest(limiter_ids) except select id from sereno.limiters where id = any(limiter_ids)),
-        (select extract(epoch from look_at - moment) from sereno.limiters where look_at > moment order by look_at limit 1));
-end $$;
-
-CREATE FUNCTION sereno.tell(queue text, due_in double precision) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-begin
-    if due_in <= 10 and coalesce(current_setting('sereno.notify', true), '') <> 'off'
-       and exists (select from sereno.sessions s where s.idle and s.queues ? tell.queue) then
-        perform pg_notify('sereno.ready', case when due_in <= 0 then tell.queue else '' end);
-    end if;
-end $$;
-
-CREATE FUNCTION sereno.tell_of_clock() RETURNS trigger
-    LANGUAGE plpgsql
-    AS $$
-begin
-    perform pg_notify('sereno.clock', '');
-    return null;
+        (select extract(epoch from check_at - moment) from sereno.limiters where check_at > moment order by check_at limit 1));
 end $$;
 
 CREATE FUNCTION sereno.text_of(name text, of_type oid) RETURNS text
@@ -3419,14 +3419,14 @@ CREATE FUNCTION sereno.text_of(name text, of_type oid) RETURNS text
                 else format('%I::text', name) end
 $_$;
 
-CREATE FUNCTION sereno.try_enqueue_keyed(jobs jsonb, patience double precision) RETURNS jsonb
+CREATE FUNCTION sereno.try_enqueue_keyed(jobs jsonb, timeout double precision) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$
 declare
     before text := current_setting('lock_timeout');
     results jsonb;
 begin
-    perform set_config('lock_timeout', greatest(1, round(patience * 1000))::bigint::text, true);
+    perform set_config('lock_timeout', greatest(1, round(timeout * 1000))::bigint::text, true);
     results := sereno.enqueue_keyed(jobs);
     perform set_config('lock_timeout', before, true);
     return results;
@@ -3480,7 +3480,7 @@ CREATE FUNCTION sereno.words_for_death(part text, owner bigint) RETURNS text
         when 'alone' then ' while it ran alone' when 'waited' then ' before it began' else '' end end
     $$;
 
-CREATE FUNCTION sereno.write_lanes(moment timestamp with time zone, served bigint[], served_queues integer[], served_priorities smallint[], served_seqs bigint[], queues text[], changed bigint[], waits bigint[], bands smallint[], turns double precision[], priorities smallint[], seqs bigint[], seen_priorities smallint[], seen_seqs bigint[], limiter_ids bigint[], held text[], tokens double precision[], look_in double precision[], exact boolean[], looks integer[], share_queues text[], share_keys text[], clocks double precision[]) RETURNS text
+CREATE FUNCTION sereno.write_lanes(moment timestamp with time zone, served bigint[], served_queues integer[], served_priorities smallint[], served_seqs bigint[], queues text[], changed bigint[], waits bigint[], bands smallint[], turns double precision[], priorities smallint[], seqs bigint[], seen_priorities smallint[], seen_seqs bigint[], limiter_ids bigint[], held text[], tokens double precision[], check_in double precision[], exact boolean[], checks integer[], share_queues text[], share_keys text[], clocks double precision[]) RETURNS text
     LANGUAGE plpgsql
     AS $$
 declare
@@ -3488,17 +3488,17 @@ declare
     locked  bigint[];
 begin
     update sereno.limiters
-    set held = limiter.held::bigint[], tokens = limiter.tokens, used_at = greatest(limiters.used_at, moment), looks = limiter.looks,
-        look_at = case
-            when limiter.look is not null then
-                case when not limiter.exact and limiters.look_at > sereno.now() + interval '2 seconds' then limiters.look_at
-                     else sereno.now() + make_interval(secs => limiter.look) end
-            when limiters.look_at is null then null
+    set held = limiter.held::bigint[], tokens = limiter.tokens, used_at = greatest(limiters.used_at, moment), checks = limiter.checks,
+        check_at = case
+            when limiter.next_check is not null then
+                case when not limiter.exact and limiters.check_at > sereno.now() + interval '2 seconds' then limiters.check_at
+                     else sereno.now() + make_interval(secs => limiter.next_check) end
+            when limiters.check_at is null then null
             when (select true from sereno.lanes where has_work and waits_for = limiters.id limit 1)
-                then greatest(limiters.look_at, sereno.now())
+                then greatest(limiters.check_at, sereno.now())
             end
-    from unnest(limiter_ids, write_lanes.held, write_lanes.tokens, look_in, exact, write_lanes.looks)
-        as limiter(id, held, tokens, look, exact, looks)
+    from unnest(limiter_ids, write_lanes.held, write_lanes.tokens, check_in, exact, write_lanes.checks)
+        as limiter(id, held, tokens, next_check, exact, checks)
     where limiters.id = any(limiter_ids) and limiters.id = limiter.id;
 
     ended := array(
@@ -3598,21 +3598,21 @@ CREATE FUNCTION sereno.write_limited(moment timestamp with time zone, lanes sere
                     when is_new then 0
                     when closed > 0 then least(60, closed)
                     when kind = 'slots' and capacity + coalesce(unused, 0) > 0 then 0
-                    else least(60, 5 * 2 ^ looks) end as look,
-               case when entered <> '{}' then 0 when is_new and kind <> 'rate' then looks else least(10, looks + 1) end as new_looks
+                    else least(60, 5 * 2 ^ checks) end as next_check,
+               case when entered <> '{}' then 0 when is_new and kind <> 'rate' then checks else least(10, checks + 1) end as new_checks
         from unnest(limiters) as limiter left join passed on passed.limiter = limiter.id
         cross join lateral (select array(select job from given g, unnest(g.ids) as job where limiter.id = any(g.limiters))) as e(entered)
         where is_touched
     )
     select sereno.write_lanes(
         moment, '{}', '{}', '{}', '{}', '{}', m.ids, m.waits, m.bands, m.turns, m.priorities, m.seqs, m.seen, m.seen_seqs,
-        w.ids, w.held, w.tokens, w.looks, w.exact, w.counts, s.queues, s.keys, s.clocks)
+        w.ids, w.held, w.tokens, w.checks, w.exact, w.counts, s.queues, s.keys, s.clocks)
     from (select array_agg(id) as ids, array_agg(waits) as waits, array_agg(band::smallint) as bands, array_agg(turn) as turns,
                  array_agg(priority::smallint) as priorities, array_agg(seq) as seqs,
                  array_agg(floor_priority) as seen, array_agg(floor_seq) as seen_seqs from moved) as m,
          (select array_agg(id) as ids, array_agg(case when kind = 'rate' then '{}' else (entered || held)::text end) as held,
-                 array_agg(tokens - spent) as tokens, array_agg(look::double precision) as looks,
-                 array_agg(kind = 'rate' or coalesce(look, 1) = 0) as exact, array_agg(new_looks::integer) as counts
+                 array_agg(tokens - spent) as tokens, array_agg(next_check::double precision) as checks,
+                 array_agg(kind = 'rate' or coalesce(next_check, 1) = 0) as exact, array_agg(new_checks::integer) as counts
           from written) as w,
          (select array_agg(queue) as queues, array_agg(fair) as keys, array_agg(clock) as clocks from share) as s
     $$;
@@ -3685,17 +3685,17 @@ CREATE TABLE sereno.alerts (
     kind text NOT NULL,
     subject text NOT NULL,
     level text NOT NULL,
-    said text NOT NULL,
+    sentence text NOT NULL,
     details jsonb NOT NULL,
     words text NOT NULL,
     remedy text NOT NULL,
     opened_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
     last_seen_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
-    told_at timestamp with time zone,
+    notified_at timestamp with time zone,
     times integer DEFAULT 0 NOT NULL,
     openings integer DEFAULT 1 NOT NULL,
     resolved_at timestamp with time zone,
-    resolved_told_at timestamp with time zone,
+    resolved_notified_at timestamp with time zone,
     silenced_until timestamp with time zone,
     silenced_by text,
     sent bigint[] DEFAULT '{}'::bigint[] NOT NULL,
@@ -3710,15 +3710,6 @@ ALTER TABLE sereno.alerts ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
-);
-
-CREATE TABLE sereno.answers (
-    who text NOT NULL,
-    key text NOT NULL,
-    request bytea NOT NULL,
-    status integer,
-    body bytea,
-    at timestamp with time zone DEFAULT sereno.now() NOT NULL
 );
 
 CREATE TABLE sereno.archive_batches (
@@ -3795,11 +3786,11 @@ CREATE TABLE sereno.attempts (
     error_type text,
     error_message text,
     traceback text,
-    kept_from timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    partition_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
     fingerprint text,
     CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
 )
-PARTITION BY RANGE (kept_from);
+PARTITION BY RANGE (partition_at);
 
 CREATE TABLE sereno.attempts_20261117 (
     job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
@@ -3812,7 +3803,7 @@ CREATE TABLE sereno.attempts_20261117 (
     error_type text,
     error_message text,
     traceback text,
-    kept_from timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_kept_from_not_null NOT NULL,
+    partition_at timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_partition_at_not_null NOT NULL,
     fingerprint text,
     CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
 );
@@ -3828,7 +3819,7 @@ CREATE TABLE sereno.attempts_20261118 (
     error_type text,
     error_message text,
     traceback text,
-    kept_from timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_kept_from_not_null NOT NULL,
+    partition_at timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_partition_at_not_null NOT NULL,
     fingerprint text,
     CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
 );
@@ -3844,7 +3835,7 @@ CREATE TABLE sereno.attempts_20261119 (
     error_type text,
     error_message text,
     traceback text,
-    kept_from timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_kept_from_not_null NOT NULL,
+    partition_at timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_partition_at_not_null NOT NULL,
     fingerprint text,
     CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
 );
@@ -3860,7 +3851,7 @@ CREATE TABLE sereno.attempts_20261120 (
     error_type text,
     error_message text,
     traceback text,
-    kept_from timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_kept_from_not_null NOT NULL,
+    partition_at timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_partition_at_not_null NOT NULL,
     fingerprint text,
     CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
 );
@@ -3876,7 +3867,7 @@ CREATE TABLE sereno.attempts_20261121 (
     error_type text,
     error_message text,
     traceback text,
-    kept_from timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_kept_from_not_null NOT NULL,
+    partition_at timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_partition_at_not_null NOT NULL,
     fingerprint text,
     CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
 );
@@ -3892,7 +3883,7 @@ CREATE TABLE sereno.attempts_20261122 (
     error_type text,
     error_message text,
     traceback text,
-    kept_from timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_kept_from_not_null NOT NULL,
+    partition_at timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_partition_at_not_null NOT NULL,
     fingerprint text,
     CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
 );
@@ -3908,7 +3899,7 @@ CREATE TABLE sereno.attempts_20261123 (
     error_type text,
     error_message text,
     traceback text,
-    kept_from timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_kept_from_not_null NOT NULL,
+    partition_at timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_partition_at_not_null NOT NULL,
     fingerprint text,
     CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
 );
@@ -3924,7 +3915,7 @@ CREATE TABLE sereno.attempts_20261124 (
     error_type text,
     error_message text,
     traceback text,
-    kept_from timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_kept_from_not_null NOT NULL,
+    partition_at timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_partition_at_not_null NOT NULL,
     fingerprint text,
     CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
 );
@@ -3940,7 +3931,7 @@ CREATE TABLE sereno.attempts_default (
     error_type text,
     error_message text,
     traceback text,
-    kept_from timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_kept_from_not_null NOT NULL,
+    partition_at timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_partition_at_not_null NOT NULL,
     fingerprint text,
     CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
 );
@@ -3993,16 +3984,16 @@ CREATE TABLE sereno.bulk_operations (
     action text NOT NULL,
     state text DEFAULT 'waiting'::text NOT NULL,
     wanted jsonb NOT NULL,
-    look jsonb NOT NULL,
+    selection jsonb NOT NULL,
     options jsonb DEFAULT '{}'::jsonb NOT NULL,
     tenant text,
     rate double precision,
     reason text,
-    asked_by text NOT NULL,
+    requested_by text NOT NULL,
     total bigint,
     total_exact boolean DEFAULT true NOT NULL,
     done bigint DEFAULT 0 NOT NULL,
-    asked_to_stop bigint DEFAULT 0 NOT NULL,
+    stop_requested bigint DEFAULT 0 NOT NULL,
     left_alone bigint DEFAULT 0 NOT NULL,
     cursor bigint DEFAULT 0 NOT NULL,
     cursor_key text DEFAULT ''::text NOT NULL,
@@ -4012,8 +4003,8 @@ CREATE TABLE sereno.bulk_operations (
     created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
     started_at timestamp with time zone,
     seen_at timestamp with time zone,
-    stop_asked_at timestamp with time zone,
-    stop_asked_by text,
+    stop_requested_at timestamp with time zone,
+    stop_requested_by text,
     finished_at timestamp with time zone,
     error text,
     CONSTRAINT bulk_operations_action_check CHECK ((action = ANY (ARRAY['job.retry'::text, 'job.cancel'::text, 'job.delete'::text, 'delivery.requeue'::text, 'schedule.pause'::text, 'schedule.resume'::text, 'schedule.disable'::text, 'schedule.delete'::text, 'schedule.spread'::text]))),
@@ -4373,6 +4364,15 @@ CREATE TABLE sereno.history_done_default (
     fingerprint text
 );
 
+CREATE TABLE sereno.idempotency_keys (
+    who text NOT NULL,
+    key text NOT NULL,
+    request bytea NOT NULL,
+    status integer,
+    body bytea,
+    at timestamp with time zone DEFAULT sereno.now() NOT NULL
+);
+
 CREATE TABLE sereno.inbox (
     id bigint NOT NULL,
     recipient_id bigint NOT NULL,
@@ -4478,8 +4478,8 @@ CREATE TABLE sereno.limiters (
     used_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
     closed_until timestamp with time zone,
     held bigint[] DEFAULT '{}'::bigint[] NOT NULL,
-    look_at timestamp with time zone,
-    looks integer DEFAULT 0 NOT NULL
+    check_at timestamp with time zone,
+    checks integer DEFAULT 0 NOT NULL
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
 
@@ -4957,9 +4957,6 @@ ALTER TABLE ONLY sereno.alert_rules
 ALTER TABLE ONLY sereno.alerts
     ADD CONSTRAINT alerts_pkey PRIMARY KEY (id);
 
-ALTER TABLE ONLY sereno.answers
-    ADD CONSTRAINT answers_pkey PRIMARY KEY (who, key);
-
 ALTER TABLE ONLY sereno.archive_batches
     ADD CONSTRAINT archive_batches_pkey PRIMARY KEY (id);
 
@@ -4973,34 +4970,34 @@ ALTER TABLE ONLY sereno.archived_again
     ADD CONSTRAINT archived_again_pkey PRIMARY KEY (kind, key);
 
 ALTER TABLE ONLY sereno.attempts
-    ADD CONSTRAINT attempts_pkey PRIMARY KEY (job_id, number, kept_from);
+    ADD CONSTRAINT attempts_pkey PRIMARY KEY (job_id, number, partition_at);
 
 ALTER TABLE ONLY sereno.attempts_20261117
-    ADD CONSTRAINT attempts_20261117_pkey PRIMARY KEY (job_id, number, kept_from);
+    ADD CONSTRAINT attempts_20261117_pkey PRIMARY KEY (job_id, number, partition_at);
 
 ALTER TABLE ONLY sereno.attempts_20261118
-    ADD CONSTRAINT attempts_20261118_pkey PRIMARY KEY (job_id, number, kept_from);
+    ADD CONSTRAINT attempts_20261118_pkey PRIMARY KEY (job_id, number, partition_at);
 
 ALTER TABLE ONLY sereno.attempts_20261119
-    ADD CONSTRAINT attempts_20261119_pkey PRIMARY KEY (job_id, number, kept_from);
+    ADD CONSTRAINT attempts_20261119_pkey PRIMARY KEY (job_id, number, partition_at);
 
 ALTER TABLE ONLY sereno.attempts_20261120
-    ADD CONSTRAINT attempts_20261120_pkey PRIMARY KEY (job_id, number, kept_from);
+    ADD CONSTRAINT attempts_20261120_pkey PRIMARY KEY (job_id, number, partition_at);
 
 ALTER TABLE ONLY sereno.attempts_20261121
-    ADD CONSTRAINT attempts_20261121_pkey PRIMARY KEY (job_id, number, kept_from);
+    ADD CONSTRAINT attempts_20261121_pkey PRIMARY KEY (job_id, number, partition_at);
 
 ALTER TABLE ONLY sereno.attempts_20261122
-    ADD CONSTRAINT attempts_20261122_pkey PRIMARY KEY (job_id, number, kept_from);
+    ADD CONSTRAINT attempts_20261122_pkey PRIMARY KEY (job_id, number, partition_at);
 
 ALTER TABLE ONLY sereno.attempts_20261123
-    ADD CONSTRAINT attempts_20261123_pkey PRIMARY KEY (job_id, number, kept_from);
+    ADD CONSTRAINT attempts_20261123_pkey PRIMARY KEY (job_id, number, partition_at);
 
 ALTER TABLE ONLY sereno.attempts_20261124
-    ADD CONSTRAINT attempts_20261124_pkey PRIMARY KEY (job_id, number, kept_from);
+    ADD CONSTRAINT attempts_20261124_pkey PRIMARY KEY (job_id, number, partition_at);
 
 ALTER TABLE ONLY sereno.attempts_default
-    ADD CONSTRAINT attempts_default_pkey PRIMARY KEY (job_id, number, kept_from);
+    ADD CONSTRAINT attempts_default_pkey PRIMARY KEY (job_id, number, partition_at);
 
 ALTER TABLE ONLY sereno.audit
     ADD CONSTRAINT audit_pkey PRIMARY KEY (id);
@@ -5064,6 +5061,9 @@ ALTER TABLE ONLY sereno.fires
 
 ALTER TABLE ONLY sereno.fires_default
     ADD CONSTRAINT fires_default_pkey PRIMARY KEY (planned_at, schedule_id);
+
+ALTER TABLE ONLY sereno.idempotency_keys
+    ADD CONSTRAINT idempotency_keys_pkey PRIMARY KEY (who, key);
 
 ALTER TABLE ONLY sereno.inbox
     ADD CONSTRAINT inbox_delivery_id_key UNIQUE (delivery_id);
@@ -5197,8 +5197,6 @@ CREATE UNIQUE INDEX alerts_open ON sereno.alerts USING btree (rule, kind, subjec
 
 CREATE INDEX alerts_resolved ON sereno.alerts USING btree (resolved_at) WHERE (resolved_at IS NOT NULL);
 
-CREATE INDEX answers_at ON sereno.answers USING btree (at);
-
 CREATE INDEX archive_batches_held ON sereno.archive_batches USING btree (drop_eligible_at) WHERE (dropped_at IS NULL);
 
 CREATE INDEX archive_batches_open ON sereno.archive_batches USING btree (id) WHERE (verified_at IS NULL);
@@ -5289,6 +5287,8 @@ CREATE INDEX history_done_default_id_idx ON sereno.history_done_default USING bt
 
 CREATE INDEX history_done_default_schedule_id_finished_at_idx ON sereno.history_done_default USING btree (schedule_id, finished_at) WHERE (schedule_id IS NOT NULL);
 
+CREATE INDEX idempotency_keys_at ON sereno.idempotency_keys USING btree (at);
+
 CREATE INDEX inbox_archived ON sereno.inbox USING btree (recipient_id, id DESC) WHERE (archived_at IS NOT NULL);
 
 CREATE INDEX inbox_of_recipient ON sereno.inbox USING btree (recipient_id, id DESC) WHERE (archived_at IS NULL);
@@ -5321,9 +5321,9 @@ CREATE INDEX lanes_passed_over ON sereno.lanes USING btree (id) WHERE passed_ove
 
 CREATE INDEX lanes_waiting ON sereno.lanes USING btree (waits_for, turn) WHERE (has_work AND (waits_for IS NOT NULL));
 
-CREATE INDEX limiters_limit ON sereno.limiters USING btree (limit_name);
+CREATE INDEX limiters_check ON sereno.limiters USING btree (check_at) WHERE (check_at IS NOT NULL);
 
-CREATE INDEX limiters_look ON sereno.limiters USING btree (look_at) WHERE (look_at IS NOT NULL);
+CREATE INDEX limiters_limit ON sereno.limiters USING btree (limit_name);
 
 CREATE INDEX limits_changed ON sereno.limits USING btree (changed_at);
 
@@ -5433,7 +5433,7 @@ ALTER INDEX sereno.history_id ATTACH PARTITION sereno.history_done_id_idx;
 
 ALTER INDEX sereno.history_schedule ATTACH PARTITION sereno.history_done_schedule_id_finished_at_idx;
 
-CREATE TRIGGER clock_moved AFTER INSERT OR DELETE OR UPDATE ON sereno.clock FOR EACH STATEMENT EXECUTE FUNCTION sereno.tell_of_clock();
+CREATE TRIGGER clock_moved AFTER INSERT OR DELETE OR UPDATE ON sereno.clock FOR EACH STATEMENT EXECUTE FUNCTION sereno.notify_clock();
 
 CREATE TRIGGER reread_lanes AFTER DELETE ON sereno.pauses FOR EACH STATEMENT EXECUTE FUNCTION sereno.reread_lanes_of_resumed();
 

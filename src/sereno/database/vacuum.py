@@ -4,18 +4,18 @@ from sereno.database.statement import Operation, Statement, queries
 
 _sql = queries("database/vacuum")
 
-# Most rows that one step of maintenance deletes: it takes a fraction of a second.
+# Rows that one step of maintenance deletes at most; it takes a fraction of a second.
 PAGE = 10_000
-# Tables with much churn: their rows come and go with every job, and are few at any time.
+# Tables with few rows at any time, which are inserted and deleted with every job.
 HOT = ("jobs", "lanes", "limiters", "lane_wakes", "schedule_ends", "ended_attempts", "batches", "deliveries")
 # A table is vacuumed from this many dead rows, plus this share of its live rows.
 DEAD_ROWS, DEAD_SHARE = 10_000, 0.1
 
 
-def littered() -> Operation[list[str]]:
+def tables_to_vacuum() -> Operation[list[str]]:
     """Return the hot tables that have many dead rows and that the caller may vacuum."""
     bounds = {"tables": list(HOT), "most": DEAD_ROWS, "share": DEAD_SHARE}
-    return [row[0] for row in (yield Statement(_sql["littered"], bounds))]
+    return [row[0] for row in (yield Statement(_sql["tables_to_vacuum"], bounds))]
 
 
 def vacuum(table: str) -> Operation[None]:

@@ -1,6 +1,6 @@
--- Vacuuming of the tables whose rows come and go with every job.
+-- Vacuuming of the tables whose rows are inserted and deleted with every job.
 
--- name: littered
+-- name: tables_to_vacuum
 -- Tables with many dead rows that the caller may vacuum: as their owner or, since PostgreSQL 17, with the privilege MAINTAIN.
 select relname::text from pg_stat_user_tables
 where relid = any(array(select to_regclass('sereno.' || name) from unnest(%(tables)s::text[]) as name)::oid[])

@@ -44,14 +44,14 @@ class Arguments:
         self._signature = inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in wanted])
         self.names = tuple(self._signature.parameters)
         self._all_positional = all(p.kind is not p.KEYWORD_ONLY for p in wanted)
-        # Names the values of a purely positional call.
+        # Encodes a purely positional call without binding its signature.
         self._bound = msgspec.defstruct(f"{task}_bound", [(name, Any) for name in self.names], gc=False)
         fields = [_field(p, hints.get(p.name, Any)) for p in wanted]
         try:
             shape = msgspec.defstruct(f"{task}_arguments", fields, kw_only=True, forbid_unknown_fields=True)
             self._decoder = msgspec.json.Decoder(shape, dec_hook=decode_model)
         except TypeError as error:
-            raise ConfigurationError(f"task {task}: its arguments cannot be stored: {error}") from None
+            raise ConfigurationError(f"task {task}: the types of its parameters cannot be stored: {error}") from None
         # Positional calls are cheapest; a keyword-only parameter rules them out.
         self._positional = self._all_positional
         self._context_index = 0
@@ -68,7 +68,7 @@ class Arguments:
         raw = stored(bound, self._refusal)
         if len(raw) > limit:
             raise self._refusal(
-                f"{len(raw):,} bytes of arguments, the limit is {limit:,}; store it elsewhere, pass a reference"
+                f"{len(raw):,} bytes of arguments, the limit is {limit:,}: store the data elsewhere and pass its id"
             )
         self._check_types(raw)
         return raw
@@ -140,7 +140,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 def _one_of_a_batch(
     task: str, wanted: list[inspect.Parameter], hints: dict[str, Any]
 ) -> tuple[list[inspect.Parameter], dict[str, Any]]:
-    """A batch task takes a list; each of its jobs carries one element of it."""
+    """Return the parameter of one job of a batch task: an element of the list that the function takes."""
     if len(wanted) != 1 or typing.get_origin(hints.get(wanted[0].name)) is not list:
         raise ConfigurationError(
             f"batch task {task}: it takes one parameter annotated as a list, such as items: list[Item]"

@@ -25,9 +25,9 @@ from sereno.errors import ConfigurationError, ConnectionsInUse
 from sereno.jobs.retry import Backoff
 from sereno.text import check_text
 
-# A job that crashed its own process this many times becomes a dead letter.
+# Crashes of its own process after which a job is a dead letter.
 CRASH_LIMIT = 3
-# A numeric Retry-After header must be shorter than this many digits; longer ones are ignored.
+# Digits of a Retry-After header in seconds; a header with this many or more is ignored.
 LONGEST_HEADER = 7
 # Seconds. A Retry-After header or a throttle closes a limit for at most this long.
 LONGEST_CLOSE = 7 * 86400.0
@@ -140,7 +140,7 @@ class Settlement:
 
 
 class Throttle(NamedTuple):
-    """Close a limit for `seconds`; without a name, every rate limit of the job. The default key is the job's."""
+    """A request to close a limit for `seconds`; no name: every rate limit of the job. No key: the key of the job."""
 
     seconds: float
     limit: str | None = None
@@ -229,7 +229,7 @@ def _own_reason(error: BaseException) -> str | None:
 
 
 def _plain(decision: Settlement) -> Settlement:
-    """Convert to exact built-in types: handlers may pass subclasses, or values of a wrong type."""
+    """Return the decision with built-in types only: handlers may pass subclasses, or values of a wrong type."""
     decision.delay = float(decision.delay)
     if not math.isfinite(decision.delay):
         raise ValueError(f"a delay of {decision.delay} seconds")

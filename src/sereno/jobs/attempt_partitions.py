@@ -1,4 +1,4 @@
-"""Attempts in partitions that are about to be dropped: those of unfinished jobs move to a later partition."""
+"""Moves attempts of jobs that still exist out of daily partitions that are about to be dropped."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,7 +6,7 @@ from sereno.database.statement import Operation, Statement, queries
 
 _sql = queries("jobs/attempt_partitions")
 
-# Attempts per page; each of them is looked up in every partition of history.
+# Attempts per page. For each, every partition of history is searched for its job.
 PAGE_SIZE = 2_000
 
 
@@ -20,7 +20,7 @@ def carry_attempts(name: str) -> Operation[bool]:
 def carry_strays(days: int, *, archived: bool) -> Operation[bool]:
     """Move one page of old attempts out of the default partition; return whether there is more.
 
-    `archived`: attempts without a job are not deleted, because the archive takes them.
+    `archived`: attempts without a job are moved too, not deleted, so that the archiver finds them.
     """
     bounds = {"days": days, "all": archived, "most": PAGE_SIZE}
     return bool((yield Statement(_sql["carry_strays"], bounds))[0][0] >= PAGE_SIZE)

@@ -4,7 +4,7 @@
 
 -- name: make_partitions
 -- One partition a day, today and a week ahead.
-select sereno.make_day_partition('attempts', 'kept_from', day::date)
+select sereno.make_day_partition('attempts', 'partition_at', day::date)
 from generate_series(date_trunc('day', sereno.now() at time zone 'UTC'),
                      date_trunc('day', sereno.now() at time zone 'UTC') + interval '7 days', interval '1 day') as day;
 
@@ -37,7 +37,7 @@ begin as materialized (
 ),
 page as materialized (
     select job_id, number from sereno.attempts
-    where kept_from >= %(begins)s and kept_from < %(ends)s
+    where partition_at >= %(begins)s and partition_at < %(ends)s
       and (job_id, number) > ((select job_id from begin), (select number from begin))
     order by job_id, number limit %(most)s
 ),
@@ -49,20 +49,20 @@ found as materialized (
     from page
 ),
 owned as materialized (
-    select job_id, number, case when finished_at >= %(ends)s then finished_at else (select now from clock) end as kept_from
+    select job_id, number, case when finished_at >= %(ends)s then finished_at else (select now from clock) end as partition_at
     from found where stays or finished_at is not null
 ),
 gone as (
     delete from sereno.attempts
-    where attempts.kept_from >= %(begins)s and attempts.kept_from < %(ends)s
+    where attempts.partition_at >= %(begins)s and attempts.partition_at < %(ends)s
       and job_id = any(array(select job_id from owned)) and (job_id, number) in (select job_id, number from owned)
     returning *
 ),
 carried as (
     insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason, error_type,
-                                 error_message, traceback, fingerprint, kept_from)
+                                 error_message, traceback, fingerprint, partition_at)
     select job_id, number, session_id, started_at, finished_at, outcome, reason, error_type, error_message, traceback,
-           fingerprint, owned.kept_from
+           fingerprint, owned.partition_at
     from gone join owned using (job_id, number)
 ),
 noted as (
@@ -79,20 +79,20 @@ select count(*) from page;
 -- if there is an archive, which takes it from there. Return how many rows were read.
 with clock as materialized (select sereno.now() as now),
 page as materialized (
-    select job_id, number, kept_from from sereno.attempts_default
-    where kept_from < (select now from clock) - make_interval(days => %(days)s)
+    select job_id, number, partition_at from sereno.attempts_default
+    where partition_at < (select now from clock) - make_interval(days => %(days)s)
       and not exists (select from sereno.restored
                       where kind = 'attempts' and key = job_id::text || chr(9) || number::text)
     limit %(most)s
 ),
 gone as (
     delete from sereno.attempts_default
-    where job_id = any(array(select job_id from page)) and (job_id, number, kept_from) in (select * from page)
+    where job_id = any(array(select job_id from page)) and (job_id, number, partition_at) in (select * from page)
     returning *
 ),
 carried as (
     insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason, error_type,
-                                 error_message, traceback, fingerprint, kept_from)
+                                 error_message, traceback, fingerprint, partition_at)
     select job_id, number, session_id, started_at, finished_at, outcome, reason, error_type, error_message, traceback,
            fingerprint, (select now from clock)
     from gone

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -14,7 +14,8 @@ from sereno.errors import Refused
 from sereno.jobs import bulk_selection, transitions
 from sereno.jobs.filters import DeliveryFilter, JobFilter, ScheduleFilter
 from sereno.jobs.job import DEFAULT_PRIORITY, JobOptions, NewJob
-from sereno.jobs.rows import Count
+from sereno.jobs.queries.rows import BoundedCount
+from sereno.jobs.rows import Action, BulkOperation, KeyConflict
 
 # Bytes of a filter that a list shows; a filter may name ten thousand ids.
 MOST_WANTED_BYTES = 16 * 1024
@@ -39,66 +40,22 @@ FORGOTTEN = 1000
 PACE_SECONDS = 0.5
 LAST_ID = 2**63 - 1
 
-JobAction: TypeAlias = Literal["job.retry", "job.cancel", "job.delete"]
-ScheduleAction: TypeAlias = Literal[
-    "schedule.pause", "schedule.resume", "schedule.disable", "schedule.delete", "schedule.spread"
-]
-Action: TypeAlias = JobAction | ScheduleAction | Literal["delivery.requeue"]
-
-
-@dataclass(frozen=True, slots=True)
-class BulkOperation:
-    """A bulk change in the background.
-
-    `total`: the number of matches when it was requested; null if they could not be counted in time, a lower bound
-    unless `total_exact`. `asked_to_stop`: running jobs that were requested to cancel. `left_alone`: matches that could
-    not be changed. `options`: other options of the change. `waits_for`: what is missing for it to continue.
-    """
-
-    id: int
-    action: str
-    state: str
-    wanted: Mapping[str, Any]
-    options: Mapping[str, Any]
-    tenant: str | None
-    rate: float | None
-    reason: str | None
-    asked_by: str
-    total: int | None
-    total_exact: bool
-    done: int
-    asked_to_stop: int
-    left_alone: int
-    created_at: datetime
-    started_at: datetime | None
-    seen_at: datetime | None
-    stop_asked_at: datetime | None
-    stop_asked_by: str | None
-    finished_at: datetime | None
-    job_id: int | None
-    error: str | None
-    waits_for: str | None
-
-    @property
-    def is_over(self) -> bool:
-        return self.state in ("done", "stopped", "failed")
-
 
 @dataclass(frozen=True, slots=True)
 class BulkRequest:
-    """A requested bulk change. `wanted`: the filter in readable form. `look`: the same filter as SQL parameters.
+    """A requested bulk change. `wanted`: the filter in readable form. `selection`: the same filter as SQL parameters.
 
     `ids`: the ids that were given. `options`: other options of the change.
     """
 
     action: Action
     wanted: Mapping[str, Any]
-    look: Mapping[str, Any]
+    selection: Mapping[str, Any]
     tenant: str | None
     actor: str
     rate: float | None = None
     reason: str | None = None
-    total: Count | None = None
+    total: BoundedCount | None = None
     ids: Collection[int] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -124,7 +81,7 @@ def begin(request: BulkRequest) -> Operation[int]:
         "action": request.action,
         "kind": request.action.partition(".")[0],
         "wanted": encoder.encode(request.wanted).decode(),
-        "look": encoder.encode(kept(request.look)).decode(),
+        "selection": encoder.encode(storable(request.selection)).decode(),
         "options": encoder.encode(request.options).decode(),
         "tenant": request.tenant,
         "rate": request.rate,
@@ -195,7 +152,7 @@ class ClaimedBatch:
 
     id: int
     action: str
-    look: str
+    selection: str
     wanted: str
     options: str
     rate: float | None
@@ -207,7 +164,7 @@ class ClaimedBatch:
     cursor: int
     cursor_key: str
     upper_id: int
-    asked_at: datetime
+    requested_at: datetime
     is_to_stop: bool
     wait: float
 
@@ -233,17 +190,17 @@ class BulkCursor(NamedTuple):
     ends: bool
 
 
-class Step(NamedTuple):
-    """Counts of a batch. `asked`: running jobs that were requested to stop. `left`: matches that were not changed."""
+class BatchCounts(NamedTuple):
+    """Counts of a batch. `stopping`: running jobs with a requested stop. `left`: matches that were not changed."""
 
     done: int
-    asked: int
+    stopping: int
     left: int
     place: BulkCursor
 
 
 # The batch function of an action. Those for jobs are in this module; the application supplies the others.
-Change: TypeAlias = Callable[[ClaimedBatch], Operation[Step]]
+Change: TypeAlias = Callable[[ClaimedBatch], Operation[BatchCounts]]
 
 
 def batch(
@@ -262,11 +219,11 @@ def batch(
     change = {**_of_jobs, **(others or {})}.get(taken.action)
     if change is None:
         raise Refused(f"this worker does not know the bulk action {taken.action}")
-    done, asked, left, place = yield from change(taken)
-    cost = (done + asked) / taken.rate if taken.rate else 0.0
+    done, stopping, left, place = yield from change(taken)
+    cost = (done + stopping) / taken.rate if taken.rate else 0.0
     progress = {"cursor": place.cursor, "key": place.key, "ends": place.ends, "cost": cost}
-    yield Statement(_sql["advance"], {"id": number, "done": done, "asked": asked, "left": left, **progress})
-    return BulkBatch(None if place.ends else cost, _share(taken, done + asked + left), done + asked)
+    yield Statement(_sql["advance"], {"id": number, "done": done, "stopping": stopping, "left": left, **progress})
+    return BulkBatch(None if place.ends else cost, _share(taken, done + stopping + left), done + stopping)
 
 
 def _share(taken: ClaimedBatch, more: int) -> float:
@@ -277,14 +234,14 @@ def _share(taken: ClaimedBatch, more: int) -> float:
     return min(1.0, taken.cursor / max(1, taken.upper_id))
 
 
-def kept(look: Mapping[str, Any]) -> dict[str, Any]:
+def storable(selection: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters to store: without unused search terms, which workers of an older version do not know."""
-    return {name: value for name, value in look.items() if name != "terms" or value is not None}
+    return {name: value for name, value in selection.items() if name != "terms" or value is not None}
 
 
 def _params(taken: ClaimedBatch, known: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of the filter, or raise Refused for one that this version does not know."""
-    params = _json.decode(taken.look)
+    params = _json.decode(taken.selection)
     if params.keys() - known.keys():
         # Without the unknown condition the filter would match too much.
         raise Refused("the operation has a filter of a newer version, which this worker does not know: update it")
@@ -298,22 +255,22 @@ class BatchResult(NamedTuple):
     """The jobs of a batch that were changed, those that were requested to stop, and those whose unique key is taken."""
 
     done: Sequence[int] = ()
-    asked: Sequence[int] = ()
-    conflicts: Sequence[transitions.KeyConflict] = ()
+    stopping: Sequence[int] = ()
+    conflicts: Sequence[KeyConflict] = ()
 
 
 def _jobs(change: Callable[[Sequence[int], ClaimedBatch], Operation[BatchResult]]) -> Change:
-    def step(taken: ClaimedBatch) -> Operation[Step]:
+    def step(taken: ClaimedBatch) -> Operation[BatchCounts]:
         params, upto = _params(taken, JobFilter().params()), min(taken.cursor + STRETCH, taken.upper_id)
-        given = {"after": taken.cursor, "upto": upto, "limit": taken.limit, "asked_at": taken.asked_at}
+        given = {"after": taken.cursor, "upto": upto, "limit": taken.limit, "requested_at": taken.requested_at}
         found = [row[0] for row in (yield Statement(_sql["matching"], params | given))]
-        done, asked, conflicts = (yield from change(found, taken)) if found else BatchResult()
-        touched = sorted([*done, *asked])
+        done, stopping, conflicts = (yield from change(found, taken)) if found else BatchResult()
+        touched = sorted([*done, *stopping])
         if touched or conflicts:
             subject = f"job {touched[0]}" if len(touched) == 1 else f"{len(touched)} jobs"
             detail = {"ids": touched, "filter": _json.decode(taken.wanted)}
             yield from noted(taken, subject, detail | ({"conflicts": conflicts} if conflicts else {}), len(touched))
-        return Step(len(done), len(asked), len(found) - len(touched), _place(taken, found, upto))
+        return BatchCounts(len(done), len(stopping), len(found) - len(touched), _place(taken, found, upto))
 
     return step
 
@@ -362,7 +319,7 @@ def schedules_found(taken: ClaimedBatch) -> Operation[tuple[ScheduleFilter, Bulk
 # Deliveries
 
 
-def delivery_look(wanted: DeliveryFilter, ids: Collection[int] | None) -> dict[str, Any]:
+def delivery_selection(wanted: DeliveryFilter, ids: Collection[int] | None) -> dict[str, Any]:
     """Return the parameters of the query for deliveries."""
     params = wanted.params()
     named = params["ids"]
@@ -373,14 +330,23 @@ def delivery_look(wanted: DeliveryFilter, ids: Collection[int] | None) -> dict[s
 
 def deliveries_found(taken: ClaimedBatch) -> Operation[tuple[list[int], BulkCursor]]:
     """Return the deliveries of the next batch, and the position after it."""
-    params, upto = _params(taken, delivery_look(DeliveryFilter(), None)), min(taken.cursor + STRETCH, taken.upper_id)
-    given = {"after": taken.cursor, "upto": upto, "limit": taken.limit, "asked_at": taken.asked_at, "counts": False}
+    params, upto = (
+        _params(taken, delivery_selection(DeliveryFilter(), None)),
+        min(taken.cursor + STRETCH, taken.upper_id),
+    )
+    given = {
+        "after": taken.cursor,
+        "upto": upto,
+        "limit": taken.limit,
+        "requested_at": taken.requested_at,
+        "counts": False,
+    }
     ((_, found),) = yield Statement(_sql["matching_deliveries"], params | given)
     return found, _place(taken, found, upto)
 
 
-def count_deliveries(wanted: DeliveryFilter, ids: Collection[int] | None = None) -> Operation[Count]:
+def count_deliveries(wanted: DeliveryFilter, ids: Collection[int] | None = None) -> Operation[BoundedCount]:
     """Return the number of matching deliveries, up to a bound."""
-    given = {"after": 0, "upto": LAST_ID, "limit": COUNT_BOUND + 1, "asked_at": None, "counts": True}
-    ((count, _),) = yield Statement(_sql["matching_deliveries"], delivery_look(wanted, ids) | given)
-    return Count.bounded(count, COUNT_BOUND)
+    given = {"after": 0, "upto": LAST_ID, "limit": COUNT_BOUND + 1, "requested_at": None, "counts": True}
+    ((count, _),) = yield Statement(_sql["matching_deliveries"], delivery_selection(wanted, ids) | given)
+    return BoundedCount.bounded(count, COUNT_BOUND)

@@ -4,8 +4,8 @@
 -- Rows that exist now have ids up to the largest; later rows have larger ids and are left alone. If ids are given, only the
 -- range from the first to the last has to be read.
 insert into sereno.bulk_operations (
-    action, wanted, look, options, tenant, rate, reason, asked_by, total, total_exact, cursor, upper_id)
-select %(action)s, %(wanted)s::text::jsonb, %(look)s::text::jsonb, %(options)s::text::jsonb, %(tenant)s, %(rate)s,
+    action, wanted, selection, options, tenant, rate, reason, requested_by, total, total_exact, cursor, upper_id)
+select %(action)s, %(wanted)s::text::jsonb, %(selection)s::text::jsonb, %(options)s::text::jsonb, %(tenant)s, %(rate)s,
        %(reason)s, %(actor)s, %(total)s, %(total_exact)s, least(largest, %(first)s::bigint - 1),
        least(largest, %(last)s::bigint)
 from (select greatest(0, case %(kind)s
@@ -49,8 +49,8 @@ where id = any(array(select job_id from sereno.bulk_operations where bulk_operat
 -- name: take
 -- The operation, if this attempt holds its job. Locked until the batch commits, so that nothing is changed twice, even if another
 -- attempt believes that it holds the job.
-select id, action, look::text, wanted::text, options::text, rate, reason, asked_by, done + asked_to_stop, left_alone, total,
-       cursor, cursor_key, upper_id, created_at, stop_asked_at is not null, coalesce(date_part('epoch', paced_at - sereno.now()), 0)
+select id, action, selection::text, wanted::text, options::text, rate, reason, requested_by, done + stop_requested, left_alone, total,
+       cursor, cursor_key, upper_id, created_at, stop_requested_at is not null, coalesce(date_part('epoch', paced_at - sereno.now()), 0)
 from sereno.bulk_operations operation
 where id = %(id)s and job_id = %(job)s and state in ('waiting', 'running')
   and exists (select from sereno.jobs
@@ -68,7 +68,7 @@ select id from (
     union all
     (select id
     from sereno.history
-    where %(finished)s and id > %(after)s and id <= %(upto)s and finished_at <= %(asked_at)s
+    where %(finished)s and id > %(after)s and id <= %(upto)s and finished_at <= %(requested_at)s
       -- use: jobs.finished_filter
     order by id limit %(limit)s)
 ) as every
@@ -95,7 +95,7 @@ select count(*), coalesce(array_agg(id order by id) filter (where not %(counts)s
 from (
     select id
     from sereno.deliveries
-    where id > %(after)s and id <= %(upto)s and changed_at <= coalesce(%(asked_at)s::timestamptz, sereno.now())
+    where id > %(after)s and id <= %(upto)s and changed_at <= coalesce(%(requested_at)s::timestamptz, sereno.now())
       and (%(ids)s::bigint[] is null or id = any(%(ids)s))
       and (%(states)s::text[] is null or state = any(%(states)s))
       and (%(channel)s::text is null or channel = %(channel)s)
@@ -120,7 +120,7 @@ update sereno.bulk_operations
 set state = case when %(ends)s then 'done' else 'running' end,
     finished_at = case when %(ends)s then sereno.now() end,
     started_at = coalesce(started_at, sereno.now()), seen_at = sereno.now(), cursor = %(cursor)s, cursor_key = %(key)s,
-    done = done + %(done)s, asked_to_stop = asked_to_stop + %(asked)s, left_alone = left_alone + %(left)s,
+    done = done + %(done)s, stop_requested = stop_requested + %(stopping)s, left_alone = left_alone + %(left)s,
     paced_at = greatest(paced_at, sereno.now()) + make_interval(secs => %(cost)s)
 where id = %(id)s;
 
@@ -133,7 +133,7 @@ where id = %(id)s and state in ('waiting', 'running');
 -- name: ask_to_stop
 -- Stops an operation: at once if no worker runs it, else within a second. Returns its new state.
 update sereno.bulk_operations operation
-set stop_asked_at = coalesce(stop_asked_at, sereno.now()), stop_asked_by = coalesce(stop_asked_by, %(actor)s),
+set stop_requested_at = coalesce(stop_requested_at, sereno.now()), stop_requested_by = coalesce(stop_requested_by, %(actor)s),
     state = case when ends then 'stopped' else state end,
     finished_at = case when ends then sereno.now() end
 from (select found.id as found_id,
@@ -146,8 +146,8 @@ returning state;
 -- name: listed
 -- Newest first. An operation has failed if its job ended without ending it; if that job is requeued, it continues. A filter may
 -- name ten thousand ids: a list shows it up to some bytes.
-select operation.id, action, shown, sereno.shown(wanted, %(bytes)s)::text, sereno.shown(options, %(bytes)s)::text, operation.tenant, rate, operation.reason, asked_by, total, total_exact,
-       done, asked_to_stop, left_alone, operation.created_at, started_at, seen_at, stop_asked_at, stop_asked_by,
+select operation.id, action, shown, sereno.shown(wanted, %(bytes)s)::text, sereno.shown(options, %(bytes)s)::text, operation.tenant, rate, operation.reason, requested_by, total, total_exact,
+       done, stop_requested, left_alone, operation.created_at, started_at, seen_at, stop_requested_at, stop_requested_by,
        operation.finished_at, operation.job_id,
        coalesce(error, case when shown = 'failed' then coalesce(
            (select 'its job ended: ' || coalesce(past.reason, past.error_message, past.state) from sereno.history past

@@ -16,14 +16,14 @@ from sereno.jobs.job import ClaimedJob
 _all = msgspec.json.Decoder(list[ClaimedJob])
 _one = msgspec.json.Decoder(ClaimedJob)
 _fields = msgspec.structs.fields(ClaimedJob)
-# Nested too deeply for the decoder, of a wrong type, or not valid text.
+# What the decoder raises for a value that is nested too deeply, has a wrong type, or is not valid text.
 _UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]', re.DOTALL)
 
 # A job cannot be settled without these. Their columns are NOT NULL and typed, so they always decode.
 _NEEDED = frozenset({"id", "attempt", "task", "queue", "priority", "ready_seq"})
 # Placeholders for undecodable values; such a job is not run.
-_NOTHING: dict[str, Any] = {"failures": 0, "crashes": 0, "claimed_at": 0.0, "waited": 0.0, "expired": False}
+_PLACEHOLDERS: dict[str, Any] = {"failures": 0, "crashes": 0, "claimed_at": 0.0, "waited": 0.0, "expired": False}
 
 
 def decode_claimed(reply: str) -> list[ClaimedJob]:
@@ -54,7 +54,7 @@ def _decode_fields(row: str) -> ClaimedJob:
         except _UNREADABLE as error:
             if field.name in _NEEDED:
                 raise
-            values[field.name] = _NOTHING.get(field.name)
+            values[field.name] = _PLACEHOLDERS.get(field.name)
             problems.append(f"{field.name}: {describe(error).message}")
     return ClaimedJob(**values, unreadable="; ".join(problems) or None)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sereno.database.caller_connection import arun_borrowed, run_borrowed
+from sereno.database.caller_connection import arun_on_caller, run_on_caller
 from sereno.database.database import Database
 from sereno.jobs.job import Job, NewJob
 from sereno.jobs.transitions import ENQUEUE_ONE, one_job_values
@@ -11,17 +11,17 @@ from sereno.jobs.transitions import enqueue as enqueue_operation
 
 
 def enqueue_one(database: Database, job: NewJob, connection: Any = None) -> Job:
-    """Enqueue one job. A plain job on our own connection, the most common call, takes a fast path."""
+    """Enqueue one job. A plain job on the application's own connection, the most common call, takes a fast path."""
     if connection is None and job.keys is None and job.options.is_plain:
-        (made_id, _) = database.first_row(ENQUEUE_ONE, one_job_values(job))
-        return Job(int(made_id or 0), job.task)
+        (job_id, _) = database.first_row(ENQUEUE_ONE, one_job_values(job))
+        return Job(int(job_id or 0), job.task)
     return enqueue(database, [job], connection)[0]
 
 
 def enqueue(database: Database, jobs: Sequence[NewJob], connection: Any = None) -> list[Job]:
     operation = enqueue_operation(jobs)
     if connection is not None:
-        return run_borrowed(connection, operation, database.settings.schema, notify=database.settings.notify)
+        return run_on_caller(connection, operation, database.settings.schema, notify=database.settings.notify)
     if may_raise(jobs):
         return database.run(operation)
     return database.run_one(operation)
@@ -30,12 +30,12 @@ def enqueue(database: Database, jobs: Sequence[NewJob], connection: Any = None) 
 async def aenqueue(database: Database, jobs: Sequence[NewJob], connection: Any = None) -> list[Job]:
     operation = enqueue_operation(jobs)
     if connection is not None:
-        return await arun_borrowed(connection, operation, database.settings.schema, notify=database.settings.notify)
+        return await arun_on_caller(connection, operation, database.settings.schema, notify=database.settings.notify)
     if may_raise(jobs):
         return await database.arun(operation)
     return await database.arun_one(operation)
 
 
 def may_raise(jobs: Sequence[NewJob]) -> bool:
-    """Return whether a conflict may raise; the call then needs a transaction that rolls back its other jobs."""
+    """Return whether a unique-key conflict may raise: then a transaction must roll back the other jobs of the call."""
     return any(job.options.on_conflict == "raise" for job in jobs)

@@ -22,7 +22,7 @@ CHUNK = 2_000
 
 
 def enqueue_stream(database: Database, jobs: Iterable[NewJob]) -> list[Job]:
-    made: list[Job] = []
+    created: list[Job] = []
     with ExitStack() as stack:
         connection = stack.enter_context(database.connection())
         stack.enter_context(connection.transaction())
@@ -35,12 +35,12 @@ def enqueue_stream(database: Database, jobs: Iterable[NewJob]) -> list[Job]:
             cursor.execute(statement.text(database.settings.schema), statement.params)
             sent.append((operation, cursor))
         for operation, cursor in sent:
-            made += created_jobs(operation, cursor.fetchall())
-    return made
+            created += created_jobs(operation, cursor.fetchall())
+    return created
 
 
 async def aenqueue_stream(database: Database, jobs: Iterable[NewJob]) -> list[Job]:
-    made: list[Job] = []
+    created: list[Job] = []
     async with AsyncExitStack() as stack:
         connection = await stack.enter_async_context(database.aconnection())
         await stack.enter_async_context(connection.transaction())
@@ -53,8 +53,8 @@ async def aenqueue_stream(database: Database, jobs: Iterable[NewJob]) -> list[Jo
             await cursor.execute(statement.text(database.settings.schema), statement.params)
             sent.append((operation, cursor))
         for operation, cursor in sent:
-            made += created_jobs(operation, await cursor.fetchall())
-    return made
+            created += created_jobs(operation, await cursor.fetchall())
+    return created
 
 
 def chunks(jobs: Iterable[NewJob]) -> Iterator[list[NewJob]]:
@@ -68,6 +68,6 @@ def created_jobs(operation: Operation[list[Job]], rows: list[tuple[Any, ...]]) -
     try:
         operation.send(rows)
     except StopIteration as end:
-        made: list[Job] = end.value
-        return made
+        created: list[Job] = end.value
+        return created
     raise AssertionError("enqueue yielded more than one statement")

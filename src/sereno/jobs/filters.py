@@ -11,18 +11,18 @@ from typing import Any
 from sereno.errors import InvalidArguments
 from sereno.jobs.lifecycle import FINAL, LIVE
 from sereno.search.sql_terms import SearchParams, like_exactly, parameter, piece_test, word_test
-from sereno.search.syntax import Term
+from sereno.search.syntax import SearchTerm
 
-# Dead letters are stored in another partition than other finished jobs.
+# States of finished jobs by partition: dead letters have their own.
 FINISHED_PARTITIONS = (("dead",), ("succeeded", "cancelled"))
 
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """A job matches when every given field matches; None means any.
+    """A job matches if every field that is set matches; None: not set.
 
-    `error`: part of a reason, an error's type or message. `tasks`: any of these. `fingerprint`: dead letters with this
-    failure, and live jobs that had one. `schedules`: created by a schedule with one of these keys.
+    `error`: part of the reason, or of the error's type or message. `tasks`: one of these tasks. `fingerprint`: dead
+    letters with this failure, and live jobs that had it. `schedules`: created by a schedule with one of these keys.
     `terms`: search terms that the other fields cannot express.
     `masked`: the caller sees masked error texts, so `error` must match the masked text too.
     `window`: a list reads at most this many of the newest jobs; counts and changes read all.
@@ -45,14 +45,14 @@ class JobFilter:
     schedules: Collection[str] | None = None
     attempts_from: int | None = None
     attempts_to: int | None = None
-    terms: tuple[Term, ...] | None = None
+    terms: tuple[SearchTerm, ...] | None = None
     window: int | None = None
     masked: bool | None = None
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no field is given, so that every job matches."""
-        return not self._given()
+        """Return whether no field is set, so that every job matches."""
+        return not self._set_fields()
 
     def within(self, states: Collection[str]) -> "JobFilter":
         """Return the same filter, restricted to jobs in these states."""
@@ -82,14 +82,14 @@ class JobFilter:
         }
 
     def as_detail(self) -> dict[str, Any]:
-        """Return the given fields, for the audit log."""
+        """Return the fields that are set, for the audit log."""
         return {
             name: value if isinstance(value, str | int | datetime) else _listed(name, value)
-            for name, value in self._given().items()
+            for name, value in self._set_fields().items()
         }
 
-    def _given(self) -> dict[str, Any]:
-        # The window, the mask and the tasks open to tenants are set by the server, not by the caller.
+    def _set_fields(self) -> dict[str, Any]:
+        # `window`, `masked` and `tasks` are set by the server, not by the caller.
         names = [field.name for field in fields(self) if field.name not in ("window", "masked", "tasks")]
         values = {name: getattr(self, name) for name in names}
         return {name: value for name, value in values.items() if value is not None}
@@ -107,9 +107,9 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFilter:
-    """A schedule matches when every given field matches. `pattern`: a key in which * stands for anything.
+    """A schedule matches if every field that is set matches. `pattern`: a key in which * stands for any text.
 
-    `tasks`: any of these. `search_params`: the conditions of a search.
+    `tasks`: one of these tasks. `search_params`: the conditions of a search.
     """
 
     keys: Collection[str] | None = None
@@ -132,7 +132,7 @@ class ScheduleFilter:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no field is given, so that every schedule matches."""
+        """Return whether no field is set, so that every schedule matches."""
         return all(getattr(self, field.name) is None for field in fields(self))
 
     @classmethod
@@ -159,7 +159,7 @@ class ScheduleFilter:
         return given | found | {"terms": self.search_params.terms}
 
     def as_detail(self) -> dict[str, Any]:
-        """Return the given fields, for the audit log. `q`: the search text."""
+        """Return the fields that are set, for the audit log. `q`: the search text."""
         names = [field.name for field in fields(self) if field.name not in ("search_params", "tasks")]
         values = {name: getattr(self, name) for name in names}
         if self.search_params is not None and self.search_params.text:
@@ -194,7 +194,7 @@ def _both(name: str, one: JobFilter, other: JobFilter) -> Any:
     if name.endswith(("_before", "_to")) or name == "window":
         return min(mine, theirs)
     if mine != theirs:
-        raise InvalidArguments(f"{name} is {mine!r:.60} and {theirs!r:.60} at once: give it once")
+        raise InvalidArguments(f"{name} is given twice, as {mine!r:.60} and {theirs!r:.60}: give it once")
     return mine
 
 
@@ -204,7 +204,7 @@ def _any_of(states: Collection[str] | None, group: Collection[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryFilter:
-    """All given fields must match; None matches anything. A recipient is matched in `tenant`, or without one.
+    """A delivery matches if every field that is set matches; None: not set. `recipient`: a key within `tenant`.
 
     `search_params`: additional terms of a search.
     """
@@ -226,7 +226,7 @@ class DeliveryFilter:
 
     def params(self) -> dict[str, Any]:
         """Return the parameters of the filtering statements. Exact ids in the search use an index."""
-        found = self._named() | {"ids": None, "terms": None}
+        found = self._fields() | {"ids": None, "terms": None}
         if self.search_params is None:
             return found
         if self.event is None and (event := self.search_params.one("event_id")) is not None:
@@ -234,10 +234,10 @@ class DeliveryFilter:
         return found | {"ids": self.search_params.numbers("id"), "terms": self.search_params.terms}
 
     def as_detail(self) -> dict[str, Any]:
-        """Return the given fields, for the audit log. `q`: the search text."""
+        """Return the fields that are set, for the audit log. `q`: the search text."""
         search = {} if self.search_params is None else {"q": self.search_params.text}
-        return {name: value for name, value in self._named().items() if value is not None} | search
+        return {name: value for name, value in self._fields().items() if value is not None} | search
 
-    def _named(self) -> dict[str, Any]:
+    def _fields(self) -> dict[str, Any]:
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "search_params"}
         return values | {"states": None if self.states is None else sorted(self.states)}

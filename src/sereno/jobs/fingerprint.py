@@ -3,21 +3,23 @@ r"""Fingerprints group equal failures: a short hash of the task, the error type,
     KeyError("order 4711 of r42@shop.example")  ▶  KeyError, order <id> of <mail>, shop.py:charge  ▶  3fa9c01b77d2
 
 Ids, numbers, addresses and quoted values differ between failures of one kind, so they are replaced by placeholders.
-The place where it was raised is the last traceback line in application code: not in Python, an installed package or
-sereno.
+The place where an error was raised is the last frame of its traceback in application code: not in Python, in an
+installed package or in sereno.
 """
 
 import hashlib
 import re
 
-from sereno.error_text import Failure, storable
+from sereno.error_text import FailureText, storable
 from sereno.jobs.attempt import Settlement
 
-# Characters: of a message that are read, of the normalised message that are hashed, and of the message that is shown.
+# Characters: of a message that are read, of the normalised message that are hashed, of the message that is shown, and
+# of an error type.
 READ_LIMIT = 1000
-KNOWN_BY = 200
+HASHED_LIMIT = 200
 MESSAGE_LIMIT = 500
 NAME_LIMIT = 200
+# Hexadecimal digits of a fingerprint.
 DIGITS = 12
 
 # Applied in this order. Every repetition is bounded, so that no message takes long to match. A number in one failure
@@ -41,7 +43,7 @@ _PLACEHOLDERS = tuple(
 )
 
 
-def failure(task: str, decision: Settlement) -> Failure | None:
+def failure(task: str, decision: Settlement) -> FailureText | None:
     """Return the failure; None if the attempt succeeded, snoozed, was released or was cancelled."""
     if decision.outcome not in ("retry", "crash", "dead"):
         return None
@@ -60,10 +62,10 @@ def normalised(message: str) -> str:
     text = message[:READ_LIMIT]
     for pattern, placeholder in _PLACEHOLDERS:
         text = pattern.sub(placeholder, text)
-    return text.strip()[:KNOWN_BY]
+    return text.strip()[:HASHED_LIMIT]
 
 
-def _of(task: str, error_type: str, message: str, frame: str, known_by: str) -> Failure:
-    parts = (task, error_type, normalised(known_by), frame)
+def _of(task: str, error_type: str, message: str, frame: str, hashed_text: str) -> FailureText:
+    parts = (task, error_type, normalised(hashed_text), frame)
     hashed = hashlib.blake2b("\x00".join(parts).encode("utf-8", "replace"), digest_size=DIGITS // 2)
-    return Failure(hashed.hexdigest(), task, error_type, message[:MESSAGE_LIMIT], frame)
+    return FailureText(hashed.hexdigest(), task, error_type, message[:MESSAGE_LIMIT], frame)

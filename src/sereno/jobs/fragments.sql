@@ -38,7 +38,7 @@
            end))
   and (%(error)s::text is null
        or exists (select from sereno.attempts tried
-                  where tried.job_id = jobs.id and tried.kept_from >= jobs.created_at - interval '1 day'
+                  where tried.job_id = jobs.id and tried.partition_at >= jobs.created_at - interval '1 day'
                     and strpos(lower(concat_ws(' ', tried.reason, tried.error_type, tried.error_message)),
                                lower(%(error)s)) > 0
                     and (not %(masked)s
@@ -48,7 +48,7 @@
        or id = any(array(select failed.job_id from sereno.attempts failed where failed.fingerprint = %(fingerprint)s)))
 
 -- fragment: finished_filter
--- The same on sereno.history.
+-- A JobFilter as conditions on sereno.history.
   and (%(ids)s::bigint[] is null or id = any(%(ids)s))
   and (%(states)s::text[] is null or state = any(%(states)s))
   and (%(queue)s::text is null or queue = %(queue)s)
@@ -134,7 +134,7 @@ from (select to_timestamp(floor(extract(epoch from minute) / %(step)s) * %(step)
                    sum(runs[13]), sum(runs[14]), sum(runs[15]), sum(runs[16]), sum(runs[17])] as runs
 
 -- fragment: figures_since
--- Of one queue or task, or of all.
+-- Restricts figures to one queue or task; all of them if neither is given.
       where minute >= sereno.now() - make_interval(secs => %(since)s)
         and (%(queue)s::text is null or queue = %(queue)s) and (%(task)s::text is null or task = %(task)s)
       group by 1) as line

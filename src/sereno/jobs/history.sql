@@ -21,7 +21,7 @@ order by child.relname;
 select sereno.drop_history_partition(%(name)s);
 
 -- name: forget_dead
--- Delete expired dead letters. Only if a retention for dead letters is set, which is not the default. Uses the index on
+-- Delete a page of expired dead letters. Runs only if keep_dead_days is set, which is not the default. Uses the index on
 -- finished_at, so that newer rows are not read.
 with old as (
     select id from sereno.history_dead

@@ -15,12 +15,12 @@ UniqueFor = Duration | Literal["live", "forever"]
 
 PRIORITIES = range(10)
 DEFAULT_PRIORITY = 5
-# Dates outside this range are not handled alike by PostgreSQL, Python and time zone data.
+# Outside this range, PostgreSQL, Python and the time zone data do not agree on dates.
 EARLIEST = datetime(1900, 1, 2, tzinfo=UTC)
 LATEST = datetime(9999, 12, 30, tzinfo=UTC)
 # Seconds. A longer wait could end after LATEST.
 LONGEST_WAIT = 1000 * 365 * 86400.0
-# Bounds for tags, because lists show them with every job.
+# Tags of a job, and characters of a tag; lists show the tags of every job.
 MOST_TAGS, LONGEST_TAG = 50, 200
 
 
@@ -131,7 +131,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
 
 
 class FireInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The fire that created a job: its schedule, the planned time, and how many fires it covers (1 plus missed)."""
+    """The fire that created a job: its schedule, its planned time, and how many fires it covers (1 plus missed)."""
 
     schedule_id: int
     at: datetime
@@ -156,8 +156,8 @@ class ClaimedJob(msgspec.Struct, array_like=True, gc=False):
     waited: float
     expired: bool
     fire: FireInfo | None = None
-    # Set by the worker: its own clock when the claim returned, whether the job was claimed under limits, its fair key,
-    # and its place among the jobs that wait for a slot.
+    # Set by the worker: when the claim returned by the monotonic clock, whether the job was claimed under limits, its
+    # fair key, and its place among the jobs that wait for a slot.
     seen: float = 0.0
     limited: bool = False
     fair: str | None = None

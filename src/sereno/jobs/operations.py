@@ -11,13 +11,14 @@ from sereno.access.actor import default_actor
 from sereno.database.statement import Operation, Plan
 from sereno.errors import JobNotFound, Refused
 from sereno.jobs import bulk_selection
-from sereno.jobs import queries as job_queries
 from sereno.jobs import transitions as store
 from sereno.jobs.bulk_selection import TALLY_BOUND
 from sereno.jobs.filters import JobFilter
 from sereno.jobs.job import Job, NewJob
 from sereno.jobs.lifecycle import FINAL
-from sereno.jobs.rows import AttemptRow, Count, JobLine, JobRow, ProgressRow, StepRow
+from sereno.jobs.queries import jobs as job_queries
+from sereno.jobs.queries.rows import AttemptRow, BoundedCount, JobLine, JobRow, ProgressRow, StepRow
+from sereno.jobs.rows import KeyConflict
 
 CANCELLABLE = ("scheduled", "ready", "running")
 DELETABLE = ("scheduled", "ready", *FINAL)
@@ -42,10 +43,10 @@ class JobDetail:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class JobTally:
     """The jobs that a bulk change would affect."""
 
-    total: Count
+    total: BoundedCount
     by_task: dict[str, int]
     by_queue: dict[str, int]
     by_tenant: dict[str, int]
@@ -53,15 +54,15 @@ class Tally:
 
 @dataclass(slots=True)
 class ChangedJobs:
-    """The result of a bulk change. `asked`: running jobs with a requested cancel. `left`: matched but unchanged.
+    """The result of a bulk change. `stopping`: running jobs with a requested cancel. `left`: matched but unchanged.
 
     `conflicts`: unchanged jobs whose unique key a live job holds, with that job.
     """
 
     done: list[int] = field(default_factory=list)
-    asked: list[int] = field(default_factory=list)
+    stopping: list[int] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
-    conflicts: list[store.KeyConflict] = field(default_factory=list)
+    conflicts: list[KeyConflict] = field(default_factory=list)
 
 
 def list_jobs(wanted: JobFilter | None = None, *, limit: int = 50, before: int | None = None) -> Operation[JobPage]:
@@ -93,7 +94,7 @@ def enqueue(jobs: Sequence[NewJob], *, actor: str | None = None) -> Operation[li
     return made
 
 
-def count(wanted: JobFilter) -> Operation[Tally]:
+def count(wanted: JobFilter) -> Operation[JobTally]:
     """Return how many jobs match, by task, queue and tenant."""
     found = yield from bulk_selection.tally(wanted)
     by_task: Counter[str] = Counter()
@@ -104,21 +105,21 @@ def count(wanted: JobFilter) -> Operation[Tally]:
         by_queue[queue] += number
         if tenant is not None:
             by_tenant[tenant] += number
-    total = Count.bounded(sum(by_task.values()), TALLY_BOUND)
-    return Tally(total, dict(by_task.most_common()), dict(by_queue.most_common()), dict(by_tenant.most_common()))
+    total = BoundedCount.bounded(sum(by_task.values()), TALLY_BOUND)
+    return JobTally(total, dict(by_task.most_common()), dict(by_queue.most_common()), dict(by_tenant.most_common()))
 
 
-def count_retry(wanted: JobFilter) -> Operation[Tally]:
+def count_retry(wanted: JobFilter) -> Operation[JobTally]:
     """Return the jobs that `retry` would requeue."""
     return count(wanted.within(FINAL))
 
 
-def count_cancel(wanted: JobFilter) -> Operation[Tally]:
+def count_cancel(wanted: JobFilter) -> Operation[JobTally]:
     """Return the jobs that `cancel` would cancel."""
     return count(wanted.within(CANCELLABLE))
 
 
-def count_delete(wanted: JobFilter) -> Operation[Tally]:
+def count_delete(wanted: JobFilter) -> Operation[JobTally]:
     """Return the jobs that `delete` would delete."""
     return count(wanted.within(DELETABLE))
 
@@ -172,44 +173,44 @@ def _in_batches(wanted: JobFilter, action: str, actor: str | None, change: Batch
     changed = ChangedJobs()
     after = 0
     while True:
-        found: list[int] = yield _one_batch(wanted, after, action, actor or default_actor(), change, changed)
-        if not found:
+        batch: list[int] = yield _one_batch(wanted, after, action, actor or default_actor(), change, changed)
+        if not batch:
             return changed
-        after = found[-1]
+        after = batch[-1]
 
 
 def _one_batch(
     wanted: JobFilter, after: int, action: str, actor: str, change: Batch, changed: ChangedJobs
 ) -> Operation[list[int]]:
-    found = yield from bulk_selection.matching(wanted, after)
-    if not found:
-        return found
-    touched = yield from change(found, changed)
+    batch = yield from bulk_selection.matching(wanted, after)
+    if not batch:
+        return batch
+    touched = yield from change(batch, changed)
     reached = set(touched)
-    changed.left += [job_id for job_id in found if job_id not in reached]
+    changed.left += [job_id for job_id in batch if job_id not in reached]
     if touched:
         one = len(touched) == 1
         detail: dict[str, Any] = {"count": len(touched), "ids": touched, "filter": wanted.as_detail()}
         yield from audit.audit(actor, action, f"job {touched[0]}" if one else f"{len(touched)} jobs", detail)
-    return found
+    return batch
 
 
-def _retry_batch(spacing: float, found: Sequence[int], changed: ChangedJobs) -> Operation[list[int]]:
-    ids = yield from store.requeue(found, spacing, start=spacing * len(changed.done))
+def _retry_batch(spacing: float, batch: Sequence[int], changed: ChangedJobs) -> Operation[list[int]]:
+    ids = yield from store.requeue(batch, spacing, start=spacing * len(changed.done))
     changed.done += ids
-    changed.conflicts += yield from store.key_conflicts(set(found) - set(ids))
+    changed.conflicts += yield from store.key_conflicts(set(batch) - set(ids))
     return ids
 
 
-def _cancel_batch(reason: str, found: Sequence[int], changed: ChangedJobs) -> Operation[list[int]]:
-    ended, stopping = yield from store.cancel(found, reason)
+def _cancel_batch(reason: str, batch: Sequence[int], changed: ChangedJobs) -> Operation[list[int]]:
+    ended, stopping = yield from store.cancel(batch, reason)
     changed.done += sorted(ended)
-    changed.asked += sorted(stopping)
+    changed.stopping += sorted(stopping)
     return sorted([*ended, *stopping])
 
 
-def _delete_batch(found: Sequence[int], changed: ChangedJobs) -> Operation[list[int]]:
-    gone = yield from store.delete(found)
+def _delete_batch(batch: Sequence[int], changed: ChangedJobs) -> Operation[list[int]]:
+    gone = yield from store.delete(batch)
     changed.done += sorted(gone)
     return sorted(gone)
 

@@ -1,8 +1,8 @@
 -- Pauses of queues, tasks and tenants.
 
 -- name: pause
--- The first pause stays on record. But a pause set by a tenant is taken over when an operator without a tenant pauses too, so
--- that the tenant cannot resume it.
+-- Pauses a queue, task or tenant. The row of the first pause stays, but if an operator pauses what a tenant's user has
+-- paused, the row becomes the operator's, so that the tenant's users cannot resume it.
 insert into sereno.pauses as p (kind, name, paused_by, note, by_tenant)
 values (%(kind)s, %(name)s, %(actor)s, %(note)s, %(by_tenant)s)
 on conflict (kind, name) do update

@@ -1,4 +1,4 @@
-"""Retry policies: from the number of failures to a delay, or to giving up."""
+"""Retry policies: compute the delay before the next attempt from the number of failures."""
 
 import math
 from collections.abc import Callable, Sequence

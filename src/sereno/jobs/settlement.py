@@ -65,8 +65,8 @@ class SettleResult(NamedTuple):
 def settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[set[int]]:
     """Write one kind of outcome for many attempts; return the ids of the jobs that the session still held.
 
-    With `side_rows` this is two statements in one transaction: only the second one sees what an attempt wrote while
-    the first one waited for the lock on the job's row.
+    With `side_rows`, two statements run in one transaction: only the second one sees what an attempt wrote while the
+    first one waited for the lock on the job's row.
     """
     applied = yield from _settle(way, session, batch)
     if ended := [item.id for item in batch if item.side_rows and item.id in applied]:
@@ -95,10 +95,10 @@ def _settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[
     return set(_ids.decode(rows[0][0]))
 
 
-def landed(session: int, batch: Sequence[SettleResult]) -> Operation[set[int]]:
-    """Return which of the settlements that were not applied now had been applied before, when a reply was lost."""
+def settled_before(session: int, batch: Sequence[SettleResult]) -> Operation[set[int]]:
+    """Return the jobs whose settlement was not applied now because an earlier try, whose reply was lost, applied it."""
     rows = yield Statement(
-        _sql["landed"],
+        _sql["settled_before"],
         {
             "session": session,
             "ids": [item.id for item in batch],
@@ -111,17 +111,19 @@ def landed(session: int, batch: Sequence[SettleResult]) -> Operation[set[int]]:
 
 
 def steps(job_id: int) -> Operation[Mapping[str, Any]]:
+    """Return the stored results of a job's steps, by name."""
     rows = yield Statement(_sql["steps"], {"id": job_id})
     return _object.decode(rows[0][0])
 
 
 def keep_step(session: int, job_id: int, attempt: int, name: str, result: bytes) -> Operation[None]:
+    """Store the result of a step, or raise LeaseLost."""
     rows = yield Statement(
         _sql["keep_step"],
         {"session": session, "id": job_id, "attempt": attempt, "name": name, "result": result.decode()},
     )
     if not rows:
-        raise LeaseLost(f"job {job_id}: attempt {attempt} is no longer ours, step {name!r} was not stored")
+        raise LeaseLost(f"job {job_id}: attempt {attempt} has lost its lease; step {name!r} was not stored")
 
 
 def report_progress(session: int, job_id: int, attempt: int, fraction: float, note: str | None) -> Operation[bool]:
@@ -133,4 +135,5 @@ def report_progress(session: int, job_id: int, attempt: int, fraction: float, no
 
 
 def forget_side_rows(ids: Sequence[int]) -> Operation[None]:
+    """Delete the steps and the progress of these jobs."""
     yield Statement(_sql["forget_side_rows"], {"ids": list(ids)})

@@ -155,8 +155,8 @@ notified as (
 select coalesce((select json_agg(id) from (select id from moved union all select id from stopped) as applied), '[]')::text,
        (select count(*) from notified);
 
--- name: landed
--- After a settlement that was not applied: was it applied before (its reply was lost), or did the session lose the job?
+-- name: settled_before
+-- Of settlements that were not applied: those that an earlier try, whose reply was lost, applied. The others lost the job.
 -- A statement of its own, because the snapshot of the first one may still see the old row. The outcome is compared,
 -- because a rescue also writes a row about the attempt.
 select coalesce(json_agg(id), '[]')::text
@@ -170,11 +170,6 @@ from (
         on attempts.job_id = i.id and attempts.number = i.attempt and attempts.outcome = i.outcome
     where session_id = %(session)s and job_id = any(%(ids)s)
 ) as mine;
-
--- name: of_job
--- Every attempt of a job but the last, in order.
-select number, session_id, started_at, finished_at, outcome, reason, error_type, error_message, traceback
-from sereno.attempts where job_id = %(id)s order by number;
 
 -- name: steps
 -- Results of the steps that earlier attempts of this job have finished.

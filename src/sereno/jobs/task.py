@@ -13,6 +13,7 @@ from sereno.jobs.limits.limit import NO_RULE, AnyLimit, KeyRule, Limits, Rate, r
 from sereno.jobs.retry import Backoff
 
 DEFAULT_TIMEOUT = "10m"
+# Jobs in one call of a batch task.
 LARGEST_BATCH = 1000
 # Name prefix of sereno's internal tasks.
 OWN_TASKS = "sereno."
@@ -91,9 +92,9 @@ def define(
     if priority not in PRIORITIES:
         raise ConfigurationError(f"task {chosen}: priority {priority} is out of range: 0 (first) to 9 (last)")
     if not 0 <= batch <= LARGEST_BATCH:
-        raise ConfigurationError(f"task {chosen}: batch is at most {LARGEST_BATCH}")
+        raise ConfigurationError(f"task {chosen}: batch {batch} is out of range: 0 to {LARGEST_BATCH}")
     if batch and isolate:
-        raise ConfigurationError(f"task {chosen}: a batch cannot be isolated; choose one")
+        raise ConfigurationError(f"task {chosen}: a batch task cannot be isolated: remove batch or isolate")
     arguments = Arguments(chosen, function, context=context, each=batch > 0)
     keys = rule_of(chosen, options)
     check_words(f"task {chosen}", keys, arguments.names)
@@ -134,9 +135,9 @@ class QueueDefinition:
     rule: KeyRule = NO_RULE
 
 
-def check_options(name: str, given: Mapping[str, Any], declared: type) -> None:
+def check_options(name: str, options: Mapping[str, Any], declared: type) -> None:
     """Raise TypeError for an option that is not declared, as Python does for an unknown keyword argument."""
-    if unknown := given.keys() - declared.__annotations__.keys():
+    if unknown := options.keys() - declared.__annotations__.keys():
         raise TypeError(f"{name}() got an unexpected keyword argument {min(unknown)!r}")
 
 

@@ -95,20 +95,20 @@ class Task(Generic[P, R]):
             extra = self._extra(rule_of("", options))
         return Task(self.definition, self._database, self._registry, checked, chosen, extra)
 
-    def _extra(self, given: KeyRule) -> KeyRule:
-        if any(str(limit.name).startswith(".") for limit in given.limits):
+    def _extra(self, rule: KeyRule) -> KeyRule:
+        if any(str(limit.name).startswith(".") for limit in rule.limits):
             raise ConfigurationError(
                 f"task {self.name}: a limit given with a job needs a name, so that operators can find and change it"
             )
-        check_words(f"task {self.name}", given, self.definition.arguments.names)
-        # Added to the limits of an earlier `using`; for the same name the later limit wins.
+        check_words(f"task {self.name}", rule, self.definition.arguments.names)
+        # These limits are added to those of an earlier `using`; of two with the same name the later one wins.
         before = self._rule or NO_RULE
-        limits = {limit.name: limit for limit in (*before.limits, *given.limits)}
+        limits = {limit.name: limit for limit in (*before.limits, *rule.limits)}
         return KeyRule(
             tuple(limits.values()),
-            given.fair or before.fair,
-            given.order or before.order,
-            given.dead_blocks or before.dead_blocks,
+            rule.fair or before.fair,
+            rule.order or before.order,
+            rule.dead_blocks or before.dead_blocks,
             extra=True,
         )
 

@@ -1,7 +1,6 @@
 """State transitions of live jobs: enqueue, promote, claim, release, cancel, delete, requeue."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
@@ -14,12 +13,13 @@ from sereno.duration import seconds
 from sereno.errors import DuplicateJob
 from sereno.jobs.claim_reply import decode_claimed
 from sereno.jobs.job import ClaimedJob, Job, NewJob
+from sereno.jobs.rows import KeyConflict
 
 _sql = queries("jobs/transitions")
 _ids = msgspec.json.Decoder(list[int])
 _results = msgspec.json.Decoder(list[dict[str, Any]])
 
-# Seconds, a hundred years: finds every job that became due while no worker was running.
+# A hundred years in seconds: includes every job that became due while no worker was running.
 EVERYTHING = 86400.0 * 36500
 
 
@@ -34,18 +34,18 @@ def enqueue(jobs: Sequence[NewJob]) -> Operation[list[Job]]:
     if not any(job.options.unique_key for job in jobs):
         limited = any(job.keys is not None for job in jobs)
         rows = yield Statement(_sql["enqueue_limited" if limited else "enqueue"], {"jobs": payload})
-        return [Job(made_id, job.task) for made_id, job in zip(sorted(_ids.decode(rows[0][0])), jobs, strict=True)]
+        return [Job(job_id, job.task) for job_id, job in zip(sorted(_ids.decode(rows[0][0])), jobs, strict=True)]
     rows = yield Statement(_sql["enqueue_keyed"], {"jobs": payload})
-    made = [
+    accepted = [
         Job(result["id"], job.task, result["created"])
         for result, job in zip(_results.decode(rows[0][0]), jobs, strict=True)
     ]
-    for wanted, job in zip(jobs, made, strict=True):
+    for wanted, job in zip(jobs, accepted, strict=True):
         if not job.created and wanted.options.on_conflict == "raise":
             raise DuplicateJob(
                 f"task {wanted.task}: job {job.id} has the unique key {wanted.options.unique_key!r} already", job.id
             )
-    return made
+    return accepted
 
 
 # For the application's own sync connection: the same statement without the overhead of a driver cursor.
@@ -56,8 +56,8 @@ def one_job_values(job: NewJob) -> list[bytes | None]:
     """Return the values of ENQUEUE_ONE, in the order of its parameters."""
     options = job.options
     queue, priority = cast(str, options.queue), cast(int, options.priority)
-    given = {"task": job.task.encode(), "args": job.args, "queue": queue.encode(), "priority": b"%d" % priority}
-    return [given[name] for name in ENQUEUE_ONE.names]
+    values = {"task": job.task.encode(), "args": job.args, "queue": queue.encode(), "priority": b"%d" % priority}
+    return [values[name] for name in ENQUEUE_ONE.names]
 
 
 def _enqueue_alike(first: NewJob, jobs: Sequence[NewJob]) -> Operation[list[Job]]:
@@ -77,7 +77,7 @@ def _enqueue_alike(first: NewJob, jobs: Sequence[NewJob]) -> Operation[list[Job]
         "trace": options.trace,
     }
     rows = yield Statement(_sql["enqueue_alike"], {**shared, **rest, "args": payload.decode()})
-    return [Job(made_id, first.task) for made_id in sorted(_ids.decode(rows[0][0]))]
+    return [Job(job_id, first.task) for job_id in sorted(_ids.decode(rows[0][0]))]
 
 
 class ReadyIndex(NamedTuple):
@@ -87,17 +87,17 @@ class ReadyIndex(NamedTuple):
     size: int
 
 
-class Claim(NamedTuple):
+class ClaimResult(NamedTuple):
     """The result of a claim of plain jobs, and what the worker has to do next.
 
-    `laned`: queues with lanes that have work and are not blocked. `gated`: queues with limits of their own.
+    `lane_queues`: queues with lanes that have work and are not blocked. `limited_queues`: queues with own limits.
     `has_wakes`: there are lanes to wake. `has_due`: a limiter is due. `limits_changed_at`: when a limit was last
     changed. `paused`: kind and name of each pause.
     """
 
     jobs: list[ClaimedJob]
-    laned: frozenset[str] = frozenset()
-    gated: frozenset[str] = frozenset()
+    lane_queues: frozenset[str] = frozenset()
+    limited_queues: frozenset[str] = frozenset()
     has_wakes: bool = False
     has_due: bool = False
     limits_changed_at: datetime | None = None
@@ -111,8 +111,8 @@ def claim(
     queues: Sequence[Mapping[str, Any]],
     wakes: int = 0,
     served: Collection[str] = (),
-) -> Operation[Claim]:
-    """Claim ready jobs. `queues`: objects with queue, room (free slots) and floors (priority, floor, ceiling).
+) -> Operation[ClaimResult]:
+    """Claim ready jobs. `queues`: objects with queue, slots (free slots) and floors (priority, floor, ceiling).
 
     `wakes`: the lowest id of the wake-ups to check. `served`: all queues of the worker.
     """
@@ -126,11 +126,11 @@ def claim(
             "served": list(served),
         },
     )
-    jobs, laned, gated, has_wakes, has_due, changed_at, head, index_bytes, paused = rows[0]
-    return Claim(
+    jobs, lane_queues, limited_queues, has_wakes, has_due, changed_at, head, index_bytes, paused = rows[0]
+    return ClaimResult(
         decode_claimed(jobs),
-        frozenset(laned or ()),
-        frozenset(gated or ()),
+        frozenset(lane_queues or ()),
+        frozenset(limited_queues or ()),
         bool(has_wakes),
         bool(has_due),
         changed_at,
@@ -140,7 +140,7 @@ def claim(
 
 
 def ready_index() -> Operation[ReadyIndex]:
-    """Return what a claim also returns; for the first claim of a worker."""
+    """Return the state of the index of ready jobs, which a claim also returns; for the first claim of a worker."""
     rows = yield Statement(_sql["ready_index"])
     return ReadyIndex(*rows[0])
 
@@ -155,13 +155,13 @@ def promote(look_back: float = EVERYTHING, until: float = 0.0) -> Operation[int]
 
 
 def release_unlisted(session: int, held: Collection[int], older_than: float) -> Operation[int]:
-    """Release jobs that the session owns in the database but does not hold: the reply to their claim was lost."""
+    """Release jobs that belong to the session in the database but not in its process: their claim's reply was lost."""
     rows = yield Statement(_sql["release_unlisted"], {"session": session, "held": list(held), "older_than": older_than})
     return int(rows[0][0])
 
 
 def cancel(ids: Collection[int], reason: str) -> Operation[tuple[list[int], list[int]]]:
-    """Cancel jobs; return the ids of those that ended at once, and of the running ones that were asked to stop."""
+    """Cancel jobs; return the ids of those that ended at once, and of running ones with a requested cancel."""
     rows = yield Statement(_sql["cancel"], {"ids": sorted(ids), "reason": reason})
     return _ids.decode(rows[0][0]), _ids.decode(rows[0][1])
 
@@ -176,14 +176,6 @@ def requeue(ids: Collection[int], spacing: float = 0.0, start: float = 0.0) -> O
     """Requeue finished jobs under their own ids, `spacing` seconds apart, the first in `start` seconds."""
     rows = yield Statement(_sql["requeue"], {"ids": sorted(ids), "spacing": spacing, "start": start})
     return _ids.decode(rows[0][0])
-
-
-@dataclass(frozen=True, slots=True)
-class KeyConflict:
-    """A finished job that could not be requeued, because the live job `held_by` has its unique key."""
-
-    job: int
-    held_by: int
 
 
 def key_conflicts(ids: Collection[int]) -> Operation[list[KeyConflict]]:

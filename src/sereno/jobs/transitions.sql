@@ -32,7 +32,7 @@ notified as (
 select coalesce(json_agg(id), '[]')::text, (select count(*) from notified) from made;
 
 -- name: enqueue_limited
--- The same for jobs some of which have limits: they are stored with their keys and the id of their lane.
+-- Like `enqueue`, if some of the jobs have limits: those are stored with their keys and the id of their lane.
 with clock as materialized (select sereno.now() as now),
 made as (
     insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, created_at,
@@ -195,7 +195,7 @@ keys as (
 ),
 tries as (delete from sereno.attempts where job_id = any(array(select id from both_places))),
 steps as (delete from sereno.steps where job_id = any(array(select id from both_places))),
-brought as (delete from sereno.procedure_runs where job_id = any(array(select id from both_places))),
+removed_runs as (delete from sereno.procedure_runs where job_id = any(array(select id from both_places))),
 progress as (delete from sereno.progress where job_id = any(array(select id from both_places)))
 select coalesce((select json_agg(id) from both_places), '[]')::text;
 
@@ -267,7 +267,7 @@ where past.id = any(%(ids)s)
 order by past.id;
 
 -- name: claim
--- Claim ready jobs for every queue with free slots (field `room`), from ranges of ready_seq in the given order: a priority,
+-- Claim ready jobs for every queue with free slots (field `slots`), from ranges of ready_seq in the given order: a priority,
 -- its floor (inclusive) and its ceiling (exclusive).
 -- SKIP LOCKED: a row that another claim has locked belongs to that claim.
 -- Queues with a limit of their own are excluded. Also returns which queues have lanes to serve, which have limits of their
@@ -277,7 +277,7 @@ with clock as materialized (select sereno.now() as now),
 paused as materialized (select kind, name from sereno.pauses),
 picked as materialized (
     select job.id
-    from jsonb_to_recordset(%(queues)s::text::jsonb) as wanted(queue text, room integer, floors jsonb)
+    from jsonb_to_recordset(%(queues)s::text::jsonb) as wanted(queue text, slots integer, floors jsonb)
     cross join lateral (
         select candidate.id
         from jsonb_to_recordset(wanted.floors) as step(priority smallint, floor bigint, ceiling bigint)
@@ -296,7 +296,7 @@ picked as materialized (
             limit 1000
             for update skip locked
         ) as candidate
-        limit wanted.room
+        limit wanted.slots
     ) as job
     where wanted.queue <> all(array(select name from paused where kind = 'queue'))
       and wanted.queue <> all(array(select queue from sereno.limits where queue is not null))

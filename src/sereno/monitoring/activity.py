@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sereno.database.statement import Operation, Statement, queries
-from sereno.jobs.rows import BOUND, Count
+from sereno.jobs.queries.rows import BOUND, BoundedCount
 
 _sql = queries("monitoring/activity")
 
@@ -43,10 +43,10 @@ def work(seconds: float, most: int) -> Operation[list[WorkRow]]:
     return [WorkRow(*row) for row in rows]
 
 
-def arrived(seconds: float) -> Operation[dict[str, Count]]:
+def arrived(seconds: float) -> Operation[dict[str, BoundedCount]]:
     """Return the number of jobs created within `seconds`, by queue."""
     rows = yield Statement(_sql["arrived"], {"seconds": seconds, "bound": BOUND})
-    return {queue: Count(count, not more) for queue, count, more in rows}
+    return {queue: BoundedCount(count, not more) for queue, count, more in rows}
 
 
 def ended(queues: Sequence[str], seconds: float) -> Operation[dict[str, list[MinuteRow]]]:

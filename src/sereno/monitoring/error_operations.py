@@ -10,9 +10,9 @@ from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidArguments
-from sereno.jobs import error_groups
-from sereno.jobs.error_groups import KEPT_DAYS, ErrorGroup, ErrorHour, Sample, TenantHit
-from sereno.jobs.rows import Count
+from sereno.jobs.queries import error_groups
+from sereno.jobs.queries.error_groups import KEPT_DAYS, ErrorGroup, ErrorHour, ErrorSample, TenantHit
+from sereno.jobs.queries.rows import BoundedCount
 from sereno.search.sql_terms import SearchParams
 
 Sort = Literal["last", "count"]
@@ -33,9 +33,9 @@ class ErrorDetail:
     group: ErrorGroup
     hours: Sequence[ErrorHour]
     tenants: Sequence[TenantHit]
-    dead: Count
+    dead: BoundedCount
     tries: Sequence[int]
-    sample: Sample | None
+    sample: ErrorSample | None
     search: str
 
 

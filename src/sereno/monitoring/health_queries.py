@@ -9,7 +9,7 @@ _sql = queries("monitoring/health_queries")
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerHealth:
     """The server's own report; `moment` is its clock in seconds since the epoch."""
 
     number: int
@@ -30,9 +30,9 @@ class LockHolder:
     transactions: int
 
 
-def server() -> Operation[Server]:
+def server() -> Operation[ServerHealth]:
     rows = yield Statement(_sql["server"])
-    return Server(*rows[0])
+    return ServerHealth(*rows[0])
 
 
 def applied() -> Operation[dict[int, str] | None]:

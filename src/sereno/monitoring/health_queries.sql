@@ -110,7 +110,7 @@ select exists (select from sereno.schedules where next_run_at is not null and no
 -- limiters that jobs wait for are read, along their index.
 with awaited as materialized (
     select limit_name, limits.name is null as is_unknown
-    from (select * from sereno.limiters where look_at is not null order by look_at limit 10000) as limiter
+    from (select * from sereno.limiters where check_at is not null order by check_at limit 10000) as limiter
     left join sereno.limits on limits.name = limit_name
     where limit_name is not null
       and (limits.name is null or closed_until > sereno.now() + make_interval(secs => %(closed)s))

@@ -1,6 +1,7 @@
 """The invariants as queries; each must return no rows."""
 
 from sereno.database.statement import Operation, Statement, queries
+from sereno.database.transaction import statement_timeout
 from sereno.jobs.attempt import CRASH_LIMIT
 
 _sql = {
@@ -10,7 +11,7 @@ _sql = {
 }
 
 # Name of the query -> what must hold, in the order in which they run.
-PROMISES = {
+INVARIANTS = {
     "orphaned": "running jobs belong to live sessions",
     "live_and_finished": "a job is live or finished, never both",
     "finished_twice": "a job finishes once",
@@ -21,7 +22,7 @@ PROMISES = {
     "ready_order": "ready jobs have a position in the order",
     "known_states": "every state is a known one",
     "unique_live_keys": "a unique key has one live job",
-    "unique_kept_keys": "a stored unique key points to one job",
+    "unique_stored_keys": "a stored unique key points to one job",
     "times_in_order": "jobs are created, then started, then finished",
     "crash_limit": "no job crashes more often than the crash limit",
     "dead_with_reason": "every dead job has a reason",
@@ -33,12 +34,12 @@ PROMISES = {
     "schedules_go_on": "an enabled schedule has a next run, or an active run after which it is planned",
     "stopped_schedules": "a schedule that is not enabled is never due",
     "schedules_on_time": "due schedules are fired within a minute while a scheduler leads",
-    "limits_kept": "no limit has more running jobs than slots",
+    "limits_respected": "no limit has more running jobs than slots",
     "slots_counted": "every running job is counted by each of its limits",
     "slots_not_leaked": "no slot is held by a job without that limit",
     "lanes_awake": "every ready job with limits is known to its lane",
-    "waits_are_looked_at": "a lane that waits for a limit is checked again",
-    "orders_kept": "one job of an order key runs at a time, the earliest first",
+    "waits_are_checked": "a lane that waits for a limit is checked again",
+    "order_respected": "one job of an order key runs at a time, the earliest first",
     "events_matched": "every due event has its audience, or a job that finds it",
     "deliveries_once": "an event has one delivery for each recipient, channel and address",
     "deliveries_legal": "the state of a delivery is consistent with its other columns",
@@ -56,7 +57,7 @@ PROMISES = {
 def begin(timeout: float) -> Operation[None]:
     """Start a read-only snapshot with a statement timeout in seconds. It must be first in its transaction."""
     yield Statement(_sql["begin"])
-    yield Statement(_sql["patience"], {"milliseconds": int(timeout * 1000)})
+    yield from statement_timeout(timeout)
 
 
 def violations(name: str, *, window: int | None, grace: float) -> Operation[list[tuple[int, str]]]:

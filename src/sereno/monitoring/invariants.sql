@@ -5,10 +5,6 @@
 -- One read-only snapshot for all queries.
 set transaction isolation level repeatable read, read only;
 
--- name: patience
--- Statement timeout: a longer query would load the server too much.
-select set_config('statement_timeout', %(milliseconds)s::text, true);
-
 -- name: orphaned
 -- A running job belongs to a live session, or to one that has just died.
 select jobs.id, 'its session ' || session_id || ' is ' || coalesce(sessions.state, 'unknown')
@@ -86,7 +82,7 @@ where unique_key is not null
 group by task, unique_key, tenant having count(*) > 1
 order by min(id) limit 20;
 
--- name: unique_kept_keys
+-- name: unique_stored_keys
 -- A key that outlives its job points to one job.
 select min(job_id), 'the key ' || unique_key || ' of task ' || task || ' points to ' || count(*) || ' jobs'
 from sereno.unique_keys
@@ -209,7 +205,7 @@ from (select id, key, next_run_at, xmax as locked_by from sereno.schedules
 where not exists (select from pg_locks where transactionid = locked_by)
 order by overdue.id limit 20;
 
--- name: limits_kept
+-- name: limits_respected
 -- No limit has more running jobs than slots, counted from the jobs themselves. After a limit was lowered, jobs that hold a
 -- slot keep it. One second of tolerance covers claims that overlapped with the change.
 with running as materialized (
@@ -303,7 +299,7 @@ from lost cross join lateral (
 ) as job
 order by job.id limit 20;
 
--- name: waits_are_looked_at
+-- name: waits_are_checked
 -- A lane that waits for a limiter has a time for its next check. A lane that waits for its order gets a wake-up when it is
 -- its turn, so only the head of the order is checked.
 with waiting as materialized (
@@ -318,7 +314,7 @@ left join lateral (
     where state = 'ready' and jobs.lane is not null and jobs.queue = waiting.queue and jobs.lane = waiting.id
     order by priority, ready_seq limit 1
 ) as job on true
-where look_at is null
+where check_at is null
   and not exists (select from sereno.lane_wakes where lane_wakes.lane = waiting.id)
   and (waits_for is distinct from waiting.order_id
        or (exists (select from (select state, lane from sereno.jobs where jobs.order_id = waiting.order_id
@@ -329,7 +325,7 @@ where look_at is null
                              and history_dead.keys ->> 'order' = waiting.keys ->> 'order')))
 order by 1 limit 20;
 
--- name: orders_kept
+-- name: order_respected
 -- One job of an order runs at a time, and no live job of that order precedes it. A job that became live later under a
 -- lower id is left out: a dead job that was retried, or one whose transaction was open for long.
 with running as materialized (

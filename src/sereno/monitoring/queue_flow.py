@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from sereno.database.clock import clock
 from sereno.database.statement import Operation
-from sereno.jobs.queues import QueueLine, list_queues
-from sereno.jobs.rows import Count
+from sereno.jobs.queries.queues import QueueLine, list_queues
+from sereno.jobs.queries.rows import BoundedCount
 from sereno.monitoring import activity
 from sereno.monitoring.activity import MinuteRow
-from sereno.schedules import store as schedules
 from sereno.zones import moment
 
 # Seconds: the time that charts cover, and the time over which a rate is measured.
@@ -23,7 +23,7 @@ class QueueFlow:
 
     line: QueueLine
     minutes: list[MinuteRow]
-    arrived: Count
+    arrived: BoundedCount
     arrival: float
     drain: float
 
@@ -44,23 +44,25 @@ class QueueFlow:
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class QueueRates:
     """All queues at one time, by name."""
 
     at: datetime
     queues: list[QueueFlow]
 
 
-def flow() -> Operation[Flow]:
+def flow() -> Operation[QueueRates]:
     """Return every queue that has jobs, workers or a pause."""
     lines = yield from list_queues()
     came = yield from activity.arrived(LATELY)
     went = yield from activity.ended([line.queue for line in lines], SPAN)
-    now = moment((yield from schedules.clock()))
-    return Flow(now, [_flow(line, came.get(line.queue, Count(0)), went.get(line.queue, []), now) for line in lines])
+    now = moment((yield from clock()))
+    return QueueRates(
+        now, [_flow(line, came.get(line.queue, BoundedCount(0)), went.get(line.queue, []), now) for line in lines]
+    )
 
 
-def _flow(line: QueueLine, came: Count, went: list[MinuteRow], now: datetime) -> QueueFlow:
+def _flow(line: QueueLine, came: BoundedCount, went: list[MinuteRow], now: datetime) -> QueueFlow:
     since = now.replace(second=0, microsecond=0) - timedelta(seconds=LATELY)
     ended = sum(each.succeeded + each.dead + each.cancelled for each in went if each.at >= since)
     elapsed = (now - since).total_seconds()

@@ -1,32 +1,32 @@
 """The fields by which error groups, tenants and the audit log are searched."""
 
-from sereno.search.syntax import YES_NO, Field
+from sereno.search.syntax import YES_NO, SearchField
 
 ERROR_FIELDS = (
-    Field("task", "word"),
-    Field("type", "word"),
-    Field("message", "part"),
-    Field("where", "part"),
-    Field("fingerprint", "word"),
-    Field("note", "part"),
-    Field("muted", "choice", YES_NO),
-    Field("job", "id"),
-    Field("count", "number"),
-    Field("total", "number"),
-    Field("first", "moment"),
-    Field("last", "moment"),
+    SearchField("task", "word"),
+    SearchField("type", "word"),
+    SearchField("message", "part"),
+    SearchField("where", "part"),
+    SearchField("fingerprint", "word"),
+    SearchField("note", "part"),
+    SearchField("muted", "choice", YES_NO),
+    SearchField("job", "id"),
+    SearchField("count", "number"),
+    SearchField("total", "number"),
+    SearchField("first", "moment"),
+    SearchField("last", "moment"),
 )
 TENANT_FIELDS = (
-    Field("tenant", "word"),
-    Field("paused", "choice", YES_NO),
-    Field("jobs", "number"),
-    Field("failed", "number"),
-    Field("seconds", "number"),
-    Field("deliveries", "number"),
+    SearchField("tenant", "word"),
+    SearchField("paused", "choice", YES_NO),
+    SearchField("jobs", "number"),
+    SearchField("failed", "number"),
+    SearchField("seconds", "number"),
+    SearchField("deliveries", "number"),
 )
 AUDIT_FIELDS = (
-    Field("actor", "word"),
-    Field("action", "word"),
-    Field("subject", "word"),
-    Field("at", "moment"),
+    SearchField("actor", "word"),
+    SearchField("action", "word"),
+    SearchField("subject", "word"),
+    SearchField("at", "moment"),
 )

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 from sereno.database.statement import Operation
-from sereno.jobs import queries as job_queries
-from sereno.jobs.queues import QueueLine, list_queues
-from sereno.jobs.rows import Count
+from sereno.jobs.queries import jobs as job_queries
+from sereno.jobs.queries.queues import QueueLine, list_queues
+from sereno.jobs.queries.rows import BoundedCount
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class SystemSnapshot:
     """Key figures. `oldest_seconds`: for how long the oldest ready job has been due, in whole seconds."""
 
     workers: int
@@ -21,17 +21,17 @@ class Snapshot:
     running: int
     finished_last_minute: int
     oldest_seconds: int | None
-    dead: Count
+    dead: BoundedCount
 
 
-def snapshot() -> Operation[Snapshot]:
+def snapshot() -> Operation[SystemSnapshot]:
     """Return the figures of the whole system."""
     lines = yield from list_queues()
     sessions = yield from job_queries.sessions()
     dead = yield from job_queries.dead_letters()
     alive = [session for session in sessions if session.state == "alive"]
     waits = [line.oldest_seconds for line in lines if line.oldest_seconds is not None]
-    return Snapshot(
+    return SystemSnapshot(
         len(alive),
         sum(sum(session.queues.values()) for session in alive),
         len({session.host for session in alive}),

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from sereno.database.clock import clock
 from sereno.database.statement import Operation
-from sereno.jobs import queries as job_queries
 from sereno.jobs.filters import ScheduleFilter
-from sereno.jobs.queues import QueueLine, list_queues
-from sereno.jobs.rows import BOUND, Count, NextJob, OpenTransaction, PauseRow
-from sereno.schedules import store as schedules
+from sereno.jobs.queries import jobs as job_queries
+from sereno.jobs.queries.queues import QueueLine, list_queues
+from sereno.jobs.queries.rows import BOUND, BoundedCount, NextJob, OpenTransaction, PauseRow
+from sereno.schedules import queries as schedules
 from sereno.zones import moment
 
 
@@ -43,7 +44,7 @@ class SystemStatus:
     workers_alive: int
     slots: int
     queues: list[QueueLine]
-    dead_letters: Count
+    dead_letters: BoundedCount
     next_scheduled: NextJob | None
     oldest_transaction: OpenTransaction | None
     pauses: list[PauseRow]
@@ -69,7 +70,7 @@ def scheduler() -> Operation[SchedulerLine]:
     """Return the scheduler that leads, and the schedules by state."""
     counts = yield from schedules.count(ScheduleFilter(), BOUND)
     row = yield from schedules.scheduler()
-    now = moment((yield from schedules.clock()))
+    now = moment((yield from clock()))
     if row is None:
         first = yield from schedules.soonest(ScheduleFilter(), 1)
         due = first[0].next_run_at if first else None

@@ -41,7 +41,7 @@ class StoredDays:
         return sum(each.bytes for each in self.days)
 
 
-def kept(keep_days: int) -> Operation[StoredDays]:
+def stored_days(keep_days: int) -> Operation[StoredDays]:
     """Return the stored days. `keep_days`: the retention in the settings."""
     today = yield from storage_queries.today()
     days = yield from storage_queries.days()

@@ -8,6 +8,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from sereno.database.statement import Operation, Statement, queries
+from sereno.jobs.limits.rows import LimitNumbers
+from sereno.jobs.queries.minute_stats import TenantFigures
 from sereno.search.sql_terms import SearchParams, like_exactly
 
 _sql = queries("monitoring/tenant_queries")
@@ -22,23 +24,14 @@ MOST_LIMITERS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class TenantLine:
-    """The work of a tenant in a span. `house`: seconds of work of all tenants. `schedules`: counted up to a bound."""
+class TenantLine(TenantFigures):
+    """One tenant. `share`: of the run time of all jobs, from 0 to 1. `schedules`: counted up to a thousand."""
 
-    tenant: str
-    ended: int
-    failed: int
-    seconds: float
+    share: float
     deliveries: int
-    paused_at: datetime | None
-    house: float
-    weight: float | None
     schedules: int
-
-    @property
-    def share(self) -> float:
-        """Return the share of the tenant in all work, from 0 to 1."""
-        return min(1.0, self.seconds / self.house) if self.house > 0 else 0.0
+    paused_at: datetime | None
+    weight: float
 
 
 class TenantHour(NamedTuple):
@@ -59,24 +52,11 @@ class TenantState:
     weight: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class TenantLimiter:
+class TenantLimiter(LimitNumbers, kw_only=True):
     """The limiter of a tenant in a limit that counts by tenant."""
 
-    name: str
-    kind: str
-    slots: int | None
-    units: float | None
-    period: float | None
-    burst: float | None
     taken: int
     closed_until: datetime | None
-
-    @property
-    def numbers(self) -> dict[str, float | int | None]:
-        if self.kind == "slots":
-            return {"slots": self.slots}
-        return {"units": self.units, "period": self.period, "burst": self.burst}
 
 
 _line = msgspec.json.Decoder(TenantLine)

@@ -2,7 +2,7 @@
 
 -- name: list
 -- Tenants with jobs or deliveries in the span, or with a pause. Schedules are counted up to a bound, only for the tenants on
--- the page. `house`: seconds of work of all jobs, also of those without a tenant.
+-- the page. `share`: of the seconds of work of all jobs, also of those without a tenant.
 with clock as materialized (
     select date_trunc('hour', sereno.now() - make_interval(secs => %(since)s), 'UTC') as begun
 ),
@@ -17,7 +17,7 @@ notified as materialized (
 stopped as materialized (
     select name as tenant, paused_at from sereno.pauses where kind = 'tenant'
 ),
-house as materialized (
+total as materialized (
     select greatest((select coalesce(sum(run_seconds), 0) from sereno.minutes where minute >= (select begun from clock)),
                     (select coalesce(sum(seconds), 0) from work)) as seconds
 ),
@@ -44,10 +44,11 @@ page as materialized (
     offset %(skip)s limit %(limit)s
 )
 select row_to_json(line)::text
-from (select page.*, house.seconds as house, weights.weight,
+from (select page.*, case when total.seconds > 0 then least(1, page.seconds / total.seconds) else 0 end as share,
+             coalesce(weights.weight, 1) as weight,
              (select count(*) from (select from sereno.schedules where schedules.tenant = page.tenant
                                     limit %(bound)s + 1) as counted) as schedules
-      from page cross join house left join sereno.weights on weights.key = page.tenant
+      from page cross join total left join sereno.weights on weights.key = page.tenant
       order by case %(sort)s::text when 'failed' then failed when 'deliveries' then deliveries
                     when 'jobs' then ended when 'name' then 0 else page.seconds end desc, page.tenant) as line;
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments
-from sereno.jobs import minute_stats
 from sereno.jobs.filters import ScheduleFilter
-from sereno.jobs.minute_stats import TenantFigures
+from sereno.jobs.queries import minute_stats
+from sereno.jobs.queries.minute_stats import TenantFigures
 from sereno.monitoring import tenant_queries
 from sereno.monitoring.tenant_queries import Sort, TenantHour, TenantLimiter, TenantLine, TenantState
-from sereno.schedules import store as schedules
-from sereno.schedules.store import ScheduleRow
+from sereno.schedules import queries as schedules
+from sereno.schedules.rows import ScheduleRow
 from sereno.search.sql_terms import SearchParams
 from sereno.text import check_text
 

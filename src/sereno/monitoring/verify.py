@@ -15,7 +15,7 @@ WINDOW = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
+class InvariantViolation:
     """A row that violates an invariant."""
 
     id: int
@@ -28,7 +28,7 @@ class InvariantResult:
 
     name: str
     promise: str
-    violations: list[Violation]
+    violations: list[InvariantViolation]
 
     @property
     def holds(self) -> bool:
@@ -39,9 +39,9 @@ def verify(*, lease: float, window: int | None = WINDOW, timeout: float = TIMEOU
     """Check every invariant. It must be first in its transaction. `window=None`: check every row."""
     yield from invariants.begin(timeout)
     found = []
-    for name, promise in invariants.PROMISES.items():
+    for name, promise in invariants.INVARIANTS.items():
         rows = yield from invariants.violations(name, window=window, grace=lease + GRACE)
-        found.append(InvariantResult(name, promise, [Violation(*row) for row in rows]))
+        found.append(InvariantResult(name, promise, [InvariantViolation(*row) for row in rows]))
     applied = yield from health_queries.applied()
     found.append(_schema(applied or {}))
     return found
@@ -49,7 +49,7 @@ def verify(*, lease: float, window: int | None = WINDOW, timeout: float = TIMEOU
 
 def _schema(applied: dict[int, str]) -> InvariantResult:
     wrong = [
-        Violation(migration.number, f"migration {migration.number:04}_{migration.name} {what}")
+        InvariantViolation(migration.number, f"migration {migration.number:04}_{migration.name} {what}")
         for migration in migrations()
         for what in [_difference(applied.get(migration.number), migration.checksum)]
         if what

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 
@@ -11,6 +11,7 @@ from sereno.database.json_values import stored
 from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs.arguments import decode_model
+from sereno.jobs.task import check_options
 from sereno.text import check_text
 
 # In bytes. Large enough for the facts of an event; files belong elsewhere.
@@ -74,8 +75,19 @@ class Throttle:
             )
 
 
+class EventOptions(TypedDict, total=False):
+    """The options of an event type, declared once for `Sereno.event` and below; `Sereno.event` explains each."""
+
+    category: str | None
+    critical: bool
+    opt_in: bool
+    ttl: Duration | None
+    throttle: Throttle | None
+    digest: Digest | None
+
+
 class EventDefinition:
-    """The declaration of one event type."""
+    """The declaration of one event type. `ttl`: in seconds."""
 
     def __init__(
         self,
@@ -83,26 +95,23 @@ class EventDefinition:
         payload: Any,
         *,
         channels: Sequence[str],
-        category: str | None,
-        critical: bool,
-        opt_in: bool,
-        ttl: float | None,
         steps: Sequence[EscalationStep] = (),
-        throttle: Throttle | None = None,
-        digest: Digest | None = None,
+        **options: Unpack[EventOptions],
     ) -> None:
+        check_options("event", options, EventOptions)
         if not name.replace(".", "").replace("_", "").replace("-", "").isalnum():
             raise ConfigurationError(f"{name!r} is not a valid event name: use letters, digits, '_', '-' and '.'")
+        category, ttl = options.get("category"), options.get("ttl")
         check_text("category", category)
         self.name = name
         self.channels = tuple(channels)
-        self.category = category
-        self.critical = critical
-        self.opt_in = opt_in
-        self.ttl = ttl
         self.steps = tuple(steps)
-        self.throttle = throttle
-        self.digest = digest
+        self.category = category
+        self.critical = options.get("critical", False)
+        self.opt_in = options.get("opt_in", False)
+        self.ttl = None if ttl is None else seconds(ttl)
+        self.throttle = options.get("throttle")
+        self.digest = options.get("digest")
         self.templates: dict[str | None, Template] = {}
         self.digest_templates: dict[str | None, DigestTemplate] = {}
         try:

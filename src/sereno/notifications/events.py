@@ -8,12 +8,12 @@ import msgspec
 
 from sereno.channels.contract import EscalationStep
 from sereno.database.statement import Operation, Statement, queries
-from sereno.notifications.deliveries.stats import Change
+from sereno.notifications.deliveries.stats import DeliveryChange
 
 _sql = queries("notifications/events")
 _waiting = msgspec.json.Decoder(list[tuple[str, str, int, float]])
-_against = msgspec.json.Decoder(list[tuple[str, str | None, int]])
-_changes = msgspec.json.Decoder(list[Change])
+_skipped = msgspec.json.Decoder(list[tuple[str, str | None, int]])
+_changes = msgspec.json.Decoder(list[DeliveryChange])
 
 
 class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     trace: str | None = None
 
 
-class Status(msgspec.Struct, frozen=True):
+class EventStatus(msgspec.Struct, frozen=True):
     """The status of an event. `state`: pending, sent, or overdue (due, but no delivery was sent yet)."""
 
     id: int
@@ -57,28 +57,29 @@ class Status(msgspec.Struct, frozen=True):
 class EscalatedDelivery(NamedTuple):
     """The result of one escalation step.
 
-    `waiting`: recipients for whom it is too early to decide. `ripe`: recipients who get the next channel. `made`: new
-    deliveries by account. `walked`: the last recipient of this page; None at the end. `changes`: for the statistics.
+    `waiting`: recipients for whom it is too early to decide. `ripe`: recipients who get the next channel.
+    `created`: new deliveries by account. `last_recipient`: of this page; None at the end. `changes`: for the
+    statistics.
     """
 
     waiting: int
     ripe: int
-    walked: int | None
-    made: list[tuple[str, int]]
-    changes: list[Change]
+    last_recipient: int | None
+    created: list[tuple[str, int]]
+    changes: list[DeliveryChange]
 
 
 class FanOutStep(NamedTuple):
     """The result of one fan-out step.
 
-    `waiting`: channel, account, number of deliveries and seconds until they are due. `made`: number of new deliveries,
+    `waiting`: channel, account, number of deliveries and seconds until they are due. `created`: new deliveries,
     including skipped ones. `more`: recipients are left. `changes`: for the statistics.
     """
 
     waiting: list[tuple[str, str, int, float]]
-    made: int
+    created: int
     more: bool
-    changes: list[Change]
+    changes: list[DeliveryChange]
 
 
 def notify(event: NewEvent) -> Operation[tuple[int, bool]]:
@@ -113,13 +114,13 @@ def fan_out(event: int, size: int, batches: Mapping[str, int] | None = None) -> 
     yield Statement(_sql["hold_throttle"], {"event": event})
     sizes = msgspec.json.encode(batches or {}).decode()
     rows = yield Statement(_sql["fan_out"], {"event": event, "size": size, "sizes": sizes})
-    waiting, made, more, kind, tenant, against = rows[0]
+    waiting, created, more, kind, tenant, skipped = rows[0]
     found = _waiting.decode(waiting)
-    changes = [Change(channel, kind, tenant, "pending", None, count) for channel, _, count, _ in found]
+    changes = [DeliveryChange(channel, kind, tenant, "pending", None, count) for channel, _, count, _ in found]
     changes += [
-        Change(channel, kind, tenant, "skipped", why, count) for channel, why, count in _against.decode(against)
+        DeliveryChange(channel, kind, tenant, "skipped", why, count) for channel, why, count in _skipped.decode(skipped)
     ]
-    return FanOutStep(found, made, bool(more), changes)
+    return FanOutStep(found, created, bool(more), changes)
 
 
 # Delivery states that count as reached, by the `unless` of an escalation step.
@@ -136,13 +137,13 @@ def steps(event: int) -> Operation[list[EscalationStep]]:
     return msgspec.json.decode(rows[0][0], type=list[EscalationStep]) if rows else []
 
 
-def unwalked() -> Operation[list[tuple[int, str | None]]]:
+def without_job() -> Operation[list[tuple[int, str | None]]]:
     """Return (id, tenant) of due events that have no fan-out job."""
-    rows = yield Statement(_sql["unwalked"])
+    rows = yield Statement(_sql["without_job"])
     return msgspec.json.decode(rows[0][0], type=list[tuple[int, str | None]])
 
 
-def escalate(event: int, step: EscalationStep, walked: int, size: int) -> Operation[EscalatedDelivery]:
+def escalate(event: int, step: EscalationStep, last_recipient: int, size: int) -> Operation[EscalatedDelivery]:
     """Create deliveries on the second channel for those of the next `size` recipients that the first did not reach."""
     rows = yield Statement(
         _sql["escalate"],
@@ -152,19 +153,19 @@ def escalate(event: int, step: EscalationStep, walked: int, size: int) -> Operat
             "second": step.second,
             "after": step.after,
             "reached": REACHED[step.unless],
-            "walked": walked,
+            "last_recipient": last_recipient,
             "size": size,
         },
     )
-    waiting, ripe, walked_to, made, changes = rows[0]
-    by_account = msgspec.json.decode(made, type=list[tuple[str, int]])
-    return EscalatedDelivery(waiting, ripe, walked_to, by_account, _changes.decode(changes))
+    waiting, ripe, last, created, changes = rows[0]
+    by_account = msgspec.json.decode(created, type=list[tuple[str, int]])
+    return EscalatedDelivery(waiting, ripe, last, by_account, _changes.decode(changes))
 
 
-def status(kind: str, subject: str | None, key: str | None, tenant: str | None) -> Operation[Status | None]:
+def status(kind: str, subject: str | None, key: str | None, tenant: str | None) -> Operation[EventStatus | None]:
     """Return the status of an event, or None if it does not exist."""
     rows = yield Statement(_sql["status"], {"type": kind, "subject": subject, "key": key, "tenant": tenant or ""})
     if not rows:
         return None
     number, due_at, is_due, matched_at, states = rows[0]
-    return Status(number, due_at, is_due, matched_at, msgspec.json.decode(states, type=dict[str, int]))
+    return EventStatus(number, due_at, is_due, matched_at, msgspec.json.decode(states, type=dict[str, int]))

@@ -153,17 +153,17 @@ with event as materialized (select * from sereno.events where id = %(event)s),
 -- A delivery that was collected into a digest has the state of the delivery that carried it.
 tried as materialized (
     select d.recipient_id,
-           bool_or(fate.state = any(%(reached)s)) as is_reached,
-           bool_and(case when fate.state in ('pending', 'sending') then d.created_at + make_interval(secs => %(after)s) <= sereno.now()
-                         when fate.state in ('sent', 'delivered') then fate.sent_at + make_interval(secs => %(after)s) <= sereno.now()
+           bool_or(outcome.state = any(%(reached)s)) as is_reached,
+           bool_and(case when outcome.state in ('pending', 'sending') then d.created_at + make_interval(secs => %(after)s) <= sereno.now()
+                         when outcome.state in ('sent', 'delivered') then outcome.sent_at + make_interval(secs => %(after)s) <= sereno.now()
                          else true end) as is_ripe,
-           bool_or(fate.state not in ('skipped', 'expired') or fate.reason in ('no active address')
-                   or starts_with(fate.reason, 'address ')) as is_meant
+           bool_or(outcome.state not in ('skipped', 'expired') or outcome.reason in ('no active address')
+                   or starts_with(outcome.reason, 'address ')) as is_meant
     from sereno.deliveries d
     left join sereno.deliveries carrier on carrier.id = d.digest_of and d.state = 'skipped'
     cross join lateral (select coalesce(carrier.state, d.state) as state, coalesce(carrier.sent_at, d.sent_at) as sent_at,
-                               coalesce(carrier.reason, d.reason) as reason) as fate
-    where d.event_id = %(event)s and d.channel = %(first)s and d.recipient_id > %(walked)s
+                               coalesce(carrier.reason, d.reason) as reason) as outcome
+    where d.event_id = %(event)s and d.channel = %(first)s and d.recipient_id > %(last_recipient)s
     group by d.recipient_id
     order by d.recipient_id limit %(size)s
 ),
@@ -212,7 +212,7 @@ select id, due_at, due_at <= sereno.now(), matched_at,
 from sereno.events
 where type = %(type)s and tenant = %(tenant)s and subject is not distinct from %(subject)s and key is not distinct from %(key)s;
 
--- name: unwalked
+-- name: without_job
 -- Events that are due and have no fan-out job, because the job was deleted or lost.
 select coalesce(json_agg(json_build_array(id, nullif(tenant, ''))), '[]')::text
 from (select id, tenant from sereno.events

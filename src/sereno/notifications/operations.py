@@ -12,10 +12,12 @@ from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError
 from sereno.jobs.filters import DeliveryFilter
-from sereno.jobs.rows import Count
+from sereno.jobs.queries.rows import BoundedCount
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.deliveries import store as delivery_store
+from sereno.notifications.recipients import inbox_queries
 from sereno.notifications.recipients import store as recipient_store
+from sereno.notifications.recipients.rows import Mark
 from sereno.notifications.rows import (
     AddressRow,
     ChannelPause,
@@ -58,7 +60,7 @@ class EventDetail:
     """One event and the tally of its deliveries."""
 
     event: EventRow
-    total: Count
+    total: BoundedCount
     deliveries: list[TallyLine]
 
 
@@ -86,7 +88,7 @@ class ChannelState:
 
     channel: str
     is_known: bool
-    pending: Count
+    pending: BoundedCount
     sent: int
     failed: int
     unknown: int
@@ -137,7 +139,9 @@ def show_event(number: int) -> Operation[EventDetail]:
     if row is None:
         raise ConfigurationError(f"no event has the id {number}: `sereno event list` shows the newest")
     tally = [TallyLine(*line) for line in (yield from notification_queries.event_tally(number))]
-    return EventDetail(row, Count.bounded(sum(line.count for line in tally), notification_queries.TALLY_BOUND), tally)
+    return EventDetail(
+        row, BoundedCount.bounded(sum(line.count for line in tally), notification_queries.TALLY_BOUND), tally
+    )
 
 
 # Deliveries
@@ -229,8 +233,19 @@ def show_recipient(key: str, *, tenant: str | None = None) -> Operation[Recipien
     row = yield from find_recipient(key, tenant=tenant)
     addresses = yield from notification_queries.addresses(row.id)
     preferences = yield from notification_queries.preferences(row.id, tenant=tenant)
-    unread = yield from recipient_store.unread(key, tenant=tenant)
+    unread = yield from inbox_queries.unread(key, tenant=tenant)
     return RecipientDetail(row, addresses, preferences, unread)
+
+
+def mark_inbox(
+    key: str, what: Mark, ids: Sequence[int] | None, *, tenant: str | None, actor: str | None
+) -> Operation[int]:
+    """Mark these messages, or all. Return the number that changed. `actor`: who marks them; None for the owner."""
+    count = yield from recipient_store.mark(key, what, ids, tenant=tenant)
+    if actor is not None:
+        detail = {"tenant": tenant, "what": what, "count": count}
+        yield from record_audit("inbox.mark", f"recipient {key}", detail, actor=actor)
+    return count
 
 
 # Channels
@@ -244,7 +259,7 @@ def list_channels(known: Collection[str] = ()) -> Operation[list[ChannelState]]:
         ChannelState(
             line.channel,
             line.is_known,
-            Count.bounded(line.pending, notification_queries.PENDING_BOUND),
+            BoundedCount.bounded(line.pending, notification_queries.PENDING_BOUND),
             line.sent,
             line.failed,
             line.unknown,
@@ -261,14 +276,16 @@ def pause_channel(
     _check_texts(channel=channel, reason=reason, account=account)
     changed = yield from delivery_store.pause_channel(channel, account or "", reason)
     if changed:
-        yield from noted("channel.pause", f"channel {channel}", {"account": account, "reason": reason}, actor=actor)
+        yield from record_audit(
+            "channel.pause", f"channel {channel}", {"account": account, "reason": reason}, actor=actor
+        )
     return changed
 
 
 # Audit
 
 
-def noted(action: str, subject: str, detail: Mapping[str, Any], *, actor: str | None = None) -> Operation[None]:
+def record_audit(action: str, subject: str, detail: Mapping[str, Any], *, actor: str | None = None) -> Operation[None]:
     """Record an action in the audit log. The caller masks addresses."""
     check_text("actor", actor)
     yield from audit.audit(actor or default_actor(), action, subject, detail)

@@ -11,7 +11,7 @@ from sereno.notifications.event import EventDefinition
 from sereno.telemetry.log_events import emit
 
 
-async def can_be_told(database: Database, definitions: Mapping[str, EventDefinition], event: int) -> bool:
+async def is_payload_valid(database: Database, definitions: Mapping[str, EventDefinition], event: int) -> bool:
     """Return False for an event whose payload does not match its type; the event is closed with a note.
 
     An event of a type that this code does not declare is not checked.

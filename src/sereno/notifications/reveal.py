@@ -9,7 +9,7 @@ def reveal_recipient(found: RecipientDetail, *, actor: str | None = None) -> Ope
     """Return the recipient with unmasked addresses, and record the access."""
     row = found.recipient
     detail = {"tenant": row.tenant, "addresses": len(found.addresses)}
-    yield from notifications.noted("recipient.reveal", f"recipient {row.key}", detail, actor=actor)
+    yield from notifications.record_audit("recipient.reveal", f"recipient {row.key}", detail, actor=actor)
     return found
 
 
@@ -17,5 +17,5 @@ def reveal_delivery(found: DeliveryDetail, *, actor: str | None = None) -> Opera
     """Return the delivery with its unmasked address, and record the access."""
     row = found.delivery
     detail = {"tenant": row.tenant, "recipient": row.recipient, "channel": row.channel}
-    yield from notifications.noted("delivery.reveal", f"delivery {row.id}", detail, actor=actor)
+    yield from notifications.record_audit("delivery.reveal", f"delivery {row.id}", detail, actor=actor)
     return found

@@ -10,11 +10,11 @@ import msgspec
 
 from sereno.channels.contract import IN_APP
 from sereno.database.statement import Operation
-from sereno.duration import spoken
+from sereno.duration import duration_text
 from sereno.jobs.limits.why import moment
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.operations import masked, unknown_type
-from sereno.notifications.recipients.preference import Decision, Preference, decide, resolve
+from sereno.notifications.recipients.preference import Preference, PreferenceDecision, decide, resolve
 from sereno.notifications.recipients.quiet_hours import quiet_until
 from sereno.notifications.rows import AddressRow, ChannelPause, DeliveryDetailRow, EventRow, RecipientRow
 from sereno.text import check_text
@@ -46,7 +46,7 @@ class WhyRecipient:
     pauses: list[ChannelPause]
     now: datetime
 
-    def decision(self, kind: EventKind, channel: str, payload: Any) -> Decision:
+    def decision(self, kind: EventKind, channel: str, payload: Any) -> PreferenceDecision:
         choice = resolve(self.preferences, category=kind.category, event=kind.name, channel=channel)
         return decide(choice, payload=payload, critical=kind.critical, default_wanted=not kind.opt_in)
 
@@ -196,7 +196,7 @@ def _waits(delivery: DeliveryDetailRow, person: WhyRecipient) -> str:
     tried = f", after {delivery.attempts} {'try' if delivery.attempts == 1 else 'tries'}{_error(delivery)}"
     because = {None: "", "tried again": tried}.get(delivery.reason, f" ({delivery.reason})")
     if wait > 0:
-        return f"it waits until {moment(delivery.due_at)}, {spoken(wait)} from now{because}"
+        return f"it waits until {moment(delivery.due_at)}, {duration_text(wait)} from now{because}"
     return f"it has been due since {moment(delivery.due_at)}{because}; a worker of the queue 'notifications' sends it"
 
 

@@ -7,13 +7,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from sereno.procedures.procedure import Signature
+from sereno.procedures.procedure import ProcedureSignature
 
 # Names of variables in SQL Server cannot be quoted.
 _VARIABLE = re.compile(r"[^\W\d][\w$#]{0,127}")
 
 
-class Call(NamedTuple):
+class CallStatement(NamedTuple):
     """Statements in order, each with its values; `after` reads the output parameters, if there are any."""
 
     before: tuple[str, list[Any]] | None
@@ -33,12 +33,12 @@ def bracketed(name: str) -> str:
     return "[" + name.replace("]", "]]") + "]"
 
 
-def mysql_call(signature: Signature, values: Mapping[str, Any]) -> Call:
+def mysql_call(signature: ProcedureSignature, values: Mapping[str, Any]) -> CallStatement:
     """Pass parameters by position: MySQL has no named ones. Output parameters use variables of the connection."""
     name = f"{backticked(signature.schema)}.{backticked(signature.name)}"
     if signature.kind == "function":
         text = f"select {name}({', '.join('%s' for _ in signature.inputs)}) as result"
-        return Call(None, text, [values.get(each.name) for each in signature.inputs])
+        return CallStatement(None, text, [values.get(each.name) for each in signature.inputs])
     places, given, outputs, first = [], [], [], []
     for number, each in enumerate(signature.parameters):
         if each.mode == "in":
@@ -51,17 +51,17 @@ def mysql_call(signature: Signature, values: Mapping[str, Any]) -> Call:
     before = ("set " + ", ".join(text for text, _ in first), [value for _, value in first]) if first else None
     after = "select " + ", ".join(variable for variable, _ in outputs) if outputs else None
     named = tuple(name for _, name in outputs)
-    return Call(before, f"call {name}({', '.join(places)})", given, after, named)
+    return CallStatement(before, f"call {name}({', '.join(places)})", given, after, named)
 
 
-def sqlserver_call(signature: Signature, values: Mapping[str, Any]) -> Call:
+def sqlserver_call(signature: ProcedureSignature, values: Mapping[str, Any]) -> CallStatement:
     """Pass parameters by name to a procedure, by position to a function. Outputs are selected in the same batch."""
     name = f"{bracketed(signature.schema)}.{bracketed(signature.name)}"
     if signature.kind == "function":
         called = f"{name}({', '.join('?' for _ in signature.inputs)})"
         # Not user input: the name is quoted, the rest is ours.
         text = f"select * from {called}" if signature.returns_set else f"select {called} as result"  # noqa: S608
-        return Call(None, text, [values.get(each.name) for each in signature.inputs])
+        return CallStatement(None, text, [values.get(each.name) for each in signature.inputs])
     declared, places, given, outputs = [], [], [], []
     for number, each in enumerate(signature.parameters):
         if not _VARIABLE.fullmatch(each.name):
@@ -79,4 +79,4 @@ def sqlserver_call(signature: Signature, values: Mapping[str, Any]) -> Call:
     if outputs:
         lines.append("select " + ", ".join(text for text, _ in outputs))
     everything = [*(value for _, value in declared), *given]
-    return Call(None, ";\n".join(lines), everything, None, tuple(named for _, named in outputs))
+    return CallStatement(None, ";\n".join(lines), everything, None, tuple(named for _, named in outputs))

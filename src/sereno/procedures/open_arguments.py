@@ -1,12 +1,13 @@
 """Arguments of a task that accepts any parameters by name: only the procedure's database knows the names."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from sereno.database.json_values import stored
 from sereno.jobs.arguments import Arguments
+from sereno.jobs.task import TaskDefinition
 from sereno.procedures.procedure import LONGEST_PART, ProcedureName
 
 _parameters = msgspec.json.Decoder(dict[str, Any])
@@ -57,3 +58,12 @@ class ProcedureArguments(Arguments):
 
     def call(self, function: Callable[..., Any], values: tuple[Any, ...], context: Any) -> Any:
         return function(context, values[0])
+
+
+def calling_task(tasks: Iterable[TaskDefinition], target: str, procedure: ProcedureName) -> str | None:
+    """Return the name of the first task that calls this procedure."""
+    for task in tasks:
+        known = task.arguments
+        if isinstance(known, ProcedureArguments) and known.calls(target, procedure):
+            return task.name
+    return None

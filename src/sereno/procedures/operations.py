@@ -17,14 +17,14 @@ from sereno.procedures.procedure import (
     HERE,
     Kind,
     ProcedureName,
-    Signature,
+    ProcedureSignature,
     check_given,
     check_params,
     choose,
     parse_name,
     still,
 )
-from sereno.procedures.store import AllowedProcedure, LastRun, RunRow
+from sereno.procedures.rows import AllowedProcedure, LastRun, RunRow
 from sereno.procedures.targets.address import Targets
 from sereno.procedures.targets.contract import Session
 from sereno.settings import Settings
@@ -58,7 +58,7 @@ class ProcedureDetail:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ProcedureFinding:
     """The state of a procedure in its database; `message` describes the problem."""
 
     target: str
@@ -69,7 +69,7 @@ class Finding:
 
 def allow(
     target: str,
-    signature: Signature,
+    signature: ProcedureSignature,
     *,
     given: Mapping[str, str] | None = None,
     timeout: Duration = DEFAULT_TIMEOUT,
@@ -122,7 +122,7 @@ def revoke(target: str, name: str, *, actor: str | None = None) -> Operation[All
     return gone
 
 
-class ProcedureBoard:
+class ProcedureOperations:
     """Reads the catalogues of the databases, with the login that calls procedures."""
 
     def __init__(self, settings: Settings, own_url: Callable[[], str]) -> None:
@@ -134,7 +134,7 @@ class ProcedureBoard:
 
     async def resolve(
         self, target: str, name: str, *, params: str | None = None, kind: Kind | None = None
-    ) -> Signature:
+    ) -> ProcedureSignature:
         """Return the exact signature. Raises Refused if there is none or several, or the login may not call it."""
         procedure = parse_name(name)
         database = self._targets.find(target)
@@ -147,7 +147,7 @@ class ProcedureBoard:
                 )
         return chosen
 
-    async def check(self, allowed: AllowedProcedure) -> Finding:
+    async def check(self, allowed: AllowedProcedure) -> ProcedureFinding:
         """Return whether it is still what was allowed."""
         name = allowed.signature.full_name
         try:
@@ -155,14 +155,14 @@ class ProcedureBoard:
                 found = await session.resolve(name)
                 may = await session.may_execute(name)
         except SerenoError as error:
-            return Finding(allowed.target, allowed.name, "unreachable", str(error))
+            return ProcedureFinding(allowed.target, allowed.name, "unreachable", str(error))
         changed = still(allowed.signature, found)
         if changed is not None:
-            return Finding(allowed.target, allowed.name, "changed" if found else "gone", changed)
+            return ProcedureFinding(allowed.target, allowed.name, "changed" if found else "gone", changed)
         if not may:
             text = f"the login for procedures may not call {name}: grant execute on it and usage on its schema"
-            return Finding(allowed.target, allowed.name, "forbidden", text)
-        return Finding(allowed.target, allowed.name, "ok", str(allowed.signature))
+            return ProcedureFinding(allowed.target, allowed.name, "forbidden", text)
+        return ProcedureFinding(allowed.target, allowed.name, "ok", str(allowed.signature))
 
     async def check_params(self, allowed: AllowedProcedure, params: Mapping[str, Any]) -> None:
         """Raise InvalidArguments unless a call with these parameters would start. Runs nothing."""

@@ -73,7 +73,7 @@ class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{mode}{_written(self.name) if self.name else '?'} {self.type}{default}"
 
 
-class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
+class ProcedureSignature(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything that must stay the same for a procedure to stay allowed; its body may change.
 
     `definer`: whose privileges it runs with, if not the caller's. `unfit`: why no job can call it.
@@ -140,7 +140,9 @@ def _written(part: str) -> str:
     return part if _PLAIN.fullmatch(part) else '"' + part.replace('"', '""') + '"'
 
 
-def choose(found: Sequence[Signature], name: ProcedureName, params: str | None, kind: Kind | None) -> Signature:
+def choose(
+    found: Sequence[ProcedureSignature], name: ProcedureName, params: str | None, kind: Kind | None
+) -> ProcedureSignature:
     """Return the only match. Refused lists the candidates if there is none or more than one."""
     if not found:
         raise Refused(f"there is no function or procedure {name}: write the name exactly as in the catalogue")
@@ -159,11 +161,11 @@ def choose(found: Sequence[Signature], name: ProcedureName, params: str | None, 
     return chosen
 
 
-def _other(only: Signature) -> str:
+def _other(only: ProcedureSignature) -> str:
     return f"{only.full_name} exists, but differs: {only.kind} {only.full_name} --params '{only.params}'"
 
 
-def _types(signature: Signature) -> str:
+def _types(signature: ProcedureSignature) -> str:
     return ", ".join(each.type for each in signature.inputs)
 
 
@@ -171,7 +173,7 @@ def _folded(params: str) -> str:
     return re.sub(r"\s*([,()\[\]])\s*", r"\1", " ".join(params.split())).lower()
 
 
-def still(allowed: Signature, found: Sequence[Signature]) -> str | None:
+def still(allowed: ProcedureSignature, found: Sequence[ProcedureSignature]) -> str | None:
     """Return how the procedure differs from what was allowed; None if it does not."""
     if allowed in found:
         return None
@@ -181,7 +183,7 @@ def still(allowed: Signature, found: Sequence[Signature]) -> str | None:
     return f"{allowed.full_name} has changed since it was allowed: it was {allowed}; it is now {is_now}"
 
 
-def check_given(signature: Signature, given: Mapping[str, str]) -> None:
+def check_given(signature: ProcedureSignature, given: Mapping[str, str]) -> None:
     """Raise InvalidArguments unless each parameter exists and each fact is one that jobs have."""
     inputs = {each.name for each in signature.inputs}
     for name, fact in given.items():
@@ -192,7 +194,7 @@ def check_given(signature: Signature, given: Mapping[str, str]) -> None:
 
 
 def check_params(
-    signature: Signature, params: Mapping[str, Any], given: Mapping[str, str], *, is_only: bool = True
+    signature: ProcedureSignature, params: Mapping[str, Any], given: Mapping[str, str], *, is_only: bool = True
 ) -> None:
     """Raise InvalidArguments with everything that is wrong: unknown, missing, set by the job, or of another shape.
 
@@ -218,7 +220,7 @@ def check_params(
         raise InvalidArguments(f"{signature.full_name}: {'; '.join(wrong)}. It takes {_takes(signature)}")
 
 
-def _takes(signature: Signature) -> str:
+def _takes(signature: ProcedureSignature) -> str:
     return ", ".join(map(str, signature.inputs)) or "nothing"
 
 

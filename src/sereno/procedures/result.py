@@ -22,7 +22,7 @@ LONGEST_NOTICE = 1000
 DEEPEST = 20
 
 
-class Notice(msgspec.Struct, frozen=True):
+class ProcedureNotice(msgspec.Struct, frozen=True):
     """A message of the database during a call."""
 
     severity: str
@@ -36,12 +36,12 @@ class Notice(msgspec.Struct, frozen=True):
         return f"{self.severity}: {self.message}"
 
 
-class Result(msgspec.Struct, frozen=True):
+class ProcedureResult(msgspec.Struct, frozen=True):
     """`row_count`: all rows returned or changed, if the database reports it. `omitted`: notices beyond the limit."""
 
     rows: list[Any] = []
     row_count: int | None = None
-    notices: list[Notice] = []
+    notices: list[ProcedureNotice] = []
     omitted: int = 0
 
     def for_history(self) -> dict[str, Any]:
@@ -61,18 +61,18 @@ class Result(msgspec.Struct, frozen=True):
         return found
 
 
-class Notices:
+class ProcedureNotices:
     """Collects notices up to a limit and counts the others."""
 
     def __init__(self) -> None:
-        self.collected: list[Notice] = []
+        self.collected: list[ProcedureNotice] = []
         self.omitted = 0
 
     def add(self, severity: str, message: str) -> None:
         if len(self.collected) >= MOST_NOTICES:
             self.omitted += 1
         else:
-            self.collected.append(Notice(storable(severity, 20), storable(message, LONGEST_NOTICE)))
+            self.collected.append(ProcedureNotice(storable(severity, 20), storable(message, LONGEST_NOTICE)))
 
 
 def plain_row(columns: Iterable[str], values: Iterable[Any]) -> dict[str, Any]:

@@ -1,8 +1,6 @@
 """Statements for allowed procedures, their signatures in the catalogue, and the results of calls."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -10,7 +8,8 @@ import msgspec
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
 from sereno.errors import LeaseLost
-from sereno.procedures.procedure import Parameter, ProcedureName, Shape, Signature
+from sereno.procedures.procedure import Parameter, ProcedureName, ProcedureSignature, Shape
+from sereno.procedures.rows import AllowedProcedure, LastRun, RunRow
 
 _sql = queries("procedures/store")
 
@@ -22,42 +21,6 @@ MOST_DAYS = 100_000
 _NEEDS_MORE = "it has a parameter without a name, and JSON parameters are passed by name"
 
 
-@dataclass(frozen=True, slots=True)
-class AllowedProcedure:
-    """A procedure that jobs may call. `given`: parameters filled with a fact of the job. Timeouts in seconds."""
-
-    target: str
-    name: str
-    signature: Signature
-    given: dict[str, str]
-    timeout: float
-    lock_timeout: float
-    note: str | None
-    allowed_by: str
-    allowed_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class LastRun:
-    """The newest successful call and its job."""
-
-    job_id: int
-    attempt: int
-    seconds: float
-    finished_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class RunRow:
-    """A successful call and its result."""
-
-    job_id: int
-    attempt: int
-    seconds: float
-    finished_at: datetime
-    result: dict[str, Any]
-
-
 _allowed = msgspec.json.Decoder(AllowedProcedure)
 _last = msgspec.json.Decoder(LastRun)
 _run = msgspec.json.Decoder(RunRow)
@@ -65,7 +28,7 @@ _run = msgspec.json.Decoder(RunRow)
 
 def allow(
     target: str,
-    signature: Signature,
+    signature: ProcedureSignature,
     *,
     given: Mapping[str, str],
     timeout: float,
@@ -134,7 +97,7 @@ def keep_run(
         raise LeaseLost(f"job {job_id}: attempt {attempt} has lost its lease, so its procedure's result is not stored")
 
 
-def resolve(name: ProcedureName) -> Operation[list[Signature]]:
+def resolve(name: ProcedureName) -> Operation[list[ProcedureSignature]]:
     """Return every function and procedure of this name in the connected PostgreSQL."""
     rows = yield Statement(_sql["resolve"], {"schema": name.schema, "name": name.name})
     return [_signature(name, _found.decode(row[0])) for row in rows]
@@ -151,14 +114,14 @@ def may_execute(name: ProcedureName) -> Operation[bool]:
     return bool(rows and rows[0][0])
 
 
-class _Type(msgspec.Struct):
+class _ParameterType(msgspec.Struct):
     category: str
     kind: str
     is_json: bool
     type: str
 
 
-class _Found(msgspec.Struct):
+class _FoundProcedure(msgspec.Struct):
     """A row of pg_proc."""
 
     kind: str
@@ -167,14 +130,14 @@ class _Found(msgspec.Struct):
     names: list[str]
     modes: list[str]
     defaults: int
-    types: list[_Type]
+    types: list[_ParameterType]
 
 
-_found = msgspec.json.Decoder(_Found)
+_found = msgspec.json.Decoder(_FoundProcedure)
 _MODES = {"i": "in", "o": "out", "b": "inout", "v": "variadic", "t": "table"}
 
 
-def _signature(name: ProcedureName, found: _Found) -> Signature:
+def _signature(name: ProcedureName, found: _FoundProcedure) -> ProcedureSignature:
     returned, *types = found.types
     modes = [_MODES[mode] for mode in found.modes] or ["in"] * len(types)
     names = found.names or [""] * len(types)
@@ -185,7 +148,7 @@ def _signature(name: ProcedureName, found: _Found) -> Signature:
         for place, (named, each, mode) in enumerate(zip(names, types, modes, strict=True))
     )
     is_function = found.kind == "f"
-    return Signature(
+    return ProcedureSignature(
         "function" if is_function else "procedure",
         name.schema,
         name.name,
@@ -197,7 +160,7 @@ def _signature(name: ProcedureName, found: _Found) -> Signature:
     )
 
 
-def _unfit(found: _Found, parameters: tuple[Parameter, ...], returned: _Type) -> str | None:
+def _unfit(found: _FoundProcedure, parameters: tuple[Parameter, ...], returned: _ParameterType) -> str | None:
     named = [each for each in parameters if each.mode != "table" and (each.mode != "out" or found.kind == "p")]
     if not all(each.name for each in named):
         return _NEEDS_MORE
@@ -210,7 +173,7 @@ def _unfit(found: _Found, parameters: tuple[Parameter, ...], returned: _Type) ->
     return None
 
 
-def _shape(found: _Type) -> Shape:
+def _shape(found: _ParameterType) -> Shape:
     if found.is_json:
         return "json"
     if found.category == "A":

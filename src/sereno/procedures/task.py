@@ -26,9 +26,17 @@ from sereno.jobs.retry import Backoff
 from sereno.jobs.task import TaskDefinition, define
 from sereno.procedures import store as procedures
 from sereno.procedures.open_arguments import ProcedureArguments
-from sereno.procedures.procedure import HERE, TASK_PREFIX, ProcedureName, Signature, check_params, parse_name, still
-from sereno.procedures.result import Notices, Result
-from sereno.procedures.store import AllowedProcedure
+from sereno.procedures.procedure import (
+    HERE,
+    TASK_PREFIX,
+    ProcedureName,
+    ProcedureSignature,
+    check_params,
+    parse_name,
+    still,
+)
+from sereno.procedures.result import ProcedureNotices, ProcedureResult
+from sereno.procedures.rows import AllowedProcedure
 from sereno.procedures.targets.address import Targets
 from sereno.procedures.targets.contract import Session, Timeouts
 from sereno.telemetry.log_events import emit
@@ -112,7 +120,7 @@ async def _call(database: Database, ctx: Context, target: str, name: ProcedureNa
     if allowed is None:
         raise Dead(f"{name} is not allowed on {target}: sereno procedure allow '{name}'{_on(target)}")
     targets = Targets(database.settings, lambda: database.url)
-    notices = Notices()
+    notices = ProcedureNotices()
     async with targets.find(target).open() as session:
         values = await prepared(session, allowed, params, _facts(ctx))
         began = monotonic()
@@ -130,7 +138,7 @@ async def prepared(
 ) -> Mapping[str, Any]:
     """Return the values for the call. Raises Dead if the signature has changed or the parameters do not fit."""
     await session.check_login()
-    signature: Signature = allowed.signature
+    signature: ProcedureSignature = allowed.signature
     found = await session.resolve(signature.full_name)
     changed = still(signature, found)
     if changed is not None:
@@ -153,7 +161,7 @@ def _facts(ctx: Context) -> dict[str, Any]:
     }
 
 
-def _log_notices(ctx: Context, notices: Notices) -> None:
+def _log_notices(ctx: Context, notices: ProcedureNotices) -> None:
     """Log the notices of the procedure with the fields of its job."""
     of_job = _of_job(ctx)
     for notice in notices.collected:
@@ -164,7 +172,7 @@ def _log_notices(ctx: Context, notices: Notices) -> None:
 
 
 async def _store_run(
-    database: Database, ctx: Context, allowed: AllowedProcedure, seconds: float, result: Result
+    database: Database, ctx: Context, allowed: AllowedProcedure, seconds: float, result: ProcedureResult
 ) -> None:
     """Store the result. If that fails, the job still succeeds: the procedure has run and must not run again."""
     stored, days = result.for_history(), database.settings.keep_history_days
@@ -175,7 +183,7 @@ async def _store_run(
         except (DatabaseUnavailable, psycopg.Error) as error:
             if wait is None or not isinstance(error, DatabaseUnavailable):
                 text = f"job {ctx.job_id}: the result of {allowed.name} could not be stored: {error}"
-                emit(logging.WARNING, "procedure.unkept", text, **_of_job(ctx))
+                emit(logging.WARNING, "procedure.result_lost", text, **_of_job(ctx))
                 return
             await asyncio.sleep(wait)
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from sereno.errors import InvalidArguments
-from sereno.procedures.procedure import Parameter, Signature
+from sereno.procedures.procedure import Parameter, ProcedureSignature
 
 _LENGTH = re.compile(r"\(\s*(\d+)")
 _WORDS = re.compile(r"'((?:[^']|'')*)'")
@@ -34,7 +34,9 @@ def word_of(written: str) -> str:
     return found[0] if found else ""
 
 
-def converted(signature: Signature, params: Mapping[str, Any], *, unsigned_bytes: bool = False) -> dict[str, Any]:
+def converted(
+    signature: ProcedureSignature, params: Mapping[str, Any], *, unsigned_bytes: bool = False
+) -> dict[str, Any]:
     """Return the values as Python types. Raises InvalidArguments. `unsigned_bytes`: a tinyint is 0 to 255."""
     values = {}
     for each in signature.inputs:

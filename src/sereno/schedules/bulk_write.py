@@ -17,10 +17,10 @@ from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments, InvalidSchedule
 from sereno.jobs.filters import ScheduleFilter
 from sereno.jobs.job import DEFAULT_PRIORITY, JobOptions, NewJob
-from sereno.schedules import store
+from sereno.schedules import queries, store
 from sereno.schedules.importers.definition import MakeJob, as_object, from_object, without_key
+from sereno.schedules.rows import ScheduleRow, UpsertResult
 from sereno.schedules.schedule import NewSchedule
-from sereno.schedules.store import ScheduleRow, UpsertResult
 from sereno.text import check_text
 
 # Replaces values that the database hides: see sereno.shown.
@@ -82,7 +82,7 @@ def write(wanted: Sequence[DescribedSchedule], *, actor: str | None = None) -> O
     who = actor or default_actor()
     found = yield from store.upsert([each.schedule for each in wanted], who)
     stopped = yield from _stop(wanted, who)
-    found = [made._replace(what="changed") if _only_stopped(made, stopped) else made for made in found]
+    found = [msgspec.structs.replace(made, what="changed") if _only_stopped(made, stopped) else made for made in found]
     touched = [made for made in found if made.what != "unchanged"]
     if touched:
         subject = f"schedule {touched[0].key}" if len(touched) == 1 else f"{len(touched)} schedules"
@@ -100,7 +100,7 @@ def _stop(wanted: Sequence[DescribedSchedule], who: str) -> Operation[set[str]]:
     stopped: set[str] = set()
     for note, keys in notes.items():
         running = ScheduleFilter(keys=keys, states=NOT_STOPPED)
-        stopped |= {row.key for row in (yield from store.page(running, len(keys), most=store.LINE))}
+        stopped |= {row.key for row in (yield from queries.page(running, len(keys), most=queries.MOST_SHOWN))}
         yield from store.disable(running, note, who)
     return stopped
 

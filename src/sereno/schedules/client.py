@@ -1,28 +1,26 @@
 """`app.schedules`: create, change, list and fire schedules, sync or async, optionally in the caller's transaction."""
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypedDict, TypeVar, Unpack
 
 import msgspec
 
 from sereno.access.actor import default_actor
-from sereno.database.caller_connection import arun_borrowed, run_borrowed
+from sereno.database.client import DatabaseClient
 from sereno.database.database import Database
 from sereno.database.driver import adrive, drive
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError, InvalidSchedule
 from sereno.jobs.filters import ScheduleFilter
 from sereno.jobs.job import Job, NewJob
-from sereno.schedules import operations, store
-from sereno.schedules.declarations import DeclarationResult, synchronise
+from sereno.schedules import operations, queries, store
+from sereno.schedules.declarations import synchronise
+from sereno.schedules.rows import FireRow, ScheduleRow, UpsertResult
 from sereno.schedules.rules.preview import Instant, preview
 from sereno.schedules.rules.when import When, checked
-from sereno.schedules.schedule import NewSchedule, Policies, ScheduleOptions, shift
-from sereno.schedules.store import FireRow, ScheduleRow, UpsertResult
+from sereno.schedules.schedule import NewSchedule, ScheduleOptions, SchedulePolicies, shift
 from sereno.schedules.ticker import Ticker, TickResult, passes
-from sereno.zones import moment
 
 T = TypeVar("T")
 
@@ -40,31 +38,25 @@ class ScheduleSelection(TypedDict, total=False):
 CHUNK = 5000
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """The result of an upsert: `what` is created, changed or unchanged; and when the schedule fires next."""
-
-    id: int
-    key: str
-    what: str
-    state: str
-    next_run_at: datetime | None
-
-
-class Schedules:
+class Schedules(DatabaseClient):
     """Every method has an async twin with the prefix `a`. Pass `connection` to write in your own transaction."""
 
-    def __init__(self, database: Database, service: Callable[[], str]) -> None:
-        self._database = database
-        self._service = service
+    def __init__(self, database: Database, default_service: str) -> None:
+        super().__init__(database)
+        # The name of the service where the settings have none.
+        self.default_service = default_service
         self._declared: dict[str, NewSchedule] = {}
-        # Sereno's own schedules. Called late, because they depend on settings that the command line may change.
-        self.others: Callable[[], Sequence[NewSchedule]] = list
+        self._built_in: list[Callable[[], Sequence[NewSchedule]]] = []
+
+    @property
+    def service(self) -> str:
+        """The name under which this code declares schedules; a service never changes the schedules of another one."""
+        return self._database.settings.service or self.default_service
 
     # Write
 
     def new(
-        self, key: str, job: NewJob, when: When, *, tenant: str | None = None, **options: Unpack[Policies]
+        self, key: str, job: NewJob, when: When, *, tenant: str | None = None, **options: Unpack[SchedulePolicies]
     ) -> NewSchedule:
         """Return a schedule for `upsert_many`. Raises InvalidSchedule if it is invalid."""
         if isinstance(job, NewJob) and job.has_own_limits:
@@ -85,7 +77,7 @@ class Schedules:
         enabled: bool | None = None,
         connection: Any = None,
         **options: Unpack[ScheduleOptions],
-    ) -> Schedule:
+    ) -> UpsertResult:
         """Create or change a schedule. An unchanged one is not written. `options` are those of `new`."""
         schedule = self.new(key, job, when, **options)
         return self._run(_upsert([schedule], _wanted_state(enabled)), connection)[0]
@@ -99,15 +91,15 @@ class Schedules:
         enabled: bool | None = None,
         connection: Any = None,
         **options: Unpack[ScheduleOptions],
-    ) -> Schedule:
+    ) -> UpsertResult:
         schedule = self.new(key, job, when, **options)
         return (await self._arun(_upsert([schedule], _wanted_state(enabled)), connection))[0]
 
-    def upsert_many(self, schedules: Iterable[NewSchedule], connection: Any = None) -> list[Schedule]:
+    def upsert_many(self, schedules: Iterable[NewSchedule], connection: Any = None) -> list[UpsertResult]:
         """Create or change any number of schedules, all of them or none."""
         return self._run(_upsert(list(schedules)), connection)
 
-    async def aupsert_many(self, schedules: Iterable[NewSchedule], connection: Any = None) -> list[Schedule]:
+    async def aupsert_many(self, schedules: Iterable[NewSchedule], connection: Any = None) -> list[UpsertResult]:
         return await self._arun(_upsert(list(schedules)), connection)
 
     # Change
@@ -186,12 +178,12 @@ class Schedules:
 
     def list(self, key: str | None = None, *, limit: int = 100, after: str = "", **which: Any) -> list[ScheduleRow]:
         """Return a page of schedules by key; `after` is the last key of the previous page."""
-        return self._run(store.page(ScheduleFilter.of(key, **which), limit, after), None)
+        return self._run(queries.page(ScheduleFilter.of(key, **which), limit, after), None)
 
     async def alist(
         self, key: str | None = None, *, limit: int = 100, after: str = "", **which: Any
     ) -> Sequence[ScheduleRow]:
-        return await self._arun(store.page(ScheduleFilter.of(key, **which), limit, after), None)
+        return await self._arun(queries.page(ScheduleFilter.of(key, **which), limit, after), None)
 
     def history(self, key: str, limit: int = 30) -> Sequence[FireRow]:
         """Return the newest fires first: the job and its outcome, or why the fire was skipped."""
@@ -223,47 +215,33 @@ class Schedules:
             raise ConfigurationError(f"schedule {schedule.key} is declared twice: give one of them another key")
         self._declared[schedule.key] = schedule
 
+    def declare_built_in(self, make: Callable[[], Sequence[NewSchedule]]) -> None:
+        """Register schedules of Sereno itself. `make` is called late: the command line may change its settings."""
+        self._built_in.append(make)
+
     @property
     def declared(self) -> dict[str, NewSchedule]:
-        return self._declared | {schedule.key: schedule for schedule in self.others()}
+        return self._declared | {schedule.key: schedule for make in self._built_in for schedule in make()}
 
-    def synchronise(self) -> tuple[Sequence[Schedule], Sequence[str]]:
+    def synchronise(self) -> tuple[Sequence[UpsertResult], Sequence[str]]:
         """Write the declared schedules and disable those that are no longer declared. Return both.
 
         A declaration that cannot be written is logged and left out; `sereno doctor` shows it.
         """
-        return _both(drive(synchronise(self.declared, self._service()), self._database.run))
+        done = drive(synchronise(self.declared, self.service), self._database.run)
+        return done.written, done.left
 
-    async def asynchronise(self) -> tuple[Sequence[Schedule], Sequence[str]]:
-        return _both(await adrive(synchronise(self.declared, self._service()), self._database.arun))
-
-    def _run(self, operation: Operation[T], connection: Any) -> T:
-        if connection is not None:
-            return run_borrowed(
-                connection, operation, self._database.settings.schema, notify=self._database.settings.notify
-            )
-        return self._database.run(operation)
-
-    def _arun(self, operation: Operation[T], connection: Any) -> Coroutine[Any, Any, T]:
-        if connection is not None:
-            return arun_borrowed(
-                connection, operation, self._database.settings.schema, notify=self._database.settings.notify
-            )
-        return self._database.arun(operation)
+    async def asynchronise(self) -> tuple[Sequence[UpsertResult], Sequence[str]]:
+        done = await adrive(synchronise(self.declared, self.service), self._database.arun)
+        return done.written, done.left
 
 
-def _upsert(schedules: Sequence[NewSchedule], state: str | None = None) -> Operation[list[Schedule]]:
-    made: list[Schedule] = []
+def _upsert(schedules: Sequence[NewSchedule], state: str | None = None) -> Operation[list[UpsertResult]]:
+    made: list[UpsertResult] = []
     who = default_actor()
     for first in range(0, len(schedules), CHUNK):
-        found = yield from store.upsert(schedules[first : first + CHUNK], who, state=state)
-        made += map(_as_schedule, found)
+        made += yield from store.upsert(schedules[first : first + CHUNK], who, state=state)
     return made
-
-
-def _as_schedule(found: UpsertResult) -> Schedule:
-    at = None if found.next_run_at is None else moment(found.next_run_at)
-    return Schedule(found.id, found.key, found.what, found.state, at)
 
 
 def _wanted_state(enabled: bool | None) -> str | None:
@@ -277,8 +255,4 @@ def _change(operation: Callable[..., Operation[int]], key: str | None, which: Sc
 
 def _history(key: str, limit: int) -> Operation[list[FireRow]]:
     row = yield from operations.find(key)
-    return (yield from store.fires(row.id, limit))
-
-
-def _both(done: DeclarationResult) -> tuple[Sequence[Schedule], Sequence[str]]:
-    return list(map(_as_schedule, done.written)), done.left
+    return (yield from queries.fires(row.id, limit))

@@ -6,8 +6,9 @@ from typing import NamedTuple
 from sereno.access import audit
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
+from sereno.schedules.rows import UpsertResult
 from sereno.schedules.schedule import NewSchedule
-from sereno.schedules.store import UpsertResult, retire, upsert
+from sereno.schedules.store import retire, upsert
 
 _sql = queries("schedules/declaration_rows")
 

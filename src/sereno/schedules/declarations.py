@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sereno.database.statement import Operation
-from sereno.schedules import declaration_rows as store
+from sereno.schedules import declaration_rows
+from sereno.schedules.rows import UpsertResult
 from sereno.schedules.schedule import NewSchedule
-from sereno.schedules.store import UpsertResult
 from sereno.schedules.ticker import is_a_rows_fault
 from sereno.telemetry.log_events import emit
 
@@ -35,7 +35,7 @@ def synchronise(declared: Mapping[str, NewSchedule], service: str) -> Generator[
         if not is_a_rows_fault(error):
             raise
         yield from _one_by_one(schedules, service, done)
-    done.left = yield store.finish(service, list(declared), done.refused)
+    done.left = yield declaration_rows.finish(service, list(declared), done.refused)
     return done
 
 
@@ -59,7 +59,7 @@ def _write(
 ) -> Generator[Operation[Any], Any, None]:
     if not schedules:
         return
-    written, renamed = yield store.write(schedules, service)
+    written, renamed = yield declaration_rows.write(schedules, service)
     done.written += written
     for each in renamed:
         text = f"schedule {each.key} of tenant {each.tenant} has the key of a declared one: renamed to {each.new_key}"

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from sereno.schedules.rules.instants import Rule
+from sereno.schedules.rules.instants import InstantRule
 
 Missed = Literal["skip", "latest", "all"]
 Overlap = Literal["skip", "allow", "queue_one", "cancel_previous"]
@@ -57,14 +57,14 @@ class DueSchedule(msgspec.Struct, array_like=True, gc=False):
     busy: bool = False
 
 
-class Fire(msgspec.Struct, frozen=True, gc=False):
+class PlannedFire(msgspec.Struct, frozen=True, gc=False):
     """One instant that makes a job; `stands_for` counts it and the missed ones before it."""
 
     at: int
     stands_for: int = 1
 
 
-class Skip(msgspec.Struct, frozen=True, gc=False):
+class SkippedFire(msgspec.Struct, frozen=True, gc=False):
     """Instants that make no job: the last of them, how many, and why."""
 
     at: int
@@ -72,21 +72,21 @@ class Skip(msgspec.Struct, frozen=True, gc=False):
     count: int = 1
 
 
-class Plan(msgspec.Struct, gc=False):
+class FirePlan(msgspec.Struct, gc=False):
     """The decision for a due row."""
 
-    fires: list[Fire]
-    skips: list[Skip]
+    fires: list[PlannedFire]
+    skips: list[SkippedFire]
     # When it is due next; None: never, or not before the run ends.
     next: int | None
     finished: bool = False
     # The last instant that this plan covers.
     last: int | None = None
-    held: Fire | None = None
+    held: PlannedFire | None = None
     cancels_previous: bool = False
 
 
-def plan(due: DueSchedule, rule: Rule, now: int) -> Plan:
+def plan(due: DueSchedule, rule: InstantRule, now: int) -> FirePlan:
     """Return the plan of a locked row."""
     if due.free:
         return _release(due, rule)
@@ -103,7 +103,7 @@ def plan(due: DueSchedule, rule: Rule, now: int) -> Plan:
     return found
 
 
-def first_instant(rule: Rule, shift: int, now: int, starts_at: int | None) -> int | None:
+def first_instant(rule: InstantRule, shift: int, now: int, starts_at: int | None) -> int | None:
     """Return the first instant of a new or changed schedule: never a past one, never one before its start."""
     anchor = now if starts_at is None else starts_at
     if anchor > now and rule.uses_anchor:
@@ -112,7 +112,7 @@ def first_instant(rule: Rule, shift: int, now: int, starts_at: int | None) -> in
     return None if found is None else found + shift
 
 
-def _first(due: DueSchedule, rule: Rule) -> Plan:
+def _first(due: DueSchedule, rule: InstantRule) -> FirePlan:
     """Plan the first instant, counted from when the row was written, which may be some time ago.
 
     An instant that fired before does not fire again at another offset in its spread.
@@ -122,28 +122,28 @@ def _first(due: DueSchedule, rule: Rule) -> Plan:
         after = due.at - 1 if due.last_base is None else max(due.at - 1, due.last_base + due.shift)
     at = first_instant(rule, due.shift, after, due.starts_at)
     ended = at is None or (due.ends_at is not None and at > due.ends_at)
-    held = None if due.held is None else Fire(due.held, due.held_for)
-    return Plan([], [], None if ended else at, finished=ended and held is None, held=held)
+    held = None if due.held is None else PlannedFire(due.held, due.held_for)
+    return FirePlan([], [], None if ended else at, finished=ended and held is None, held=held)
 
 
-def _release(due: DueSchedule, rule: Rule) -> Plan:
+def _release(due: DueSchedule, rule: InstantRule) -> FirePlan:
     """Release the held fire and leave the rest unchanged."""
     assert due.held is not None, "a free row holds a fire"
-    held = Fire(due.held, due.held_for)
+    held = PlannedFire(due.held, due.held_for)
     if due.busy:
-        return Plan([], [], due.next_at, held=held)
+        return FirePlan([], [], due.next_at, held=held)
     following = None if rule.waits_for_end else due.next_at
-    found = Plan([held], [], following, finished=following is None and not rule.waits_for_end)
+    found = FirePlan([held], [], following, finished=following is None and not rule.waits_for_end)
     _within_limits(due, found)
     return found
 
 
-def _instants(due: DueSchedule, rule: Rule, now: int) -> Plan:
+def _instants(due: DueSchedule, rule: InstantRule, now: int) -> FirePlan:
     """Decide which instants between the due one and now are run."""
     shift, at = due.shift, due.at
     until = now if due.ends_at is None else min(now, due.ends_at)
     if at > until:
-        return Plan([], [], None, finished=True)
+        return FirePlan([], [], None, finished=True)
     anchor = last = at - shift
     count = 1
     following = rule.next(now - shift if rule.waits_for_end else anchor, anchor)
@@ -155,21 +155,23 @@ def _instants(due: DueSchedule, rule: Rule, now: int) -> Plan:
     fires, skips = _chosen(due, rule, last + shift, count, now)
     upcoming = None if following is None else following + shift
     ended = upcoming is None or (due.ends_at is not None and upcoming > due.ends_at)
-    return Plan(fires, skips, None if ended else upcoming, finished=ended, last=last + shift)
+    return FirePlan(fires, skips, None if ended else upcoming, finished=ended, last=last + shift)
 
 
 @lru_cache(maxsize=_COUNTS)
-def _counted(rule: Rule, first: int, last: int) -> int:
+def _counted(rule: InstantRule, first: int, last: int) -> int:
     return rule.count(first, last, first, COUNTED)
 
 
-def _chosen(due: DueSchedule, rule: Rule, last: int, count: int, now: int) -> tuple[list[Fire], list[Skip]]:
+def _chosen(
+    due: DueSchedule, rule: InstantRule, last: int, count: int, now: int
+) -> tuple[list[PlannedFire], list[SkippedFire]]:
     """Choose which of `count` instants up to the last one are run."""
     if due.max_lateness is not None and now - last > _span(due.max_lateness):
-        return [], [Skip(last, "late", count)]
+        return [], [SkippedFire(last, "late", count)]
     match due.missed:
         case "latest":
-            return [Fire(last, count)], []
+            return [PlannedFire(last, count)], []
         case "skip":
             in_time = due.max_lateness is not None or now - last <= ON_TIME
             wanted = [last] if in_time else []
@@ -177,12 +179,12 @@ def _chosen(due: DueSchedule, rule: Rule, last: int, count: int, now: int) -> tu
             wanted = _newest(due, rule, last, now)
     dropped = count - len(wanted)
     if not dropped:
-        return [Fire(at) for at in wanted], []
+        return [PlannedFire(at) for at in wanted], []
     before = _before(rule, due.shift, due.at, wanted[0]) if wanted else last
-    return [Fire(at) for at in wanted], [Skip(before, "missed", dropped)]
+    return [PlannedFire(at) for at in wanted], [SkippedFire(before, "missed", dropped)]
 
 
-def _newest(due: DueSchedule, rule: Rule, last: int, now: int) -> list[int]:
+def _newest(due: DueSchedule, rule: InstantRule, last: int, now: int) -> list[int]:
     """Return the newest instants to catch up, in ascending order; searched from the end."""
     oldest = now - max(_span(due.missed_window), ON_TIME)
     if due.max_lateness is not None:
@@ -198,7 +200,7 @@ def _newest(due: DueSchedule, rule: Rule, last: int, now: int) -> list[int]:
     return found[::-1]
 
 
-def _before(rule: Rule, shift: int, first: int, at: int) -> int:
+def _before(rule: InstantRule, shift: int, first: int, at: int) -> int:
     """Return the instant before this one, at the earliest the first."""
     found = rule.latest(first - shift, at - shift - 1, first - shift)
     return first if found is None else found + shift
@@ -208,14 +210,14 @@ def _span(seconds: float) -> int:
     return round(seconds * SECOND)
 
 
-def _apart(due: DueSchedule, found: Plan) -> None:
+def _apart(due: DueSchedule, found: FirePlan) -> None:
     """Apply the overlap policy. A fire that was held before is first in line."""
-    line = found.fires if due.held is None else [Fire(due.held, due.held_for), *found.fires]
+    line = found.fires if due.held is None else [PlannedFire(due.held, due.held_for), *found.fires]
     if due.overlap == "allow":
         found.fires = line
         return
     if due.overlap == "cancel_previous":
-        found.skips += [Skip(fire.at, "superseded", fire.stands_for) for fire in line[:-1]]
+        found.skips += [SkippedFire(fire.at, "superseded", fire.stands_for) for fire in line[:-1]]
         line = line[-1:]
     # Without a run under way, the first fire can go.
     free = 0 if due.busy else 1
@@ -223,10 +225,10 @@ def _apart(due: DueSchedule, found: Plan) -> None:
     if line and (due.overlap != "skip" or line[0].at == due.held):
         found.held, *line = line
         found.cancels_previous = due.overlap == "cancel_previous" and found.held.at != due.held
-    found.skips += [Skip(fire.at, "overlap", fire.stands_for) for fire in line]
+    found.skips += [SkippedFire(fire.at, "overlap", fire.stands_for) for fire in line]
 
 
-def _within_limits(due: DueSchedule, found: Plan) -> None:
+def _within_limits(due: DueSchedule, found: FirePlan) -> None:
     """Apply max_fires; a held fire counts."""
     if due.fires_left is None:
         return
@@ -236,6 +238,6 @@ def _within_limits(due: DueSchedule, found: Plan) -> None:
         beyond.append(found.held)
         found.held, found.cancels_previous = None, False
     if beyond:
-        found.skips.append(Skip(beyond[-1].at, "finished", sum(fire.stands_for for fire in beyond)))
+        found.skips.append(SkippedFire(beyond[-1].at, "finished", sum(fire.stands_for for fire in beyond)))
     if len(found.fires) + (found.held is not None) >= left:
         found.finished, found.next = True, None

@@ -25,7 +25,7 @@
                when 'by' then changed_by like any(patterns)
                when 'note' then note ilike any(patterns)
                when 'last' then last_state like any(patterns)
-               when 'error' then sereno.said_like(last_error, patterns, hides)
+               when 'error' then sereno.message_matches(last_error, patterns, hides)
                when 'failed' then failed_in_row >= low and failed_in_row < high
                when 'next' then state = 'enabled' and planned and date_part('epoch', next_run_at) >= low
                                 and date_part('epoch', next_run_at) < high

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import accumulate
 
+from sereno.database.clock import clock
 from sereno.database.statement import Operation
 from sereno.errors import InvalidSchedule
 from sereno.jobs.filters import ScheduleFilter
-from sereno.schedules import store
+from sereno.schedules import queries
 from sereno.schedules.rules.instants import compile_rule
 from sereno.schedules.rules.when import Every, Once, When, decode, microseconds
 from sereno.zones import SECOND, moment
@@ -26,7 +27,7 @@ MOST_OF_A_RULE = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class HeatmapCell:
     """The expected number of fires in the five minutes from `at`."""
 
     at: datetime
@@ -42,10 +43,10 @@ class Heatmap:
     rules: int
     schedules: int
     left_out: int
-    cells: list[Cell]
+    cells: list[HeatmapCell]
 
 
-class Cells:
+class HeatmapCells:
     """Counts in cells of equal length between two instants; what lies outside is cut off."""
 
     def __init__(self, now: int, until: int) -> None:
@@ -75,28 +76,28 @@ class Cells:
         self._steps[one + 1] += density * CELL
         self._steps[other] -= density * CELL
 
-    def sums(self) -> list[Cell]:
+    def sums(self) -> list[HeatmapCell]:
         levels = accumulate(self._steps)
         return [
-            Cell(moment(self.start + number * CELL), round(max(0.0, count + level), 3))
+            HeatmapCell(moment(self.start + number * CELL), round(max(0.0, count + level), 3))
             for number, (count, level) in enumerate(zip(self._counts, levels, strict=False))
         ]
 
 
 def heatmap(wanted: ScheduleFilter, span: float) -> Operation[Heatmap]:
     """Return the expected fires of the next `span` seconds."""
-    now = yield from store.clock()
+    now = yield from clock()
     until = now + round(span * SECOND)
-    found = yield from store.rules(wanted, moment(until), MOST_RULES)
+    found = yield from queries.rules(wanted, moment(until), MOST_RULES)
     total = sum(count for _, count in found)
     if len(found) == MOST_RULES:
-        total = sum((yield from store.count(replace(wanted, states=["enabled"]))).values())
-    cells = Cells(now, until)
+        total = sum((yield from queries.count(replace(wanted, states=["enabled"]))).values())
+    cells = HeatmapCells(now, until)
     counted = _fill(cells, found)
     return Heatmap(moment(now), moment(cells.until), len(found), counted, max(0, total - counted), cells.sums())
 
 
-def _fill(cells: Cells, rules: Iterable[tuple[str, int]]) -> int:
+def _fill(cells: HeatmapCells, rules: Iterable[tuple[str, int]]) -> int:
     """Expand the rules into the cells. Return how many schedules were counted."""
     counted, capacity = 0, MOST_INSTANTS
     for text, count in rules:
@@ -135,7 +136,7 @@ def _window(when: When) -> int:
     return 0 if isinstance(when, Once) else microseconds(when.spread)
 
 
-def _instants(cells: Cells, when: When, most: int) -> list[int] | None:
+def _instants(cells: HeatmapCells, when: When, most: int) -> list[int] | None:
     """Return the instants whose window overlaps the cells; None if there are too many."""
     rule = compile_rule(when)
     found: list[int] = []

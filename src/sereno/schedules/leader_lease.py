@@ -38,12 +38,12 @@ class LastTick(NamedTuple):
     fires: int | None = None
 
 
-def look(
+def due(
     holder: str, fence: int, *, lease: float, rest: float, floor: int, ended: int, everything: bool, last: LastTick
 ) -> Operation[DueSchedules]:
     """Renew the lease and query what is due, from these floors; `everything` adds the scans that have no floor."""
     rows = yield Statement(
-        _sql["look"],
+        _sql["due"],
         {
             "holder": holder,
             "fence": fence,

@@ -19,7 +19,7 @@ select (select fence from mine), (select zones from mine),
        exists (select from sereno.schedules
                where next_run_at <= (select now from clock) - make_interval(secs => %(overdue)s));
 
--- name: look
+-- name: due
 -- The leader renews its lease, reports its last tick and its planned wake-up, and reads what there is to do: whether it
 -- still leads, seconds until the next schedule is due, and ended runs. From time to time it scans everything, including
 -- what cannot be found from a floor: held fires that are free, and whether a schedule waits for a run to end. Fenced.

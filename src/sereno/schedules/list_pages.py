@@ -5,12 +5,12 @@ from datetime import datetime
 
 from sereno.database.statement import Operation
 from sereno.jobs.filters import ScheduleFilter
-from sereno.jobs.rows import BOUND
+from sereno.jobs.queries.rows import BOUND
+from sereno.schedules import queries
 from sereno.schedules import runs as schedule_runs
-from sereno.schedules import store
 from sereno.schedules.lists import list_schedules
+from sereno.schedules.rows import FireRow, ScheduleRow
 from sereno.schedules.runs import StateCount
-from sereno.schedules.store import FireRow, ScheduleRow
 
 # Runs shown per schedule, the newest last.
 RUNS = 30
@@ -58,7 +58,7 @@ def lines(
 def summary(wanted: ScheduleFilter) -> Operation[ScheduleSum]:
     """Return counts, up to a bound, and the schedules that are due next."""
     found: list[StateCount] = yield from schedule_runs.tally(wanted, BOUND)
-    soonest = yield from store.soonest(wanted, SOONEST)
+    soonest = yield from queries.soonest(wanted, SOONEST)
     total = sum(each.number for each in found)
     by_state = {each.state: each.number for each in found}
     troubled = sum(each.troubled for each in found)

@@ -1,21 +1,23 @@
 """Lists of schedules, rules as text, and bulk changes: a dry run that counts, and the change in batches."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from sereno.database.clock import clock
 from sereno.database.statement import Operation, Plan
 from sereno.errors import InvalidSchedule
 from sereno.jobs.filters import ScheduleFilter
-from sereno.jobs.rows import Count
-from sereno.schedules import store
+from sereno.jobs.queries.rows import BoundedCount
+from sereno.schedules import queries, store
 from sereno.schedules.operations import PAGE, run_now
+from sereno.schedules.rows import ScheduleRow
+from sereno.schedules.rules.preview import Instant
 from sereno.schedules.rules.when import Once, decode, describe
-from sereno.schedules.store import ScheduleRow
 from sereno.zones import moment, zone
 
 Verb: TypeAlias = Literal["pause", "resume", "disable", "delete", "spread", "run"]
@@ -37,9 +39,19 @@ class SchedulePage:
 class ScheduleTally:
     """What a bulk change would affect."""
 
-    total: Count
+    total: BoundedCount
     by_state: dict[str, int]
     by_task: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class UpcomingFire:
+    """When it runs, also in the time zone of the rule. `note`: what is special about it at a change of the clock."""
+
+    at: datetime
+    local: str
+    zone: str
+    note: str | None
 
 
 def list_schedules(
@@ -49,14 +61,14 @@ def list_schedules(
 
     `whole`: include arguments that are too large for a list.
     """
-    most = None if whole else store.LINE
-    now = moment((yield from store.clock()))
+    most = None if whole else queries.MOST_SHOWN
+    now = moment((yield from clock()))
     if soonest:
-        return SchedulePage((yield from store.soonest(wanted, limit)), now, None)
+        return SchedulePage((yield from queries.soonest(wanted, limit)), now, None)
     if wanted.search_params is None:
-        found, ended = (yield from store.page(wanted, limit + 1, after, most=most)), None
+        found, ended = (yield from queries.page(wanted, limit + 1, after, most=most)), None
     else:
-        found, ended = yield from store.search(wanted, limit + 1, after, most=most)
+        found, ended = yield from queries.search(wanted, limit + 1, after, most=most)
     page = found[:limit]
     return SchedulePage(page, now, page[-1].key if len(found) > limit else ended)
 
@@ -66,20 +78,20 @@ def tally(wanted: ScheduleFilter, verb: Verb) -> Operation[ScheduleTally]:
     by_state: Counter[str] = Counter()
     by_task: Counter[str] = Counter()
     seen, after = 0, ""
-    while seen <= TALLY_BOUND and (page := (yield from store.page(wanted, PAGE, after, most=store.LINE))):
+    while seen <= TALLY_BOUND and (page := (yield from queries.page(wanted, PAGE, after, most=queries.MOST_SHOWN))):
         seen, after = seen + len(page), page[-1].key
         touched = [row for row in page if _touches[verb](row)]
         by_state.update("paused" if row.state == "enabled" and row.paused_until else row.state for row in touched)
         by_task.update(row.task for row in touched)
     return ScheduleTally(
-        Count(by_state.total(), seen <= TALLY_BOUND), dict(by_state.most_common()), dict(by_task.most_common())
+        BoundedCount(by_state.total(), seen <= TALLY_BOUND), dict(by_state.most_common()), dict(by_task.most_common())
     )
 
 
 def in_batches(wanted: ScheduleFilter, change: Callable[[ScheduleFilter], Operation[int]]) -> Plan[int]:
     """Change everything that matches in transactions of 1000 rows, so that none blocks the scheduler for long."""
     changed, after = 0, ""
-    while page := (yield store.page(wanted, PAGE, after, most=store.LINE)):
+    while page := (yield queries.page(wanted, PAGE, after, most=queries.MOST_SHOWN)):
         after = page[-1].key
         changed += yield change(replace(wanted, keys=[row.key for row in page], pattern=None))
     return changed
@@ -87,7 +99,7 @@ def in_batches(wanted: ScheduleFilter, change: Callable[[ScheduleFilter], Operat
 
 def run_all(wanted: ScheduleFilter, *, actor: str | None = None) -> Operation[int]:
     """Run each schedule once, independently of its rule; skip those with an invalid rule. Return how many ran."""
-    found = [row for row in (yield from store.page_to_change(wanted, PAGE)) if _has_valid_rule(row)]
+    found = [row for row in (yield from store.lock_page(wanted, PAGE)) if _has_valid_rule(row)]
     for row in found:
         yield from run_now(row.key, actor=actor)
     return len(found)
@@ -107,6 +119,13 @@ def in_words(rule: dict[str, Any]) -> str:
         return describe(decode(rule))
     except InvalidSchedule:
         return msgspec.json.encode(rule).decode()
+
+
+def upcoming_fires(found: Iterable[Instant]) -> list[UpcomingFire]:
+    """Return instants as they are written in JSON."""
+    return [
+        UpcomingFire(each.at, each.local.isoformat(), each.local.strftime("%Z"), each.note or None) for each in found
+    ]
 
 
 def clock_of(rule: dict[str, Any]) -> tzinfo:

@@ -9,20 +9,21 @@ import msgspec
 
 from sereno.access import audit
 from sereno.access.actor import default_actor
+from sereno.database.clock import clock
 from sereno.database.statement import Operation
 from sereno.duration import Duration, seconds
 from sereno.errors import InvalidSchedule, Refused
 from sereno.jobs.filters import ScheduleFilter
 from sereno.jobs.job import Job, check_date
-from sereno.schedules import store, tick
+from sereno.schedules import queries, store, tick
 from sereno.schedules.fire_job import fire_job
 from sereno.schedules.fires import record_again
 from sereno.schedules.firing import SECOND, first_instant
+from sereno.schedules.rows import FireRow, ScheduleRow
 from sereno.schedules.rules.instants import compile_text
 from sereno.schedules.rules.preview import Instant, preview
 from sereno.schedules.rules.when import Every, Once, When, checked, decode, encode
 from sereno.schedules.schedule import shift
-from sereno.schedules.store import FireRow, ScheduleRow
 from sereno.search.sql_terms import SearchParams
 from sereno.zones import instant, moment
 
@@ -53,7 +54,7 @@ class Backfill:
 
 
 @dataclass(slots=True)
-class Pace:
+class BackfillPace:
     """Limits a backfill to `rate` jobs per second across all of its transactions. None: no limit."""
 
     rate: float | None = None
@@ -72,10 +73,15 @@ class Pace:
 
 def find(key: str) -> Operation[ScheduleRow]:
     """Return one schedule. Raises InvalidSchedule if there is none with this key."""
-    found = yield from store.page(ScheduleFilter(keys=[key]), 1)
+    found = yield from queries.page(ScheduleFilter(keys=[key]), 1)
     if not found:
         raise InvalidSchedule(f"there is no schedule {key!r:.80}; `sereno schedule list` lists all schedules")
     return found[0]
+
+
+def lock(keys: Collection[str]) -> Operation[list[ScheduleRow]]:
+    """Lock those of these schedules that exist until the transaction ends, and return them without large arguments."""
+    return store.lock_page(ScheduleFilter(keys=keys), len(keys))
 
 
 def show(
@@ -83,8 +89,8 @@ def show(
 ) -> Operation[ScheduleDetail]:
     """Return a schedule with its details. `search_params` filter its fires."""
     row = yield from find(key)
-    past = yield from store.fires(row.id, fires, search_params)
-    now = moment((yield from store.clock()))
+    past = yield from queries.fires(row.id, fires, search_params)
+    now = moment((yield from clock()))
     return ScheduleDetail(row, past, coming(row, now, upcoming), now)
 
 
@@ -139,7 +145,7 @@ def pause(
 
 def _check_to_come(until: datetime) -> Operation[None]:
     check_date("until", until)
-    now = moment((yield from store.clock()))
+    now = moment((yield from clock()))
     if until <= now:
         raise Refused(f"cannot pause until {until.isoformat()}, which is past: give a later moment, or resume it")
 
@@ -174,9 +180,9 @@ def spread(wanted: ScheduleFilter, window: Duration, *, actor: str | None = None
     """Give each schedule its own offset inside the window after its instant; 0 removes the spread."""
     _check_named(wanted, "spread")
     who = actor or default_actor()
-    now = yield from store.clock()
+    now = yield from clock()
     changed, after = 0, ""
-    while page := (yield from store.page_to_change(wanted, PAGE, after)):
+    while page := (yield from store.lock_page(wanted, PAGE, after)):
         after = page[-1].key
         rows = []
         for row in page:
@@ -214,7 +220,7 @@ def _respread(row: ScheduleRow, when: When, now: int) -> dict[str, Any]:
 def run_now(key: str, *, actor: str | None = None) -> Operation[Job]:
     """Run a schedule now, independently of its rule and its overlap policy. Return the job."""
     row = yield from store.lock_one(key)
-    now = yield from store.clock()
+    now = yield from clock()
     # An instant makes one job: if another caller takes this one at the same moment, try the next microsecond.
     at = now
     while not (fired := (yield from _fire(row, [at], now, [0.0], shift=0))):
@@ -239,17 +245,17 @@ def backfill_plan(key: str, start: datetime, end: datetime) -> Operation[Backfil
         if len(found) > MOST_BACKFILLED:
             raise Refused(f"more than {MOST_BACKFILLED:,} instants between {start.isoformat()} and {end.isoformat()}")
         at = rule.next(at, 0)
-    done = yield from store.fired_instants(row.id, found)
+    done = yield from queries.fired_instants(row.id, found)
     return Backfill(row, [moment(at) for at in found], {moment(at) for at in done})
 
 
 def backfill(
-    key: str, instants: Sequence[datetime], *, pace: Pace | None = None, actor: str | None = None
+    key: str, instants: Sequence[datetime], *, pace: BackfillPace | None = None, actor: str | None = None
 ) -> Operation[list[Job]]:
     """Run these instants, after those that were already created at the same pace. Return the jobs."""
     row = yield from store.lock_one(key)
-    now = yield from store.clock()
-    delays = (pace or Pace()).delays(now, len(instants))
+    now = yield from clock()
+    delays = (pace or BackfillPace()).delays(now, len(instants))
     made = yield from _fire(row, [instant(at) for at in instants], now, delays, shift=row.shift)
     yield from audit.audit(
         actor or default_actor(), "schedule.backfill", f"schedule {key}", {"instants": len(instants), "jobs": len(made)}

@@ -2,10 +2,10 @@
 
 import logging
 
-from sereno.database.connect import Line
+from sereno.database.clock import clock
+from sereno.database.connect import ServiceConnection
 from sereno.errors import InvalidSchedule
 from sereno.schedules import leader_lease, tick
-from sereno.schedules import store as schedules
 from sereno.schedules.firing import first_instant
 from sereno.schedules.rules.instants import compile_text
 from sereno.telemetry.log_events import emit
@@ -13,7 +13,7 @@ from sereno.zones import VERSION
 
 PAGE = 5000
 # Timeout in seconds of the statement that writes a page.
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 class Replanner:
@@ -36,13 +36,13 @@ class Replanner:
             )
         return cls(before, fence) if before is None or before < VERSION else None
 
-    async def page(self, line: Line) -> bool:
+    async def page(self, connection: ServiceConnection) -> bool:
         """Replan the next page. Return whether it was the last."""
         if self._before is not None:
-            rows = await line.run(tick.zoned(self._after, PAGE))
+            rows = await connection.run(tick.zoned(self._after, PAGE))
             if rows:
                 self._after = rows[-1][0]
-                self._moved += await self._replan(line, rows)
+                self._moved += await self._replan(connection, rows)
                 return False
             emit(
                 logging.WARNING,
@@ -51,11 +51,11 @@ class Replanner:
                 "moved",
                 moved=self._moved,
             )
-        await line.run(leader_lease.set_zones(self._fence, VERSION))
+        await connection.run(leader_lease.set_zones(self._fence, VERSION))
         return True
 
-    async def _replan(self, line: Line, rows: list[tuple[int, str, int, int, int | None]]) -> int:
-        now = await line.run(schedules.clock())
+    async def _replan(self, connection: ServiceConnection, rows: list[tuple[int, str, int, int, int | None]]) -> int:
+        now = await connection.run(clock())
         changed = []
         for number, text, planned, shift, last in rows:
             try:
@@ -67,4 +67,4 @@ class Replanner:
             # An instant that is already due fires as planned.
             if at is not None and at != planned and planned > now:
                 changed.append({"id": number, "seen": planned, "next": at})
-        return await line.run(tick.replan(changed), PATIENCE) if changed else 0
+        return await connection.run(tick.replan(changed), TIMEOUT) if changed else 0

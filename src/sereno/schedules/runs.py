@@ -1,11 +1,15 @@
-"""Recent runs of a whole page of schedules in one statement, and counts by state up to a bound."""
+"""Recent runs of a page of schedules in one statement, the last job of one, and counts by state up to a bound."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from sereno.database.statement import Operation, Statement, queries
+from sereno.errors import JobNotFound
+from sereno.jobs import operations as jobs
 from sereno.jobs.filters import ScheduleFilter
-from sereno.schedules.store import FireRow
+from sereno.jobs.lifecycle import LIVE
+from sereno.schedules.operations import ScheduleDetail
+from sereno.schedules.rows import FireRow
 
 _sql = queries("schedules/runs")
 
@@ -26,6 +30,20 @@ def newest(schedules: Sequence[int], limit: int) -> Operation[dict[int, list[Fir
         for schedule, *rest in rows:
             found[schedule].append(FireRow(*rest))
     return found
+
+
+def last_job(detail: ScheduleDetail) -> Operation[jobs.JobDetail | None]:
+    """Return the job of the last run, preferring an active one; None if there is none, or if it was deleted."""
+    live = [fire.job_id for fire in detail.fires if fire.reason is None and fire.state in LIVE]
+    wanted = detail.schedule.last_job_id
+    if live and wanted not in live:
+        wanted = live[0]
+    if wanted is None:
+        return None
+    try:
+        return (yield from jobs.show(wanted))
+    except JobNotFound:
+        return None
 
 
 def tally(wanted: ScheduleFilter, bound: int) -> Operation[list[StateCount]]:

@@ -22,7 +22,7 @@ MOST_CAUGHT_UP = 10_000
 LONGEST_WINDOW = 366 * 86400.0
 
 
-class Policies(TypedDict, total=False):
+class SchedulePolicies(TypedDict, total=False):
     """The policies and limits of a schedule.
 
     missed         "latest" (default), "skip" or "all", with missed_limit (100) and missed_window ("24h")
@@ -45,7 +45,7 @@ class Policies(TypedDict, total=False):
     expires_after: Duration | None
 
 
-class ScheduleOptions(Policies, total=False):
+class ScheduleOptions(SchedulePolicies, total=False):
     """The options of a schedule besides its key, its job and its rule. `tenant` owns the schedule and its jobs."""
 
     tenant: str | None

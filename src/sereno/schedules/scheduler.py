@@ -16,7 +16,7 @@ from time import monotonic
 
 import psycopg
 
-from sereno.database.connect import Line
+from sereno.database.connect import ServiceConnection
 from sereno.errors import DatabaseUnavailable
 from sereno.schedules import leader_lease, tick
 from sereno.schedules.firing import SECOND
@@ -27,16 +27,16 @@ from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import SchedulerFigures
 from sereno.telemetry.service import Service
-from sereno.worker.floor import LookBack, Reach, exceeded_time
-from sereno.worker.listener import Listener
-from sereno.worker.maintenance.duties import Maintenance, maintenance_line
+from sereno.worker.claiming.floor import LookBack, ScanReach, exceeded_time
+from sereno.worker.claiming.listener import Listener
+from sereno.worker.maintenance.duties import Maintenance, maintenance_connection
 
 # Lease of the leader in seconds: after this time, another scheduler replaces a leader that is gone.
 LEASE = 20.0
 # Longest sleep in seconds, less jitter of up to 20 %.
 REST = 7.0
 # Rows in consecutive full passes before a second connection helps; the load of an ordinary second stays below it.
-MUCH = 2 * BATCH
+LARGE_BACKLOG = 2 * BATCH
 # Sleep in seconds from which on the second connection is closed.
 LONG_REST = 1.0
 # Sleep in seconds while a schedule waits for a run to end.
@@ -48,7 +48,7 @@ LOCKED_REST = 0.1
 # How far the floor stays behind the present: open transactions may still commit schedules below it.
 MARGIN = 5 * SECOND
 # Cost in seconds of a full scan on a healthy table.
-ORDINARY_LOOK = 0.005
+ORDINARY_SCAN = 0.005
 TICK_TIMEOUT = 60.0
 # How far below its floor a look-back starts after a scan from zero exceeded its time limit.
 FIRST_REACH = 3600 * SECOND
@@ -65,21 +65,21 @@ class Scheduler(Service):
         super().__init__("scheduler")
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self.figures = SchedulerFigures()
-        self._line = Line(url, settings, "scheduler")
+        self._connection = ServiceConnection(url, settings, "scheduler")
         # Open only while one connection is not enough.
-        self._second_line = Line(url, settings, "scheduler")
-        heard = {"schedule": lambda _: self.wake(), "clock": lambda _: self._clock_was_set()}
-        self._listener = Listener(url, settings, heard, self._clock_was_set)
+        self._second_line = ServiceConnection(url, settings, "scheduler")
+        handlers = {"schedule": lambda _: self.wake(), "clock": lambda _: self._clock_was_set()}
+        self._listener = Listener(url, settings, handlers, self._clock_was_set)
         # Services that run next to the ticks, wherever this scheduler runs.
         self._attached: list[Service] = []
         # Runs next to the ticks, so that nothing due waits for it.
-        beside = maintenance_line(url, settings, "scheduler housekeeping")
+        beside = maintenance_connection(url, settings, "scheduler housekeeping")
         self._housekeeping = Maintenance("scheduler housekeeping", beside, [fires_duty(settings)])
         self._ticker, self._second_ticker = Ticker(), Ticker()
         self._fence: int | None = None
         self._floor = self._ended_up_to = 0
         self._look_back = LookBack()
-        self._reach = Reach(FIRST_REACH)
+        self._reach = ScanReach(FIRST_REACH)
         self._last = leader_lease.LastTick()
         # Whether a schedule waits for a run to end, as of the last full scan.
         self._awaits = False
@@ -114,10 +114,10 @@ class Scheduler(Service):
         await self._listener.stop()
         if self._fence is not None:
             try:
-                await self._line.run(leader_lease.resign(self.holder), patience=3.0)
+                await self._connection.run(leader_lease.resign(self.holder), timeout=3.0)
             except DatabaseUnavailable:
                 emit(logging.WARNING, "scheduler.unresigned", "the scheduler's lease was not released: it will expire")
-        await self._line.close()
+        await self._connection.close()
         await self._second_line.close()
 
     async def run_once(self) -> float:
@@ -130,7 +130,7 @@ class Scheduler(Service):
         floor = self._reach.start(self._floor) if everything else self._floor
         ended = 0 if everything and self._reach.is_unlimited else self._ended_up_to
         rest = REST * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
-        seen = await self._look(self._fence, rest, floor, ended, everything=everything)
+        seen = await self._scan(self._fence, rest, floor, ended, everything=everything)
         self._last = leader_lease.LastTick()
         if everything:
             self._end_full_scan(began, seen)
@@ -141,7 +141,7 @@ class Scheduler(Service):
         freed = await self._count_ended(seen, ended)
         if freed or (seen.next_due is not None and seen.next_due <= 0):
             # Nothing was taken although something is due: another transaction is changing those rows.
-            rest = 0.0 if await self._ticks(floor, look_at_held=freed) else LOCKED_REST
+            rest = 0.0 if await self._ticks(floor, check_held=freed) else LOCKED_REST
         elif not everything:
             # Below the floor may be rows that a slow transaction committed late, or that were locked.
             rest = min(rest, self._look_back.due_in(monotonic()))
@@ -150,7 +150,7 @@ class Scheduler(Service):
 
     def _end_full_scan(self, began: float, seen: leader_lease.DueSchedules) -> None:
         now = monotonic()
-        self._look_back.done(now, now - began, ORDINARY_LOOK)
+        self._look_back.done(now, now - began, ORDINARY_SCAN)
         self._reach.done(self._floor)
         self._awaits = seen.awaits
 
@@ -162,13 +162,13 @@ class Scheduler(Service):
             return await self._end_runs(ended) or seen.free
         except psycopg.Error as error:
             # Whatever is wrong with these rows, what is due is still fired.
-            emit(logging.ERROR, "scheduler.uncounted", f"runs that ended could not be counted: {error}", error=error)
+            emit(logging.ERROR, "scheduler.count_failed", f"runs that ended could not be counted: {error}", error=error)
             return seen.free
 
-    async def _look(
+    async def _scan(
         self, fence: int, rest: float, floor: int, ended: int, *, everything: bool
     ) -> leader_lease.DueSchedules:
-        query = leader_lease.look(
+        query = leader_lease.due(
             self.holder,
             fence,
             lease=LEASE,
@@ -179,7 +179,7 @@ class Scheduler(Service):
             last=self._last,
         )
         try:
-            return await self._line.run(query)
+            return await self._connection.run(query)
         except DatabaseUnavailable as error:
             if everything and exceeded_time(error):
                 self._look_back.failed(monotonic())
@@ -202,17 +202,17 @@ class Scheduler(Service):
 
     async def _maintain(self) -> bool:
         """Run one page of maintenance. Return whether more is left."""
-        if self._replanner is not None and await self._replanner.page(self._line):
+        if self._replanner is not None and await self._replanner.page(self._connection):
             self._replanner = None
         if self._healed_up_to is not None or monotonic() - self._healed_at > HEAL_EVERY:
             self._healed_up_to = await self._heal(self._healed_up_to or 0)
         return self._replanner is not None or self._healed_up_to is not None
 
     async def _follow(self) -> float:
-        lead = await self._line.run(leader_lease.lead(self.holder, LEASE, OVERDUE))
+        lead = await self._connection.run(leader_lease.lead(self.holder, LEASE, OVERDUE))
         if lead.fence is None:
             if lead.overdue:
-                await self._ticks(0, look_at_held=False)
+                await self._ticks(0, check_held=False)
             return REST * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
         emit(logging.INFO, "scheduler.leads", f"scheduler {self.holder} leads", fence=lead.fence)
         self._fence = lead.fence
@@ -228,8 +228,8 @@ class Scheduler(Service):
         end = monotonic() + LEASE / 3
         freed, full = False, True
         while full and monotonic() < end and not self.stopping:
-            ended = await self._line.run(tick.end_runs(after), TICK_TIMEOUT)
-            full = ended.looked_at >= tick.PAGE_OF_ENDS
+            ended = await self._connection.run(tick.end_runs(after), TICK_TIMEOUT)
+            full = ended.examined >= tick.PAGE_OF_ENDS
             after = ended.reached or after
             freed = freed or ended.freed > 0
             for key, note in ended.disabled:
@@ -237,7 +237,7 @@ class Scheduler(Service):
         self._ended_up_to = after
         return freed
 
-    async def _ticks(self, floor: int, *, look_at_held: bool) -> int:
+    async def _ticks(self, floor: int, *, check_held: bool) -> int:
         """Tick until nothing is due, for a third of a lease at most. Return the number of rows handled.
 
         A large backlog is shared with a second connection: one connection uses only one processor of the server.
@@ -250,7 +250,7 @@ class Scheduler(Service):
         try:
             while full and monotonic() < end and not self.stopping:
                 limit = 1 if self._single else self._batch
-                done = await self._tick(floor, limit, look_at_held=look_at_held)
+                done = await self._tick(floor, limit, check_held=check_held)
                 if done is None:
                     continue
                 self._single = max(0, self._single - 1)
@@ -259,8 +259,8 @@ class Scheduler(Service):
                 # The rest of a full pass is at or after where it stopped; locked rows are found by the next full scan.
                 floor = done.reached if full else max(floor, done.now - MARGIN)
                 total.add(done)
-                self._note(done)
-                if full and total.taken >= MUCH and second is None:
+                self._count(done)
+                if full and total.taken >= LARGE_BACKLOG and second is None:
                     second = asyncio.create_task(self._second(floor, end, total), name="sereno scheduler's second")
             if second is not None and not await second:
                 floor = begin
@@ -289,21 +289,21 @@ class Scheduler(Service):
         full = True
         try:
             while full and monotonic() < end and not self.stopping:
-                work = self._second_ticker.tick(floor, BATCH, look_at_held=False)
+                work = self._second_ticker.tick(floor, BATCH, check_held=False)
                 done = await self._second_line.run(work, TICK_TIMEOUT, atomic=True)
                 full = done.taken >= BATCH or done.more
                 floor = done.reached
                 total.add(done)
-                self._note(done)
+                self._count(done)
         except Exception:  # noqa: BLE001 - the first connection meets the same error and reports it
             return False
         return True
 
-    async def _tick(self, floor: int, limit: int, *, look_at_held: bool) -> TickResult | None:
+    async def _tick(self, floor: int, limit: int, *, check_held: bool) -> TickResult | None:
         """Run one pass. Return None if a row could not be written: its rows are then fired one by one."""
         try:
-            return await self._line.run(
-                self._ticker.tick(floor, limit, look_at_held=look_at_held), TICK_TIMEOUT, atomic=True
+            return await self._connection.run(
+                self._ticker.tick(floor, limit, check_held=check_held), TICK_TIMEOUT, atomic=True
             )
         except DatabaseUnavailable as error:
             if exceeded_time(error):
@@ -312,17 +312,17 @@ class Scheduler(Service):
         except Exception as error:
             emit(logging.ERROR, "scheduler.refused", f"a schedule could not be fired: {error}", error=error)
             if self._fence is not None:
-                await self._line.run(leader_lease.note_error(self.holder, self._fence, str(error)))
+                await self._connection.run(leader_lease.note_error(self.holder, self._fence, str(error)))
             if not is_a_rows_fault(error) or not self._ticker.taken:
                 raise
             if limit > 1:
                 self._single = len(self._ticker.taken) + 1
                 return None
-            for key, why in await self._line.run(tick.park(self._ticker.refused(error))):
+            for key, why in await self._connection.run(tick.park(self._ticker.refused(error))):
                 self._parked(key, why)
             return None
 
-    def _note(self, done: TickResult) -> None:
+    def _count(self, done: TickResult) -> None:
         self.figures.ticks += 1
         self.figures.fires += done.fires
         self.figures.skips += done.skips
@@ -335,7 +335,7 @@ class Scheduler(Service):
 
     async def _heal(self, after: int) -> int | None:
         """Heal a page of waiting schedules. Return where the next page begins, None after the last."""
-        reached, keys = await self._line.run(tick.heal(after))
+        reached, keys = await self._connection.run(tick.heal(after))
         for key in keys:
             emit(
                 logging.WARNING,

@@ -49,15 +49,15 @@ class EndedRun(NamedTuple):
 
     # Id of the last run of the page, and how many were scanned; None and 0 after the last page.
     reached: int | None
-    looked_at: int
+    examined: int
     read: int
     freed: int
     disabled: list[tuple[str, str | None]]
 
 
-def take(floor: int, limit: int, *, look_at_held: bool) -> Operation[LockedSchedules]:
+def take(floor: int, limit: int, *, check_held: bool) -> Operation[LockedSchedules]:
     """Lock rows that are due until the transaction ends."""
-    found = yield Statement(_sql["take"], {"floor": floor, "limit": limit, "look_at_held": look_at_held})
+    found = yield Statement(_sql["take"], {"floor": floor, "limit": limit, "check_held": check_held})
     text, now = found[0]
     try:
         return LockedSchedules(_due.decode_lines(text), [], now)
@@ -118,11 +118,11 @@ def make_jobs(jobs: Sequence[Mapping[str, Any]]) -> Operation[list[tuple[int, bo
     return [(made_id, True) for made_id in sorted(_ids.decode(rows[0][0]))]
 
 
-def try_make_jobs(jobs: Sequence[Mapping[str, Any]], patience: float) -> Operation[list[tuple[int, bool]] | None]:
-    """Like make_jobs, but return None if another transaction holds a unique key for longer than `patience` seconds."""
+def try_make_jobs(jobs: Sequence[Mapping[str, Any]], timeout: float) -> Operation[list[tuple[int, bool]] | None]:
+    """Like make_jobs, but return None if another transaction holds a unique key for longer than `timeout` seconds."""
     if not any(job.get("unique_key") for job in jobs):
         return (yield from make_jobs(jobs))
-    params = {"jobs": encoder.encode(jobs).decode(), "patience": patience}
+    params = {"jobs": encoder.encode(jobs).decode(), "timeout": timeout}
     rows = yield Statement(_sql["try_make_jobs"], params)
     return None if rows[0][0] is None else _keyed(rows[0][0])
 
@@ -170,7 +170,7 @@ def park(schedules: Collection[tuple[int, str]]) -> Operation[list[tuple[str, st
     return [(row[0], row[1]) for row in rows]
 
 
-class Run(NamedTuple):
+class LiveRun(NamedTuple):
     """A live job of a schedule; `free`: its row was not locked by another transaction and is now locked by us."""
 
     schedule: int
@@ -178,16 +178,16 @@ class Run(NamedTuple):
     free: bool
 
 
-def lock_runs(schedules: Collection[int]) -> Operation[list[Run]]:
+def lock_runs(schedules: Collection[int]) -> Operation[list[LiveRun]]:
     rows = yield Statement(_sql["lock_runs"], {"ids": list(schedules)})
-    return [Run(*run) for run in _runs.decode(rows[0][0])]
+    return [LiveRun(*run) for run in _runs.decode(rows[0][0])]
 
 
 def end_runs(after: int = 0) -> Operation[EndedRun]:
     """Count a page of up to 1000 ended runs after the given id."""
     rows = yield Statement(_sql["end_runs"], {"after": after})
-    reached, looked_at, read, freed, disabled = rows[0]
-    return EndedRun(reached, looked_at, read, freed, _notes.decode(disabled))
+    reached, examined, read, freed, disabled = rows[0]
+    return EndedRun(reached, examined, read, freed, _notes.decode(disabled))
 
 
 def end_all_runs() -> Operation[int]:
@@ -196,7 +196,7 @@ def end_all_runs() -> Operation[int]:
     while (ended := (yield from end_runs(after))).reached is not None:
         after = ended.reached
         read += ended.read
-        if ended.looked_at < PAGE_OF_ENDS:
+        if ended.examined < PAGE_OF_ENDS:
             break
     return read
 

@@ -18,7 +18,7 @@ due as materialized (
 ),
 free as materialized (
     select held_at as at, true as free, schedules.ctid as place, schedules.* from sereno.schedules
-    where held_at is not null and held_free and state = 'enabled' and planned and %(look_at_held)s
+    where held_at is not null and held_free and state = 'enabled' and planned and %(check_held)s
     order by id
     limit %(limit)s - (select count(*) from due)
     for update skip locked
@@ -123,7 +123,7 @@ select coalesce(json_agg(json_build_array(schedule_id, sereno.micros(planned_at)
 -- name: try_make_jobs
 -- Insert jobs with unique keys. Another transaction that holds one of the keys uncommitted would block the tick, and
 -- with it every schedule: returns null then.
-select sereno.try_enqueue_keyed(%(jobs)s::text::jsonb, %(patience)s)::text;
+select sereno.try_enqueue_keyed(%(jobs)s::text::jsonb, %(timeout)s)::text;
 
 -- name: savepoint
 -- Start of what can be rolled back.

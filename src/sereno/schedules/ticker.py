@@ -7,7 +7,7 @@ statement does the rest. Rows that are late, held, limited, keyed or broken take
 import random
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import psycopg
 
@@ -17,10 +17,8 @@ from sereno.errors import DatabaseUnavailable, InvalidSchedule
 from sereno.jobs import transitions
 from sereno.schedules import tick as ticks
 from sereno.schedules.fire_job import fire_job
-from sereno.schedules.firing import ON_TIME, SECOND, DueSchedule, Fire, Plan, plan
-from sereno.schedules.rules.instants import Rule, compile_text
-
-T = TypeVar("T")
+from sereno.schedules.firing import ON_TIME, SECOND, DueSchedule, FirePlan, PlannedFire, plan
+from sereno.schedules.rules.instants import InstantRule, compile_text
 
 # Rows per transaction; a larger backlog takes several.
 BATCH = 2000
@@ -31,8 +29,8 @@ BUCKETS = 40
 # Fires per pass on the careful path: catching up may mean thousands for a single row.
 MOST_FIRES = 5000
 # How long a pass waits for unique keys that another open transaction holds, in seconds: for all of its rows together,
-# then for each alone. After MOST_IN_VAIN timeouts, the remaining rows are left to another pass.
-PATIENCE, PATIENCE_EACH, MOST_IN_VAIN = 0.1, 0.02, 10
+# then for each alone. After MOST_TIMEOUTS timeouts, the remaining rows are left to another pass.
+TIMEOUT, TIMEOUT_EACH, MOST_TIMEOUTS = 0.1, 0.02, 10
 
 
 @dataclass
@@ -75,16 +73,16 @@ class TickJobs:
     """The jobs that the fires of one schedule made: the last job, and which of them are new."""
 
     last: int | None = None
-    fires: list[tuple[Fire, bool]] = field(default_factory=list)
+    fires: list[tuple[PlannedFire, bool]] = field(default_factory=list)
 
     @property
-    def new(self) -> list[Fire]:
+    def new(self) -> list[PlannedFire]:
         return [fire for fire, created in self.fires if created]
 
 
-_NOTHING = TickJobs()
+_NO_JOBS = TickJobs()
 
-Planned: TypeAlias = tuple[DueSchedule, Plan]
+Planned: TypeAlias = tuple[DueSchedule, FirePlan]
 
 
 class Ticker:
@@ -95,10 +93,10 @@ class Ticker:
         # Ids of the current pass, from which the row that broke it is found.
         self.taken: list[int] = []
 
-    def tick(self, floor: int = 0, limit: int = BATCH, *, look_at_held: bool = True) -> Operation[TickResult]:
+    def tick(self, floor: int = 0, limit: int = BATCH, *, check_held: bool = True) -> Operation[TickResult]:
         """Fire one batch of due rows. Must run as one transaction."""
         self.taken = []
-        rows, unreadable, now = yield from ticks.take(floor, limit, look_at_held=look_at_held)
+        rows, unreadable, now = yield from ticks.take(floor, limit, check_held=check_held)
         self.taken = [due.id for due in rows]
         done = TickResult(
             now, len(rows) + len(unreadable), reached=max((due.at for due in rows if not due.free), default=0)
@@ -188,48 +186,48 @@ class Ticker:
         for due, found in free:
             (keyed if found.fires and due.job and due.job["unique_key"] else plain).append((due, found))
         if plain:
-            yield from self._write(plain, now, done, PATIENCE)
+            yield from self._write(plain, now, done, TIMEOUT)
         if keyed:
             done.left += yield from self._write_keyed(keyed, now, done)
 
     def _write_keyed(self, plans: list[Planned], now: int, done: TickResult) -> Operation[int]:
         """Write all together; if another transaction holds a key, one by one. Return how many rows are left."""
-        if (yield from self._try_to_write(plans, now, done, PATIENCE)):
+        if (yield from self._try_to_write(plans, now, done, TIMEOUT)):
             return 0
         left = 0
         # Random order, so that the rows that time out are not always the same.
         for number, planned in enumerate(random.sample(plans, len(plans))):
-            if not (yield from self._try_to_write([planned], now, done, PATIENCE_EACH)):
+            if not (yield from self._try_to_write([planned], now, done, TIMEOUT_EACH)):
                 left += 1
-            if left >= MOST_IN_VAIN:
+            if left >= MOST_TIMEOUTS:
                 return left + len(plans) - number - 1
         return left
 
-    def _try_to_write(self, plans: Sequence[Planned], now: int, done: TickResult, patience: float) -> Operation[bool]:
+    def _try_to_write(self, plans: Sequence[Planned], now: int, done: TickResult, timeout: float) -> Operation[bool]:
         yield from ticks.savepoint()
-        if (yield from self._write(plans, now, done, patience)):
+        if (yield from self._write(plans, now, done, timeout)):
             yield from ticks.keep_since_savepoint()
             return True
         yield from ticks.undo_since_savepoint()
         return False
 
-    def _write(self, plans: Sequence[Planned], now: int, done: TickResult, patience: float) -> Operation[bool]:
+    def _write(self, plans: Sequence[Planned], now: int, done: TickResult, timeout: float) -> Operation[bool]:
         """Write fires, jobs and new states. Return False if another transaction holds a unique key."""
         fresh = yield from ticks.record(_records(plans))
-        made = yield from self._make_jobs(plans, fresh, now, patience)
+        made = yield from self._make_jobs(plans, fresh, now, timeout)
         if made is None:
             return False
-        yield from ticks.advance([_row(due, found, made.get(due.id, _NOTHING), now) for due, found in plans])
+        yield from ticks.advance([_row(due, found, made.get(due.id, _NO_JOBS), now) for due, found in plans])
         for due, found in plans:
             done.skips += sum(skip.count for skip in found.skips)
-            for fire, created in made.get(due.id, _NOTHING).fires:
+            for fire, created in made.get(due.id, _NO_JOBS).fires:
                 done.fires += created
                 done.skips += not created
                 done.latest = max(done.latest, (now - fire.at) / SECOND)
         return True
 
     def _make_jobs(
-        self, plans: Sequence[Planned], fresh: set[tuple[int, int]], now: int, patience: float
+        self, plans: Sequence[Planned], fresh: set[tuple[int, int]], now: int, timeout: float
     ) -> Operation[dict[int, "TickJobs"] | None]:
         """Insert the jobs of newly recorded fires, by schedule; None if a unique key is in an open transaction."""
         wanted = [(due, fire) for due, found in plans for fire in found.fires if (due.id, fire.at) in fresh]
@@ -238,7 +236,7 @@ class Ticker:
         plain = [due.id for due, _ in wanted if due.job is None]
         details = (yield from ticks.details(plain)) if plain else {}
         rows = [fire_job(due.job or details[due.id], due.rule, fire.at - due.shift, now) for due, fire in wanted]
-        made = yield from ticks.try_make_jobs(rows, patience)
+        made = yield from ticks.try_make_jobs(rows, timeout)
         if made is None:
             return None
         yield from ticks.link(
@@ -326,7 +324,7 @@ def _cancel_previous(plans: list[Planned]) -> Operation[list[Planned]]:
     return [planned for planned in plans if planned[0].id not in taken]
 
 
-def _row(due: DueSchedule, found: Plan, made: TickJobs, now: int) -> dict[str, Any]:
+def _row(due: DueSchedule, found: FirePlan, made: TickJobs, now: int) -> dict[str, Any]:
     """Return the new state of a schedule, in the form of the statement `advance`."""
     skipped = dict(due.skipped)
     for skip in found.skips:
@@ -352,9 +350,9 @@ def _row(due: DueSchedule, found: Plan, made: TickJobs, now: int) -> dict[str, A
     }
 
 
-def _unless_it_waits(due: DueSchedule, found: Plan, now: int) -> int | None:
+def _unless_it_waits(due: DueSchedule, found: FirePlan, now: int) -> int | None:
     """Return the next instant. If it was to follow the end of a run, and no run started, count from now."""
     if found.next is not None or found.finished or not found.fires:
         return found.next
-    rule: Rule = compile_text(due.rule)
+    rule: InstantRule = compile_text(due.rule)
     return rule.next(now, now) if rule.waits_for_end else None

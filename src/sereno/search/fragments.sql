@@ -3,7 +3,7 @@
 -- fragment: terms_begin
 -- Search terms are tests of a row, all of which must hold. A list query uses this fragment, then one `when` for each of its
 -- fields, then terms_end. A test has patterns, pieces of JSON, or numbers from `low` (inclusive) to `high` (exclusive);
--- times are in seconds. A test on null fails. `hides`: the reader sees masked errors, so the masked text must match.
+-- times are in seconds. A test on null fails. `hides`: errors are masked for this reader, so the masked text is compared.
   and (%(terms)s::text is null
        or not exists (
            select from jsonb_to_recordset(%(terms)s::text::jsonb)
@@ -12,5 +12,5 @@
            where negated = coalesce(case field
 
 -- fragment: terms_end
--- See above.
+-- The end of the condition that terms_begin starts.
            end, false)))

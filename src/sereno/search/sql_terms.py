@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from sereno.search.syntax import Term, Word
+from sereno.search.syntax import SearchTerm, SearchWord
 
 _NOT_TEXT = re.compile(r"-?(0|[1-9][0-9]{0,29})(\.[0-9]{1,30})?|true|false|null")
 _SPECIAL = re.compile(r"([\\%_])")
@@ -21,8 +21,8 @@ Test: TypeAlias = Mapping[str, Any]
 class SearchParams:
     """The parameters of a search. `text`: the search. `terms`: all tests, as one SQL parameter.
 
-    `whole`: by field, the values of which it must have one; `begins`: by field, its prefix. Both are hints for queries
-    that can use an index; `terms` contains these tests too. `names`: the fields that the search uses.
+    `whole`: by field, the values that match it; `begins`: by field, the prefix that matches it. Both are hints for
+    queries that can use an index; `terms` contains these tests too. `names`: the fields that the search uses.
     """
 
     text: str
@@ -50,10 +50,10 @@ def parameter(tests: Collection[Test]) -> str | None:
     return json.dumps(list(tests)) if tests else None
 
 
-def word_test(term: Term, *, anywhere: bool = False) -> Test:
+def word_test(term: SearchTerm, *, anywhere: bool = False) -> Test:
     """Return a test that a text matches one of the words. `anywhere`: a word without a star may be any part."""
     around = "%" * anywhere
-    words = [value for value in term.values if isinstance(value, Word)]
+    words = [value for value in term.values if isinstance(value, SearchWord)]
     patterns = [
         around + like_exactly(word.text) + around
         if word.is_whole
@@ -63,9 +63,9 @@ def word_test(term: Term, *, anywhere: bool = False) -> Test:
     return _about(term) | {"patterns": patterns}
 
 
-def piece_test(term: Term) -> Test:
+def piece_test(term: SearchTerm) -> Test:
     """Return a test that one of the words is in the JSON value, at the path."""
-    words = [value for value in term.values if isinstance(value, Word)]
+    words = [value for value in term.values if isinstance(value, SearchWord)]
     pieces: list[Any] = [piece for word in words for scalar in _scalars(word) for piece in (scalar, [scalar])]
     for name in reversed(term.path):
         pieces = [{name: piece} for piece in pieces]
@@ -87,11 +87,11 @@ def like_exactly(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", text)
 
 
-def _about(term: Term) -> dict[str, Any]:
+def _about(term: SearchTerm) -> dict[str, Any]:
     return {"field": term.name, "negated": term.is_negated}
 
 
-def _scalars(word: Word) -> list[Any]:
+def _scalars(word: SearchWord) -> list[Any]:
     """Return the JSON values that a word can mean: 42 is a number and a text, "42" is a text."""
     if word.is_quoted or _NOT_TEXT.fullmatch(word.text) is None:
         return [word.text]

@@ -21,10 +21,10 @@ from typing import Literal, TypeAlias
 
 from sereno.errors import InvalidArguments
 
+# Limits of a search: characters, terms, names in a JSON path, and digits of an id (a bigint).
 LONGEST = 2000
 MOST_TERMS = 30
 DEEPEST = 5
-# Most digits of an id.
 MOST_DIGITS = 18
 
 # exact, word, part: texts. Words and parts may have a star at each end; a part without one matches anywhere.
@@ -54,7 +54,7 @@ YES_NO = ("yes", "no")
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class SearchField:
     """One searchable field of a list. `single`: one term with one value, which cannot be negated."""
 
     name: str
@@ -64,11 +64,11 @@ class Field:
 
 
 # A word without a field.
-BARE = Field("", "word")
+BARE = SearchField("", "word")
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class SearchWord:
     """A text, or with stars its start, its end or a part of it. A quoted word is never a number."""
 
     text: str
@@ -90,7 +90,7 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SearchComparison:
     operator: Operator
     text: str
     at: int = field(default=0, compare=False)
@@ -100,7 +100,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class SearchRange:
     """From and to, both included; empty on an open side."""
 
     low: str
@@ -111,11 +111,11 @@ class Range:
         return f"{self.low}..{self.high}"
 
 
-Value: TypeAlias = Word | Comparison | Range
+Value: TypeAlias = SearchWord | SearchComparison | SearchRange
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class SearchTerm:
     """One of the values matches; if negated, none does. `name` is empty for a bare word; `path`: into JSON."""
 
     name: str
@@ -134,20 +134,20 @@ class Term:
 class Search:
     """The terms of a search, all of which must match."""
 
-    terms: tuple[Term, ...] = ()
+    terms: tuple[SearchTerm, ...] = ()
 
     def __str__(self) -> str:
         return " ".join(map(str, self.terms))
 
 
-def parse(text: str, fields: Sequence[Field]) -> Search:
+def parse(text: str, fields: Sequence[SearchField]) -> Search:
     """Return the parsed search, or raise InvalidSearch with the position and the alternatives."""
     if len(text) > LONGEST:
-        raise InvalidSearch(LONGEST, f"it has {len(text):,} characters, at most {LONGEST:,} are allowed")
+        raise InvalidSearch(LONGEST, f"the text has {len(text):,} characters, at most {LONGEST:,} are allowed")
     if (found := _UNSTORABLE.search(text)) is not None:
         raise InvalidSearch(found.start(), "this character cannot be stored: remove it")
-    reader = _Reader(text, fields)
-    terms: list[Term] = []
+    reader = _SearchReader(text, fields)
+    terms: list[SearchTerm] = []
     while (term := reader.term()) is not None:
         if len(terms) == MOST_TERMS:
             raise InvalidSearch(term.at, f"at most {MOST_TERMS} terms are allowed")
@@ -156,15 +156,15 @@ def parse(text: str, fields: Sequence[Field]) -> Search:
     return Search(tuple(terms))
 
 
-class _Reader:
+class _SearchReader:
     """Reads a search from left to right."""
 
-    def __init__(self, text: str, fields: Sequence[Field]) -> None:
+    def __init__(self, text: str, fields: Sequence[SearchField]) -> None:
         self._text = text
         self._fields = {each.name: each for each in fields}
         self._at = 0
 
-    def term(self) -> Term | None:
+    def term(self) -> SearchTerm | None:
         """Return the next term; None at the end."""
         self._take(_SPACE)
         start = self._at
@@ -174,44 +174,44 @@ class _Reader:
         name_at = self._at
         name = self._take(_NAME)
         if name is None:
-            return Term("", self._values(BARE), is_negated, at=start)
-        known, path = self._field(name[0], name_at)
-        if is_negated and (known.single or known.kind in ORDERED):
-            more = ": reverse the comparison" if known.kind in ORDERED else ""
-            raise InvalidSearch(start, f"{known.name} cannot be negated{more}")
+            return SearchTerm("", self._values(BARE), is_negated, at=start)
+        spec, path = self._field(name[0], name_at)
+        if is_negated and (spec.single or spec.kind in ORDERED):
+            more = ": reverse the comparison" if spec.kind in ORDERED else ""
+            raise InvalidSearch(start, f"{spec.name} cannot be negated{more}")
         self._at += 1
-        return Term(known.name, self._values(known), is_negated, path, start)
+        return SearchTerm(spec.name, self._values(spec), is_negated, path, start)
 
-    def _field(self, name: str, at: int) -> tuple[Field, tuple[str, ...]]:
+    def _field(self, name: str, at: int) -> tuple[SearchField, tuple[str, ...]]:
         first, *path = name.split(".")
-        known = self._fields.get(first)
-        if known is None or (path and known.kind != "inside"):
+        spec = self._fields.get(first)
+        if spec is None or (path and spec.kind != "inside"):
             raise InvalidSearch(at, _unknown(name, list(self._fields)))
-        if known.kind == "inside" and (not path or not all(path)):
+        if spec.kind == "inside" and (not path or not all(path)):
             raise InvalidSearch(at, f"{first} needs a path: write {first}.name:value, such as {first}.account:42")
         if len(path) > DEEPEST:
             raise InvalidSearch(at, f"a path has at most {DEEPEST} names")
-        return known, tuple(path)
+        return spec, tuple(path)
 
-    def _values(self, known: Field) -> tuple[Value, ...]:
-        values = [self._value(known)]
+    def _values(self, spec: SearchField) -> tuple[Value, ...]:
+        values = [self._value(spec)]
         while self._takes(","):
-            if known.single or known.kind in ORDERED:
-                raise InvalidSearch(self._at - 1, f"{known.name} takes one value: quote it if the comma is part of it")
-            values.append(self._value(known))
+            if spec.single or spec.kind in ORDERED:
+                raise InvalidSearch(self._at - 1, f"{spec.name} takes one value: quote it if the comma is part of it")
+            values.append(self._value(spec))
         return tuple(values)
 
-    def _value(self, known: Field) -> Value:
-        if known.kind in ORDERED:
+    def _value(self, spec: SearchField) -> Value:
+        if spec.kind in ORDERED:
             return self._ordered()
         word = self._word()
-        if known.kind == "choice" and not (word.is_whole and word.text in known.choices):
-            raise InvalidSearch(word.at, _not_among(str(word), known))
-        if known.kind not in STARRED and not word.is_whole:
+        if spec.kind == "choice" and not (word.is_whole and word.text in spec.choices):
+            raise InvalidSearch(word.at, _not_among(str(word), spec))
+        if spec.kind not in STARRED and not word.is_whole:
             raise InvalidSearch(
-                word.at, f"{known.name} does not support a star: write the whole value, or quote the star"
+                word.at, f"{spec.name} does not support a star: write the whole value, or quote the star"
             )
-        if known.kind == "id" and not _is_id(word.text):
+        if spec.kind == "id" and not _is_id(word.text):
             raise InvalidSearch(word.at, f'"{word.text:.60}" is not a number: write it like 4711')
         return word
 
@@ -228,10 +228,10 @@ class _Reader:
         if dots and (operator is not None or not (low or high) or ".." in high):
             raise InvalidSearch(at, "write a range as 2..5, 2.. or ..5")
         if operator is not None:
-            return Comparison(operator, found[0], at)
-        return Range(low, high, at) if dots else Word(found[0], at=at)
+            return SearchComparison(operator, found[0], at)
+        return SearchRange(low, high, at) if dots else SearchWord(found[0], at=at)
 
-    def _word(self) -> Word:
+    def _word(self) -> SearchWord:
         at = self._at
         if self._text.startswith(('"', '*"'), at):
             return self._quoted(at)
@@ -248,9 +248,9 @@ class _Reader:
         if not (text or is_prefix):
             raise InvalidSearch(at, "a value is missing")
         self._check_ended()
-        return Word(text, is_prefix, is_suffix=is_suffix, at=at)
+        return SearchWord(text, is_prefix, is_suffix=is_suffix, at=at)
 
-    def _quoted(self, at: int) -> Word:
+    def _quoted(self, at: int) -> SearchWord:
         is_suffix = self._takes("*")
         quoted = self._take(_QUOTED)
         if quoted is None:
@@ -260,7 +260,7 @@ class _Reader:
         text = re.sub(r"\\(.)", r"\1", quoted[1])
         if not text:
             raise InvalidSearch(at, "the quoted text is empty")
-        word = Word(text, self._takes("*"), is_quoted=True, is_suffix=is_suffix, at=at)
+        word = SearchWord(text, self._takes("*"), is_quoted=True, is_suffix=is_suffix, at=at)
         self._check_ended()
         return word
 
@@ -280,7 +280,7 @@ class _Reader:
         return is_there
 
 
-def _check_singles(terms: Sequence[Term], fields: Sequence[Field]) -> None:
+def _check_singles(terms: Sequence[SearchTerm], fields: Sequence[SearchField]) -> None:
     once = {each.name for each in fields if each.single}
     seen: set[str] = set()
     for term in terms:
@@ -299,7 +299,7 @@ def _unknown(name: str, names: Sequence[str]) -> str:
     return f'there is no field "{name:.60}": {what} Quote a word that contains a colon'
 
 
-def _not_among(text: str, known: Field) -> str:
-    near = get_close_matches(text.lower(), known.choices, n=1)
-    what = f"did you mean {near[0]}?" if near else f"values are {', '.join(known.choices)}"
-    return f"{text:.60} is not a value of {known.name}: {what}"
+def _not_among(text: str, spec: SearchField) -> str:
+    near = get_close_matches(text.lower(), spec.choices, n=1)
+    what = f"did you mean {near[0]}?" if near else f"values are {', '.join(spec.choices)}"
+    return f"{text:.60} is not a value of {spec.name}: {what}"

@@ -5,11 +5,12 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from sereno.duration import seconds
 from sereno.errors import ConfigurationError
-from sereno.search.syntax import Comparison, InvalidSearch, Range, Value, Word
+from sereno.search.syntax import InvalidSearch, SearchComparison, SearchRange, SearchWord, Value
 
 _WITH_SECONDS = re.compile(r"\D[0-9]{2}:?[0-9]{2}:?[0-9]{2}")
 _YEARS = range(1900, 9000)
 _DAYS = {"yesterday": -1, "today": 0, "tomorrow": 1}
+# A hundred years: `now` minus an age must be a valid datetime.
 _LONGEST_AGE = timedelta(days=36_500)
 
 
@@ -20,17 +21,17 @@ def numbers(value: Value, most: int) -> tuple[int | None, int | None]:
         return search_number(text, value.at, most)
 
     match value:
-        case Word(text=text):
+        case SearchWord(text=text):
             return number(text), number(text)
-        case Range(low=low, high=high):
+        case SearchRange(low=low, high=high):
             return number(low) if low else None, number(high) if high else None
-        case Comparison(operator=">", text=text):
+        case SearchComparison(operator=">", text=text):
             return number(text) + 1, None
-        case Comparison(operator=">=", text=text):
+        case SearchComparison(operator=">=", text=text):
             return number(text), None
-        case Comparison(operator="<", text=text):
+        case SearchComparison(operator="<", text=text):
             return None, number(text) - 1
-        case Comparison(text=text):
+        case SearchComparison(text=text):
             return None, number(text)
 
 
@@ -47,20 +48,20 @@ def moments(value: Value, now: datetime) -> tuple[datetime | None, datetime | No
         return _span(text, value.at, now)
 
     match value:
-        case Word(text=text):
+        case SearchWord(text=text):
             start, end = span(text)
             if start == end:
                 raise InvalidSearch(value.at, f"{text} ago is a single instant: write {text}.. for since then")
             return start, end
-        case Range(low=low, high=high):
+        case SearchRange(low=low, high=high):
             return span(low)[0] if low else None, span(high)[1] if high else None
-        case Comparison(operator=">", text=text):
+        case SearchComparison(operator=">", text=text):
             return span(text)[1], None
-        case Comparison(operator=">=", text=text):
+        case SearchComparison(operator=">=", text=text):
             return span(text)[0], None
-        case Comparison(operator="<", text=text):
+        case SearchComparison(operator="<", text=text):
             return None, span(text)[0]
-        case Comparison(text=text):
+        case SearchComparison(text=text):
             return None, span(text)[1]
 
 
@@ -110,13 +111,13 @@ def ages(value: Value, now: datetime) -> tuple[datetime | None, datetime | None]
         return now - length
 
     match value:
-        case Range(low=low, high=high):
+        case SearchRange(low=low, high=high):
             return ago(high) if high else None, ago(low) if low else None
-        case Comparison(operator=">" | ">=", text=text):
+        case SearchComparison(operator=">" | ">=", text=text):
             return None, ago(text)
-        case Comparison(text=text):
+        case SearchComparison(text=text):
             return ago(text), None
-        case Word(text=text):
+        case SearchWord(text=text):
             raise InvalidSearch(value.at, f"write age:>{text:.60} for older or age:<{text:.60} for younger jobs")
 
 

@@ -21,7 +21,7 @@ from sereno.app import Sereno
 from sereno.server.api.build import build
 from sereno.server.api.cors import CrossOrigin
 from sereno.server.api.notifications.unsubscribe import routes as unsubscribe
-from sereno.server.api.problems import answer
+from sereno.server.api.problems import problem_response
 from sereno.server.shared.authenticator import Authenticate, Authenticator
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.probes import routes as probes
@@ -52,7 +52,7 @@ def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool
     authenticator = Authenticator(app.database, authenticate=authenticate, is_open=is_open)
     context = ServerContext(app, authenticator)
     # Write the counted outcomes that are not stored yet, and close the connections to providers.
-    context.endings.append(app.notifications.dispatch.close)
+    context.endings.append(app.notifications.close)
     inside = [
         Mount("/api/v1", build(context)),
         *unsubscribe(context),
@@ -69,7 +69,7 @@ def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool
 async def _no_route(_: Request, error: Exception) -> Response:
     """For a path that no route matches: a problem document, as for every other error."""
     assert isinstance(error, HTTPException)
-    return answer(error.status_code, str(error.detail), headers=error.headers)
+    return problem_response(error.status_code, str(error.detail), headers=error.headers)
 
 
 class Server:
@@ -90,7 +90,7 @@ class Server:
         if _is_ambiguous(scope):
             # Close the connection: where the next request on it begins is unknown.
             detail = "a request has either Content-Length or Transfer-Encoding, and the latter in HTTP/1.1 alone"
-            await answer(400, detail, headers={"Connection": "close"})(scope, receive, send)
+            await problem_response(400, detail, headers={"Connection": "close"})(scope, receive, send)
             return
         scope = resolve_client(scope, self._context.settings.trusted_proxies)
         size = 0

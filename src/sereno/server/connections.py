@@ -44,21 +44,21 @@ class ConnectionLimits:
     def __init__(self, settings: Settings) -> None:
         self.most, self.backlog = fit_file_limit(settings.server_connections)
         self.request_timeout = settings.server_request_timeout
-        self.waiting: dict[Connection, None] = {}
-        self._connections: set[Connection] = set()
+        self.waiting: dict[ClientConnection, None] = {}
+        self._connections: set[ClientConnection] = set()
         self._sweep: asyncio.TimerHandle | None = None
 
     def protocol(self) -> type[asyncio.Protocol]:
         """Return the protocol class for uvicorn's `http` option."""
         limits = self
 
-        class LimitedConnections(Connection):
+        class LimitedConnections(ClientConnection):
             def __init__(self, config: Config, *arguments: Any, **options: Any) -> None:
                 super().__init__(config, *arguments, limits=limits, **options)
 
         return LimitedConnections
 
-    def add(self, connection: "Connection") -> bool:
+    def add(self, connection: "ClientConnection") -> bool:
         """Count a connection. At the limit, the one that waited longest is dropped; return False when none waits."""
         if len(self._connections) >= self.most:
             oldest = next(iter(self.waiting), None)
@@ -71,11 +71,11 @@ class ConnectionLimits:
         self._schedule(connection.loop)
         return True
 
-    def remove(self, connection: "Connection") -> None:
+    def remove(self, connection: "ClientConnection") -> None:
         self._connections.discard(connection)
         self.waiting.pop(connection, None)
 
-    def note(self, connection: "Connection", *, is_waiting: bool) -> None:
+    def note(self, connection: "ClientConnection", *, is_waiting: bool) -> None:
         """Record whether a connection may be dropped in favour of a new one."""
         if not is_waiting:
             self.waiting.pop(connection, None)
@@ -95,7 +95,7 @@ class ConnectionLimits:
             self._schedule(loop)
 
 
-class Connection(H11Protocol):
+class ClientConnection(H11Protocol):
     """One client. It has `request_timeout` seconds for each request, and as many to take what is written to it."""
 
     def __init__(self, *arguments: Any, limits: ConnectionLimits, **options: Any) -> None:
@@ -139,9 +139,9 @@ class Connection(H11Protocol):
         else:
             self._receiving_since = None
         is_received = self._receiving_since is None or (self.cycle is not None and self.cycle.response_started)
-        self._limits.note(self, is_waiting=not (self._is_answering() and is_received))
+        self._limits.note(self, is_waiting=not (self._is_responding() and is_received))
 
-    def _is_answering(self) -> bool:
+    def _is_responding(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
     def _has_unread(self) -> bool:
@@ -176,11 +176,11 @@ class Connection(H11Protocol):
 
     def _give_up(self) -> None:
         self._receiving_since = None
-        is_answering = self._is_answering()
-        is_silent = not is_answering and not self._has_unread()
-        if not self.transport.is_closing() and not is_silent and not (is_answering and self.cycle.response_started):
+        is_responding = self._is_responding()
+        is_silent = not is_responding and not self._has_unread()
+        if not self.transport.is_closing() and not is_silent and not (is_responding and self.cycle.response_started):
             self.transport.write(TIMED_OUT)
-        if is_answering:
+        if is_responding:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.close()

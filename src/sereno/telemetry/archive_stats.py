@@ -1,4 +1,4 @@
-"""Counts of the archive. The code that writes files counts; the worker reports them with its own metrics."""
+"""Counts of archived rows and files. The archiver counts; the worker reports the counts with its own metrics."""
 
 from typing import Literal, TypeAlias
 
@@ -9,7 +9,7 @@ Outcome: TypeAlias = Literal["verified", "unverified", "failed"]
 
 
 class ArchiveTally(msgspec.Struct):
-    """Counts since the last `take`. `rows`, `bytes`: in verified files. `dropped`: batches."""
+    """Counts since the last `take`. `rows`, `bytes`: in verified files. `dropped`: batches that were dropped."""
 
     rows: int = 0
     bytes: int = 0
@@ -30,10 +30,10 @@ class ArchiveTally(msgspec.Struct):
 
     def take(self) -> "ArchiveTally":
         """Return the counts and reset them."""
-        taken = msgspec.structs.replace(self)
+        counts = msgspec.structs.replace(self)
         self.rows = self.bytes = self.dropped = 0
         self.files = {}
-        return taken
+        return counts
 
 
 # One for the process, because an archive job has no reference to the worker that runs it.

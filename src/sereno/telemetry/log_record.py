@@ -15,10 +15,10 @@ import msgspec
 from sereno.access.masking import MASK, is_secret, without_secrets
 from sereno.telemetry.log_events import FIELDS
 
+# Characters of a message, and of a traceback; the end of a longer traceback is stored, because it has the error.
 LONGEST_MESSAGE = 10_000
-# Characters; the end of a longer traceback is stored, because it is the most useful part.
 LONGEST_TRACEBACK = 20_000
-# Limits of the context: characters in total, of one text, of a name; parts of one value, and depth of nesting.
+# Limits of the context: characters in total, of one text, of a name; items of one value, and depth of nesting.
 MOST_CONTEXT, LONGEST_TEXT, LONGEST_KEY = 8_000, 2_000, 100
 MOST_PARTS, DEEPEST = 50, 5
 # Characters; the limit of names of tenants, tasks and queues everywhere.
@@ -31,7 +31,7 @@ _MOST_NUMBER = 2**63
 
 
 def as_line(record: logging.LogRecord, seen: float) -> bytes:
-    """Return a JSON object with the columns of sereno.logs. `seen`: when it was logged, by the monotonic clock."""
+    """Return a JSON object with the columns of sereno.logs. `seen`: time of the record by the monotonic clock."""
     values = dict(getattr(record, FIELDS, None) or {})
     line: dict[str, Any] = {
         "seen": seen,
@@ -40,14 +40,14 @@ def as_line(record: logging.LogRecord, seen: float) -> bytes:
         "message": without_secrets(_cut(_message(record), LONGEST_MESSAGE)),
     }
     for name in NAMES:
-        # A name that would have to be changed to be stored could become another tenant's: it stays in the context.
+        # A name that cannot be stored unchanged could become the name of another tenant: it stays in the context.
         value = values.get(name)
         if isinstance(value, str) and len(value) <= LONGEST_NAME and _storable(value) == value:
             line[name] = values.pop(name)
     for name in NUMBERS:
         if type(values.get(name)) is int and 0 <= values[name] < _MOST_NUMBER:
             line[name] = values.pop(name)
-    line["context"] = _Context().of({name: value for name, value in values.items() if value is not None})
+    line["context"] = _LogContext().of({name: value for name, value in values.items() if value is not None})
     if record.exc_info and record.exc_info[0] is not None:
         line["traceback"] = _traceback(record)
     return msgspec.json.encode(line)
@@ -58,7 +58,7 @@ def level_name(number: int) -> str:
     return LEVELS[min(len(LEVELS), max(1, number // 10)) - 1]
 
 
-class _Context:
+class _LogContext:
     """Converts the fields of a record to JSON of bounded size."""
 
     def __init__(self) -> None:
@@ -95,12 +95,12 @@ class _Context:
                 return self._text(str(value))
 
     def _mapping(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for key in self._parts(value):
             name = _cut(str(key), LONGEST_KEY)
             self._left -= len(name)
-            found[name] = MASK if is_secret(str(key)) else self.of(value[key], depth + 1)
-        return found
+            fields[name] = MASK if is_secret(str(key)) else self.of(value[key], depth + 1)
+        return fields
 
     def _parts(self, value: Iterable[Any]) -> Iterable[Any]:
         """Yield the first parts, until the size limit of the context is reached."""
@@ -111,9 +111,9 @@ class _Context:
             yield part
 
     def _text(self, text: str) -> str:
-        found = without_secrets(_cut(text, min(LONGEST_TEXT, max(0, self._left))))
-        self._left -= len(found)
-        return found
+        bounded = without_secrets(_cut(text, min(LONGEST_TEXT, max(0, self._left))))
+        self._left -= len(bounded)
+        return bounded
 
 
 def _message(record: logging.LogRecord) -> str:

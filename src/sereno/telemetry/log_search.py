@@ -1,26 +1,26 @@
-"""Search in the central log, for the CLI, the API and the dashboard: filters, pages of lines, one line in full."""
+"""Searches the central log for the CLI, the API and the dashboard: filters, pages of lines, one line with traceback."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError
-from sereno.search.syntax import Field, Term, Word, parse
+from sereno.search.syntax import SearchField, SearchTerm, SearchWord, parse
 from sereno.search.values import moments
-from sereno.telemetry import central_log as store
-from sereno.telemetry.central_log import LogDetail, LogFilter, LogLine
+from sereno.telemetry import log_queries
+from sereno.telemetry.log_queries import LogDetail, LogFilter, LogLine
 from sereno.telemetry.log_record import LEVELS
 
 LOG_FIELDS = (
-    Field("level", "choice", LEVELS),
-    Field("event", "word"),
-    Field("tenant", "word"),
-    Field("task", "word"),
-    Field("queue", "word"),
-    Field("job", "id"),
-    Field("trace", "word"),
-    Field("session", "id"),
-    Field("at", "moment"),
+    SearchField("level", "choice", LEVELS),
+    SearchField("event", "word"),
+    SearchField("tenant", "word"),
+    SearchField("task", "word"),
+    SearchField("queue", "word"),
+    SearchField("job", "id"),
+    SearchField("trace", "word"),
+    SearchField("session", "id"),
+    SearchField("at", "moment"),
 )
 # Search fields with an index, and their names in a LogFilter.
 _FOUND_BY_INDEX = {"event": "event", "tenant": "tenant", "trace": "trace_id"}
@@ -38,37 +38,37 @@ def lines_wanted(text: str, now: datetime) -> LogFilter:
     """Return the filter of a search text, or raise InvalidArguments. Dates are in the time zone of `now`."""
     wanted = LogFilter()
     for term in parse(text, LOG_FIELDS).terms:
-        wanted = _with(wanted, term, now)
+        wanted = _add_term(wanted, term, now)
     return wanted
 
 
 def list_lines(wanted: LogFilter | None = None, *, limit: int = 50, before: int | None = None) -> Operation[LogPage]:
     """Return a page of lines, newest first. `before`: the cursor from the previous page."""
-    found = yield from store.list_lines(wanted or LogFilter(), limit + 1, before)
+    found = yield from log_queries.list_lines(wanted or LogFilter(), limit + 1, before)
     page = found[:limit]
     return LogPage(page, page[-1].id if len(found) > limit else None)
 
 
 def new_lines(wanted: LogFilter, after: int, *, limit: int = 1000) -> Operation[list[LogLine]]:
     """Return lines written after the line `after`, oldest first; if there are more than `limit`, the newest ones."""
-    found = yield from store.list_lines(wanted, limit, after=after)
+    found = yield from log_queries.list_lines(wanted, limit, after=after)
     return found[::-1]
 
 
 def show(line_id: int) -> Operation[LogDetail]:
     """Return one line with its traceback, or raise ConfigurationError."""
-    found = yield from store.one(line_id)
+    found = yield from log_queries.find_line(line_id)
     if found is None:
-        raise ConfigurationError(f"there is no log line {line_id}; it may be past its retention")
+        raise ConfigurationError(f"there is no log line {line_id}; it may have been deleted after its retention")
     return found
 
 
-def _with(wanted: LogFilter, term: Term, now: datetime) -> LogFilter:
+def _add_term(wanted: LogFilter, term: SearchTerm, now: datetime) -> LogFilter:
     """Return the filter with one more term."""
     if term.name == "at":
         after, before = moments(term.values[0], now)
         return replace(wanted, at_after=_later(wanted.at_after, after), at_before=_earlier(wanted.at_before, before))
-    words = [each for each in term.values if isinstance(each, Word)]
+    words = [each for each in term.values if isinstance(each, SearchWord)]
     is_one = len(words) == 1 and words[0].is_whole and not term.is_negated
     if is_one and term.name == "job" and wanted.job_id is None:
         return replace(wanted, job_id=int(words[0].text))

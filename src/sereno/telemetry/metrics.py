@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
-from sereno.error_text import Failure
+from sereno.error_text import FailureText
 from sereno.telemetry.archive_stats import ArchiveTally
 
+# Upper bounds of the histogram buckets in seconds.
 BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 
 
@@ -31,14 +32,14 @@ class Histogram(msgspec.Struct):
         self.total += other.total
 
 
-# Fingerprints, and pairs of a fingerprint and a tenant, that a worker distinguishes between two heartbeats.
+# Fingerprints, and pairs of a fingerprint and a tenant, that a worker counts separately between two heartbeats.
 MOST_KINDS = 1000
 MOST_PAIRS = 5000
-# Successes are counted by their number of failures before; those with this many or more are counted together.
+# Successes are counted by the number of failed attempts before; from this number on they are counted together.
 MOST_TRIES = 10
 
 
-class Failures(msgspec.Struct):
+class FailureCounts(msgspec.Struct):
     """Failures with one fingerprint. `message` and `job`: those of the newest one."""
 
     task: str
@@ -49,7 +50,7 @@ class Failures(msgspec.Struct):
     count: int = 0
 
 
-class Tally(msgspec.Struct):
+class MetricTally(msgspec.Struct):
     """Counts since the last `take`. Keys are label values joined with a tab."""
 
     finished: dict[str, int] = msgspec.field(default_factory=Counter)
@@ -59,7 +60,7 @@ class Tally(msgspec.Struct):
     tenants: dict[str, list[float]] = msgspec.field(default_factory=dict)
     # By fingerprint. `hit`: counts by fingerprint and tenant; the tenant is empty for jobs without one, and beyond
     # MOST_PAIRS.
-    failures: dict[str, Failures] = msgspec.field(default_factory=dict)
+    failures: dict[str, FailureCounts] = msgspec.field(default_factory=dict)
     hit: dict[str, int] = msgspec.field(default_factory=dict)
     # By task: successes that took two tries, three, and so on. All others took one.
     tries: dict[str, list[int]] = msgspec.field(default_factory=dict)
@@ -85,16 +86,16 @@ class Tally(msgspec.Struct):
             figures[1] += outcome != "succeeded"
             figures[2] += ran
 
-    def failed(self, failure: Failure, job: int, tenant: str | None) -> None:
+    def failed(self, failure: FailureText, job: int, tenant: str | None) -> None:
         fingerprint, task, error_type, message, frame = failure
-        self._add_failures(fingerprint, Failures(task, error_type, message, frame, job, 1))
+        self._add_failures(fingerprint, FailureCounts(task, error_type, message, frame, job, 1))
         self._add_hit(f"{fingerprint}\t{tenant or ''}", 1)
 
     def succeeded_after(self, task: str, failures: int) -> None:
         found = self.tries.setdefault(task, [0] * MOST_TRIES)
         found[min(failures, MOST_TRIES) - 1] += 1
 
-    def _add_failures(self, fingerprint: str, more: Failures) -> None:
+    def _add_failures(self, fingerprint: str, more: FailureCounts) -> None:
         found = self.failures.get(fingerprint)
         if found is not None:
             found.message, found.job, found.count = more.message, more.job, found.count + more.count
@@ -109,7 +110,7 @@ class Tally(msgspec.Struct):
             pair = f"{fingerprint}\t"
         self.hit[pair] = self.hit.get(pair, 0) + count
 
-    def add(self, other: "Tally") -> None:
+    def add(self, other: "MetricTally") -> None:
         for key, count in other.finished.items():
             self.finished[key] = self.finished.get(key, 0) + count
         for mine, theirs in ((self.waits, other.waits), (self.runs, other.runs)):
@@ -129,17 +130,17 @@ class Tally(msgspec.Struct):
         self.fenced += other.fenced
         self.claims += other.claims
 
-    def take(self) -> "Tally":
+    def take(self) -> "MetricTally":
         """Return the counts and reset them."""
-        taken = msgspec.structs.replace(self, archive=self.archive.take())
+        counts = msgspec.structs.replace(self, archive=self.archive.take())
         self.finished, self.waits, self.runs, self.tenants = {}, {}, {}, {}
         self.failures, self.hit, self.tries = {}, {}, {}
         self.fenced = self.claims = 0
-        return taken
+        return counts
 
 
 class Gauges(msgspec.Struct):
-    """The current slots of one worker child by queue: busy, and in total."""
+    """The slots of one worker child by queue: how many are busy, and how many there are."""
 
     busy: dict[str, int] = msgspec.field(default_factory=dict)
     slots: dict[str, int] = msgspec.field(default_factory=dict)
@@ -157,7 +158,7 @@ class SchedulerFigures(msgspec.Struct):
 
 
 def exposition(
-    tally: Tally, gauges: Iterable[Gauges], version: str, scheduler: SchedulerFigures | None = None
+    tally: MetricTally, gauges: Iterable[Gauges], version: str, scheduler: SchedulerFigures | None = None
 ) -> bytes:
     """Return the metrics in the Prometheus text format."""
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - import only where it is served
@@ -191,7 +192,9 @@ def _of_archive(tally: ArchiveTally, counter: Any) -> Iterable[Any]:
 
 
 class _Collector:
-    def __init__(self, tally: Tally, gauges: list[Gauges], version: str, scheduler: SchedulerFigures | None) -> None:
+    def __init__(
+        self, tally: MetricTally, gauges: list[Gauges], version: str, scheduler: SchedulerFigures | None
+    ) -> None:
         self._tally = tally
         self._gauges = gauges
         self._version = version
@@ -220,11 +223,11 @@ class _Collector:
             yield family
         slots = GaugeMetricFamily("sereno_worker_slots", "Slots of this worker", labels=["queue", "state"])
         busy: Counter[str] = Counter()
-        every: Counter[str] = Counter()
+        total: Counter[str] = Counter()
         for gauge in self._gauges:
             busy.update(gauge.busy)
-            every.update(gauge.slots)
-        for queue, count in every.items():
+            total.update(gauge.slots)
+        for queue, count in total.items():
             slots.add_metric([queue, "busy"], busy[queue])
             slots.add_metric([queue, "free"], count - busy[queue])
         yield slots

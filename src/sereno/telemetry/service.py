@@ -1,7 +1,7 @@
-"""The base class of every long-running part: settings in the constructor, `start`, `run_once`, `stop`.
+"""The base class of every background loop: settings in the constructor, `start`, `run_once`, `stop`.
 
-The loop is written once, here. `run_once` does one round and returns how long to rest; `wake` ends the rest early. An
-outage never ends a loop: it is logged once, retried with growing, jittered pauses, and its end is logged too.
+`run_once` does one round and returns how many seconds to rest; `wake` ends the rest early. An error never ends a loop:
+the round is repeated after growing, jittered pauses. The start and the end of a database outage are logged once.
 """
 
 import asyncio
@@ -12,8 +12,9 @@ from sereno.error_text import storable
 from sereno.errors import DatabaseUnavailable
 from sereno.telemetry.log_events import emit
 
+# Seconds: the longest pause after a failed round; and how long `stop` waits for the current round.
 LONGEST_PAUSE = 5.0
-STOP_PATIENCE = 3.0
+STOP_TIMEOUT = 3.0
 
 
 class Service:
@@ -38,13 +39,13 @@ class Service:
         self._awake.set()
 
     async def stop(self) -> None:
-        """Let the current round end, so that no reply is lost; a round that takes too long is cancelled."""
+        """Wait for the current round, so that no reply of the database is lost; cancel it if it takes too long."""
         task, self._loop_task = self._loop_task, None
         if task is None:
             return
         self.stopping = True
         self.wake()
-        _, unfinished = await asyncio.wait([task], timeout=STOP_PATIENCE)
+        _, unfinished = await asyncio.wait([task], timeout=STOP_TIMEOUT)
         if unfinished:
             task.cancel()
             await asyncio.wait([task])

@@ -31,11 +31,12 @@ FAULTS: tuple[Fault, ...] = get_args(Fault)
 DOUBTFUL: tuple[Fault, ...] = ("html", "half", "silence", "close")
 # Seconds: the timeout of a channel for a silent provider, and the time after which a call of `send` counts as hung.
 SHORT_TIMEOUT = 0.5
-PATIENCE = 20.0
+TIMEOUT = 20.0
+# Messages in a batch; characters of an outcome's code and message.
 MOST_IN_A_BATCH = 10_000
 LONGEST_CODE = 100
 LONGEST_TEXT = 1000
-# Shorter settings are ordinary words, which may appear in an outcome by accident.
+# Characters. Shorter settings are ordinary words, which may appear in an outcome by accident.
 SHORTEST_SECRET = 8
 
 GARBAGE = (
@@ -59,8 +60,8 @@ _CODE = re.compile(rf"[\x21-\x7e]{{1,{LONGEST_CODE}}}")
 P = ParamSpec("P")
 
 
-class Witness(Protocol):
-    """A provider: its log, and its fault. `sereno.testing.provider.Provider` is one."""
+class LoggingProvider(Protocol):
+    """A provider with a log of its requests and a fault to set. `sereno.testing.provider.Provider` is one."""
 
     fault: Any
 
@@ -70,17 +71,17 @@ class Witness(Protocol):
 
 @dataclass(frozen=True)
 class Subject:
-    """What is tested. `messages`: returns different messages that the provider accepts. `secrets`: must not leak."""
+    """What is tested. `messages(n)`: n different messages that the provider accepts. `secrets`: must not leak."""
 
     channel: Channel
-    provider: Witness
+    provider: LoggingProvider
     exchange: Exchange
     messages: Callable[[int], Sequence[Message]]
     secrets: Collection[str] = ()
 
     async def send(self, batch: Sequence[Message]) -> Sequence[Outcome]:
         """Send, and check the outcomes: one per message, legal, storable and free of secrets."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             outcomes = await self.channel.send(batch, self.exchange)
         assert len(outcomes) == len(batch), f"{len(outcomes)} outcomes for {len(batch)} messages"
         for outcome in outcomes:
@@ -119,11 +120,11 @@ def question(ask: Callable[Concatenate[Any, Subject, P], Awaitable[None]]) -> Ca
 
 
 class ChannelExam:
-    """Subclass it, implement `setup`, and declare where the channel legitimately differs."""
+    """The conformance tests. Subclass it, implement `setup`, and declare where the channel legitimately differs."""
 
     # The faults that this provider supports.
     faults: ClassVar[Collection[Fault]] = FAULTS
-    # Outcomes of refused credentials; Invalid where the secret is part of the address.
+    # Allowed outcomes for refused credentials; Invalid where the secret is part of the address.
     denied: ClassVar[tuple[type, ...]] = (Down,)
     # Whether the provider responds with a status only, so that an HTML page with 200 counts as success.
     status_is_enough: ClassVar[bool] = False
@@ -138,7 +139,7 @@ class ChannelExam:
         return [message.key for text in logged for message in batch if message.key in text]
 
     @question
-    async def test_its_name_and_its_numbers_are_sane(self, subject: Subject) -> None:
+    async def test_its_name_and_limits_are_valid(self, subject: Subject) -> None:
         channel = subject.channel
         assert _NAME.fullmatch(channel.name), (
             f"{channel.name!r} is not a valid name: use lower-case letters, digits and _"
@@ -151,7 +152,7 @@ class ChannelExam:
         assert channel.receipts_after is None or 0 <= channel.receipts_after < channel.receipts_for
 
     @question
-    async def test_it_knows_its_own_addresses_and_refuses_broken_ones(self, subject: Subject) -> None:
+    async def test_valid_addresses_are_accepted_and_broken_ones_refused(self, subject: Subject) -> None:
         check = subject.channel.check_address
         (message,) = subject.messages(1)
         stored = check(message.address)
@@ -167,18 +168,18 @@ class ChannelExam:
         assert not subject.provider.log, "something was sent"
 
     @question
-    async def test_a_message_is_taken(self, subject: Subject) -> None:
+    async def test_a_message_is_sent(self, subject: Subject) -> None:
         (outcome,) = await subject.send(subject.messages(1))
         _only((outcome,), Sent, Delivered)
         assert subject.provider.log, "nothing has reached the provider"
 
     @question
-    async def test_a_full_batch_is_taken(self, subject: Subject) -> None:
+    async def test_a_full_batch_is_sent(self, subject: Subject) -> None:
         outcomes = await subject.send(subject.messages(subject.channel.batch))
         _only(outcomes, Sent, Delivered)
 
     @question
-    async def test_outcomes_come_in_order_and_a_wrong_message_harms_no_other(self, subject: Subject) -> None:
+    async def test_outcomes_are_in_order_and_an_invalid_message_affects_no_other(self, subject: Subject) -> None:
         batch = list(subject.messages(subject.channel.batch))
         wrong = len(batch) // 2
         batch[wrong] = msgspec.structs.replace(batch[wrong], address="")
@@ -189,32 +190,32 @@ class ChannelExam:
 
     @pytest.mark.parametrize("fault", DOUBTFUL)
     @question
-    async def test_an_answer_that_says_nothing_is_never_a_success(self, subject: Subject, fault: Fault) -> None:
-        outcomes = await self._misbehaved(subject, fault)
+    async def test_an_invalid_response_is_never_a_success(self, subject: Subject, fault: Fault) -> None:
+        outcomes = await self._send_with_fault(subject, fault)
         legal: tuple[type, ...] = (Unknown, Retryable)
         if self.status_is_enough and fault in ("html", "half"):
             legal = (*legal, Sent, Delivered)
         _only(outcomes, *legal)
 
     @question
-    async def test_a_busy_provider_is_asked_again_when_it_says(self, subject: Subject) -> None:
-        outcomes = await self._misbehaved(subject, "busy")
+    async def test_a_busy_provider_is_tried_again_after_its_delay(self, subject: Subject) -> None:
+        outcomes = await self._send_with_fault(subject, "busy")
         _only(outcomes, Retryable)
         waits = [outcome.after or 0 for outcome in outcomes if isinstance(outcome, Retryable)]
         assert min(waits) >= RETRY_AFTER, f"the provider requires {RETRY_AFTER} s, the channel returns {min(waits)} s"
 
     @question
-    async def test_a_broken_provider_is_asked_again(self, subject: Subject) -> None:
-        outcomes = await self._misbehaved(subject, "broken")
+    async def test_a_broken_provider_is_tried_again(self, subject: Subject) -> None:
+        outcomes = await self._send_with_fault(subject, "broken")
         _only(outcomes, Retryable, Unknown)
 
     @question
-    async def test_refused_credentials_are_no_fault_of_the_message(self, subject: Subject) -> None:
-        outcomes = await self._misbehaved(subject, "denied")
+    async def test_refused_credentials_do_not_fail_the_message(self, subject: Subject) -> None:
+        outcomes = await self._send_with_fault(subject, "denied")
         _only(outcomes, *self.denied)
 
     @question
-    async def test_what_never_left_is_sent_again(self, subject: Subject) -> None:
+    async def test_an_unreachable_provider_is_tried_again(self, subject: Subject) -> None:
         if not isinstance(subject.provider, Provider):
             pytest.skip("this provider cannot be stopped")
         await subject.provider.__aexit__(None, None, None)
@@ -222,15 +223,15 @@ class ChannelExam:
         _only(outcomes, Retryable)
 
     @question
-    async def test_it_works_again_after_a_bad_day(self, subject: Subject) -> None:
+    async def test_it_recovers_after_a_closed_connection(self, subject: Subject) -> None:
         if "close" in self.faults:
-            await self._misbehaved(subject, "close")
+            await self._send_with_fault(subject, "close")
         subject.provider.fault = None
         (outcome,) = await subject.send(subject.messages(1))
         _only((outcome,), Sent, Delivered)
 
     @question
-    async def test_every_try_of_a_message_carries_the_same_key(self, subject: Subject) -> None:
+    async def test_every_attempt_of_a_message_has_the_same_key(self, subject: Subject) -> None:
         first, other = subject.messages(2)
         for message in (first, msgspec.structs.replace(first, attempt=2), other):
             await subject.send([message])
@@ -241,20 +242,20 @@ class ChannelExam:
             assert keys[2] != keys[0], "two messages have the same key"
 
     @question
-    async def test_a_callback_that_proves_nothing_is_rejected(self, subject: Subject) -> None:
+    async def test_an_unauthenticated_callback_is_rejected(self, subject: Subject) -> None:
         for body in GARBAGE:
             for headers in ({}, {"content-type": "application/json"}, {"content-type": "text/plain; charset=x"}):
                 with pytest.raises(RejectedCallback):
                     subject.channel.webhook(Callback(body=body, headers=headers), subject.exchange.account)
 
-    async def _misbehaved(self, subject: Subject, fault: Fault) -> Sequence[Outcome]:
+    async def _send_with_fault(self, subject: Subject, fault: Fault) -> Sequence[Outcome]:
         if fault not in self.faults:
             pytest.skip(f"this provider does not support the fault {fault}")
         subject.provider.fault = fault
         batch = subject.messages(min(subject.channel.batch, 3))
         if fault != "silence":
             return await subject.send(batch)
-        # Only where no response will ever come: a slow machine must not fail the other tests.
+        # The short timeout is only for this fault: on a slow machine it would fail the other tests.
         usual, subject.exchange.timeout = subject.exchange.timeout, SHORT_TIMEOUT
         try:
             return await subject.send(batch)

@@ -91,20 +91,20 @@ class ExpoProvider(Provider):
         return [[message["to"] for message in _read(request)] for request in self.log if request.path == SEND]
 
     async def answer(self, request: Request) -> web.StreamResponse:
-        shown = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if shown:
-            self.keys.append(shown)
+        token_sent = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if token_sent:
+            self.keys.append(token_sent)
         self._connections += 1
         try:
             if self._connections > MOST_CONNECTIONS:
                 return _refusal("TOO_MANY_REQUESTS", "too many connections", 429, headers={"Retry-After": "1"})
             await self.open.wait()
-            return self._responses.popleft() if self._responses else self._answer(request, shown)
+            return self._responses.popleft() if self._responses else self._answer(request, token_sent)
         finally:
             self._connections -= 1
 
-    def _answer(self, request: Request, shown: str) -> web.Response:
-        if (denied := self._denied(shown)) is not None:
+    def _answer(self, request: Request, token_sent: str) -> web.Response:
+        if (denied := self._denied(token_sent)) is not None:
             return denied
         if request.method != "POST" or request.path not in (SEND, RECEIPTS):
             return web.Response(status=404, text="Not Found")
@@ -116,11 +116,11 @@ class ExpoProvider(Provider):
             case _:
                 return _refusal("VALIDATION_ERROR", "neither messages nor ids")
 
-    def _denied(self, shown: str) -> web.Response | None:
-        if self.access_token is None or shown == self.access_token:
+    def _denied(self, token_sent: str) -> web.Response | None:
+        if self.access_token is None or token_sent == self.access_token:
             return None
-        if shown:
-            return _response({"error": "invalid_token", "error_description": f"{shown} is not valid"}, 401)
+        if token_sent:
+            return _response({"error": "invalid_token", "error_description": f"{token_sent} is not valid"}, 401)
         return _refusal("UNAUTHORIZED", "this project requires an access token", 403)
 
     def _take(self, messages: list[Any]) -> web.Response:

@@ -1,4 +1,4 @@
-"""Test an application: its own schema, a clock to move, jobs that really run, and their results.
+"""The test kit for applications: a schema of its own, a clock that can be moved, real workers, and assertions.
 
 Nothing is mocked: jobs are rows in PostgreSQL, and a worker runs them.
 """
@@ -17,11 +17,12 @@ from sereno.duration import Duration, seconds
 from sereno.jobs.job import Job
 from sereno.jobs.task_handle import Task
 from sereno.testing import test_support
-from sereno.testing.process import LOOK_EVERY, PATIENCE, WorkerProcess, wait_for
+from sereno.testing.process import POLL_INTERVAL, TIMEOUT, WorkerProcess, wait_for
 from sereno.testing.test_support import DeliveryState, JobState
 
 T = TypeVar("T")
 
+# States of a delivery that the provider accepted.
 ARRIVED = ("sent", "delivered", "read")
 
 
@@ -45,7 +46,7 @@ class Kit:
     # Time
 
     def travel(self, by: Duration) -> datetime:
-        """Move the clock of this schema. Return its new time. Live workers keep their leases."""
+        """Move the clock of this schema forward, and return its new time. Live workers keep their leases."""
         self.app.database.run(test_support.travel(seconds(by)))
         return self.now()
 
@@ -57,7 +58,7 @@ class Kit:
         return self.travel(ahead)
 
     def travel_to_next(self) -> datetime:
-        """Move the clock to the next scheduled job, such as a retry; retry delays vary a little."""
+        """Move the clock to the time of the next scheduled job, such as a retry, whose delay has a random part."""
         waiting = [job.run_at for job in self.jobs(state="scheduled")]
         if not waiting:
             raise AssertionError(f"no job is scheduled; jobs: {_listed(self.jobs())}")
@@ -73,11 +74,11 @@ class Kit:
 
     # Run
 
-    def drain(self, *, patience: float = PATIENCE) -> DrainResult:
+    def drain(self, *, timeout: float = TIMEOUT) -> DrainResult:
         """Fire due schedules and run jobs until nothing is left to do now. Retries stay scheduled."""
-        return _in_a_loop(lambda: self.adrain(patience=patience))
+        return _run_sync(lambda: self.adrain(timeout=timeout))
 
-    async def adrain(self, *, patience: float = PATIENCE) -> DrainResult:
+    async def adrain(self, *, timeout: float = TIMEOUT) -> DrainResult:
         """`drain` for async tests."""
         before = {job.id for job in await self._arun(test_support.jobs()) if _is_over(job)}
         worker = self.app.worker()
@@ -85,22 +86,22 @@ class Kit:
         await self.app.schedules.atick()
         running = asyncio.create_task(worker.run())
         try:
-            await self._until_idle(list(worker.queues), running, patience)
+            await self._until_idle(list(worker.queues), running, timeout)
         finally:
             worker.stop()
             await running
         after = await self._arun(test_support.jobs())
         return DrainResult([job for job in after if _is_over(job) and job.id not in before])
 
-    async def _until_idle(self, queues: list[str], running: "asyncio.Task[None]", patience: float) -> None:
-        end = time.monotonic() + patience
-        while left := await self._arun(test_support.left_to_do(queues)):
+    async def _until_idle(self, queues: list[str], running: "asyncio.Task[None]", timeout: float) -> None:
+        end = time.monotonic() + timeout
+        while left := await self._arun(test_support.count_unfinished(queues)):
             if running.done():
                 return
             if time.monotonic() > end:
                 live = [str(job) for job in await self._arun(test_support.jobs()) if not _is_over(job)]
-                raise AssertionError(f"{left} jobs are not finished after {patience:g} s: {'; '.join(live[:5])}")
-            await asyncio.sleep(LOOK_EVERY)
+                raise AssertionError(f"{left} jobs are not finished after {timeout:g} s: {'; '.join(live[:5])}")
+            await asyncio.sleep(POLL_INTERVAL)
 
     @contextmanager
     def crash_worker(self, app: str, *options: str) -> Iterator[WorkerProcess]:
@@ -111,9 +112,9 @@ class Kit:
         finally:
             process.kill()
 
-    def until(self, fact: Callable[[], T], patience: float = PATIENCE) -> T:
+    def until(self, fact: Callable[[], T], timeout: float = TIMEOUT) -> T:
         """Wait until `fact` returns a true value, and return it."""
-        return wait_for(fact, patience)
+        return wait_for(fact, timeout)
 
     # Query
 
@@ -145,7 +146,7 @@ class Kit:
         """Assert that no job of the task has these arguments."""
         found = [job for job in self.jobs(task) if _fits(job, tenant, args)]
         if found:
-            raise AssertionError(f"it was enqueued: {_listed(found)}")
+            raise AssertionError(f"{_task_name(task)} was enqueued: {_listed(found)}")
 
     def deliveries(
         self, event: Any = None, *, to: str | None = None, channel: str | None = None
@@ -156,26 +157,26 @@ class Kit:
     def assert_delivered(
         self, event: Any, *, to: str, channel: str | None = None, states: Sequence[str] = ARRIVED
     ) -> DeliveryState:
-        """Assert that it was sent to this recipient: sent, delivered or read. Return the newest delivery."""
+        """Assert that the event was sent to this recipient: sent, delivered or read. Return the newest delivery."""
         found = self.deliveries(event, to=to, channel=channel)
         arrived = [delivery for delivery in found if delivery.state in states]
         if not arrived:
-            there = found or self.deliveries(event) or self.deliveries()
-            raise AssertionError(f"{_event_name(event)} did not reach {to}; deliveries: {_listed(there)}")
+            others = found or self.deliveries(event) or self.deliveries()
+            raise AssertionError(f"{_event_name(event)} did not reach {to}; deliveries: {_listed(others)}")
         return arrived[-1]
 
     def assert_not_delivered(self, event: Any, *, to: str, channel: str | None = None) -> None:
-        """Assert that nothing of it was sent to this recipient."""
+        """Assert that the event was not sent to this recipient."""
         found = [each for each in self.deliveries(event, to=to, channel=channel) if each.state in ARRIVED]
         if found:
-            raise AssertionError(f"it was delivered: {_listed(found)}")
+            raise AssertionError(f"{_event_name(event)} was delivered: {_listed(found)}")
 
     async def _arun(self, operation: Any) -> Any:
         return await self.app.database.arun(operation)
 
 
-def _in_a_loop(start: Callable[[], Awaitable[T]]) -> T:
-    """Run it here; if an event loop is running, in a thread, so that plain and async tests can both call it."""
+def _run_sync(start: Callable[[], Awaitable[T]]) -> T:
+    """Run the coroutine; in a thread if an event loop is running here, so that plain and async tests can call it."""
 
     async def run() -> T:
         return await start()
@@ -184,21 +185,21 @@ def _in_a_loop(start: Callable[[], Awaitable[T]]) -> T:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(run())
-    found: list[T] = []
-    failed: list[BaseException] = []
+    results: list[T] = []
+    errors: list[BaseException] = []
 
-    def elsewhere() -> None:
+    def run_in_thread() -> None:
         try:
-            found.append(asyncio.run(run()))
+            results.append(asyncio.run(run()))
         except BaseException as error:  # noqa: BLE001 - it is raised again in the calling thread
-            failed.append(error)
+            errors.append(error)
 
-    thread = threading.Thread(target=elsewhere)
+    thread = threading.Thread(target=run_in_thread)
     thread.start()
     thread.join()
-    if failed:
-        raise failed[0]
-    return found[0]
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 def _is_over(job: JobState) -> bool:

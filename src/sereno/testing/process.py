@@ -14,31 +14,31 @@ from sereno.app import Sereno
 T = TypeVar("T")
 
 # Timeout in seconds, long enough for a busy machine; and the poll interval.
-PATIENCE = 30.0
-LOOK_EVERY = 0.01
+TIMEOUT = 30.0
+POLL_INTERVAL = 0.01
 
 
-def wait_for(fact: Callable[[], T], patience: float, check: Callable[[], object] = lambda: None) -> T:
+def wait_for(fact: Callable[[], T], timeout: float, check: Callable[[], object] = lambda: None) -> T:
     """Poll `fact` until it returns a true value, and return it; `check` is called between polls, and may raise."""
-    end = time.monotonic() + patience
+    end = time.monotonic() + timeout
     while not (value := fact()):
         if time.monotonic() > end:
-            raise AssertionError(f"did not become true within {patience:g} s")
+            raise AssertionError(f"the awaited condition did not become true within {timeout:g} s")
         check()
-        time.sleep(LOOK_EVERY)
+        time.sleep(POLL_INTERVAL)
     return value
 
 
 def kill_all(supervisor: "subprocess.Popen[Any]") -> None:
     """Kill the supervisor and the processes that run its jobs."""
     if supervisor.poll() is None:
-        # Stopped first: it would replace a process that dies.
+        # The supervisor is stopped first: it would replace a process that dies.
         supervisor.send_signal(signal.SIGSTOP)
         for pid in _children(supervisor.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         supervisor.kill()
-    supervisor.wait(PATIENCE)
+    supervisor.wait(TIMEOUT)
 
 
 def _children(pid: int) -> list[int]:
@@ -61,19 +61,21 @@ class WorkerProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def until(self, fact: Callable[[], T], patience: float = PATIENCE) -> T:
+    def until(self, fact: Callable[[], T], timeout: float = TIMEOUT) -> T:
         """Wait until `fact` returns a true value, and return it. Fail if the worker ends before."""
-        return wait_for(fact, patience, self._check_running)
+        return wait_for(fact, timeout, self._check_running)
 
     def _check_running(self) -> None:
         if self._process.poll() is not None:
-            raise AssertionError(f"the worker ended with {self._process.returncode} before it became true")
+            raise AssertionError(
+                f"the worker ended with exit code {self._process.returncode} before the awaited condition became true"
+            )
 
     def kill(self) -> None:
-        """Kill all its processes like a power cut: nothing is reported or released. Idempotent."""
+        """Kill the worker and its children with SIGKILL: nothing is reported or released. Idempotent."""
         kill_all(self._process)
 
     def stop(self) -> int:
-        """Stop it like a deployment: it finishes its running jobs. Return its exit code."""
+        """Stop the worker with SIGTERM, as a deployment does: it finishes its running jobs. Return its exit code."""
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(PATIENCE)
+        return self._process.wait(TIMEOUT)

@@ -1,6 +1,6 @@
 """Local providers: real HTTP servers that behave like the public ones, including their faults.
 
-Each logs the requests that it received, which is the only evidence of what was sent.
+Each provider logs the requests that it received, so that a test checks what was sent, not what the channel reports.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from aiohttp import web
 # requests, a server error, refused credentials.
 Fault = Literal["html", "half", "silence", "close", "busy", "broken", "denied"]
 
+# Seconds in the header Retry-After of the fault "busy".
 RETRY_AFTER = 7
 
 

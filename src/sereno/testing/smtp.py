@@ -1,6 +1,6 @@
 """A local mail server: real SMTP on loopback that behaves like public ones, including their faults.
 
-It stores every accepted email with envelope and bytes, the only evidence of what was sent.
+It stores every accepted email with its envelope and bytes, so that a test checks what was sent.
 
     async with MailServer() as server:
         server.say("RCPT", "550 5.1.1 no such user", to="bob@example.com")

@@ -58,10 +58,10 @@ def reset() -> Operation[None]:
 
     Ids start at 1 again, except those of sessions.
     """
-    yield Statement(_sql["send_home"])
+    yield Statement(_sql["disconnect_others"])
     names = [row[0] for row in (yield Statement(_sql["tables"]))]
     yield Statement(f"truncate {', '.join(names)} restart identity cascade")
-    yield Statement(_sql["forget_sessions"])
+    yield Statement(_sql["delete_sessions"])
     for row in (yield Statement(_sql["archived"])):
         yield Statement(f"drop table {row[0]}")
     # Recreates partitions that were archived.
@@ -70,7 +70,7 @@ def reset() -> Operation[None]:
 
 
 def travel(seconds: float, *, leases: bool = True) -> Operation[None]:
-    """`leases`: live sessions keep their leases, as if their heartbeats had continued."""
+    """Move the clock of the schema. `leases`: live sessions keep their leases, as if they had sent heartbeats."""
     yield Statement(_sql["travel"], {"seconds": seconds, "leases": leases})
 
 
@@ -79,8 +79,9 @@ def now() -> Operation[datetime]:
     return moment
 
 
-def left_to_do(queues: Sequence[str]) -> Operation[int]:
-    return int((yield Statement(_sql["left_to_do"], {"queues": list(queues)}))[0][0])
+def count_unfinished(queues: Sequence[str]) -> Operation[int]:
+    """Return how many jobs of these queues are running, ready or due; at most 1000."""
+    return int((yield Statement(_sql["count_unfinished"], {"queues": list(queues)}))[0][0])
 
 
 def jobs(task: str | None = None, state: str | None = None) -> Operation[list[JobState]]:

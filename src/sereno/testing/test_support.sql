@@ -1,6 +1,6 @@
 -- Support for users' tests: empties the schema, moves the clock, and queries jobs and deliveries.
 
--- name: send_home
+-- name: disconnect_others
 -- Disconnects other clients of this schema, left by an earlier test, such as a worker that was killed.
 select pg_terminate_backend(pid)
 from (select distinct pid from pg_locks
@@ -8,8 +8,8 @@ from (select distinct pid from pg_locks
         and relation in (select oid from pg_class
                          where relnamespace = to_regnamespace(split_part('sereno.jobs', '.', 1)))) as late;
 
--- name: forget_sessions
--- Session ids are not reused: a worker left by an earlier test would take the session of the next test for its own.
+-- name: delete_sessions
+-- Deletes sessions without restarting their ids: a worker left by an earlier test must not find a session with its own id.
 truncate sereno.sessions cascade;
 
 -- name: tables
@@ -37,8 +37,8 @@ on conflict (one_row) do update set ahead = clock.ahead + excluded.ahead;
 -- The time of the schema.
 select sereno.now();
 
--- name: left_to_do
--- Jobs of these queues that are running, ready or due.
+-- name: count_unfinished
+-- Counts the jobs of these queues that are running, ready or due.
 select count(*) from (
     select 1 from sereno.jobs
     where queue = any(%(queues)s)

@@ -21,27 +21,27 @@ from sereno.telemetry.log_events import emit
 from sereno.worker.context import Context
 from sereno.worker.running_call import RunningCall
 
-# Seconds between two checks at most, so that an operation stops within a second of the request.
+# Seconds between two batches at most, so that an operation stops within a second of the request.
 LONGEST_REST = 0.25
-# Seconds until the next batch above which the job snoozes and frees its slot.
+# Seconds. If the next batch is due later than this, the job snoozes and frees its slot.
 LONG_WAIT = 2.0
 # Seconds until a batch is tried again after a lock timeout or an outage.
 AGAIN_AFTER = 0.5
-# Failures in a row after which an operation fails: the next try would fail again.
+# Consecutive failed batches after which the operation fails: another try would fail too.
 MOST_REFUSALS = 20
 # Characters of an error that are stored.
 LONGEST_ERROR = 500
 
 
 def register(registry: Registry, database: Database, others: Mapping[str, bulk.Change] | None = None) -> None:
-    """Register the task. Every worker can carry out operations on jobs, and the `others` of its application.
+    """Register the task. Every worker can carry out operations on jobs; `others`: further actions, by name.
 
-    Does nothing if it is registered already: several workers of one process share a registry.
+    Does nothing if the task is registered already: several workers of one process share a registry.
     """
     if registry.get(bulk.TASK) is not None:
         return
 
-    # A nested function cannot be isolated, so a job whose worker died is not run as a suspect: it did not cause that.
+    # Nested on purpose: a nested function cannot be isolated. If a worker dies, this job did not cause it.
     async def carry_out(ctx: Context, operation: int) -> None:
         await _carry_out(database, ctx, operation, others)
 
@@ -59,19 +59,20 @@ def register(registry: Registry, database: Database, others: Mapping[str, bulk.C
     )
 
 
-def give_back(running: Iterable[RunningCall]) -> None:
+def release(running: Iterable[RunningCall]) -> None:
     """Release running bulk operations when a worker stops: they may take days, and another worker continues at once."""
     for each in list(running):
         if each.definition.name == bulk.TASK and each.stopped is None and each.task is not None:
             each.stopped = ReleasedAttempt("the worker stopped")
-            each.task.cancel()
+            if each.has_begun:
+                each.task.cancel()
 
 
 async def _carry_out(database: Database, ctx: Context, number: int, others: Mapping[str, bulk.Change] | None) -> None:
     refusals = changed = 0
     while True:
         try:
-            found = await database.arun(bulk.batch(number, *ctx.fence, others))
+            batch = await database.arun(bulk.batch(number, *ctx.fence, others))
         except DatabaseUnavailable:
             await asyncio.sleep(AGAIN_AFTER)
             continue
@@ -83,14 +84,14 @@ async def _carry_out(database: Database, ctx: Context, number: int, others: Mapp
             await _fail(database, number, error)
             return
         refusals = 0
-        if found.wait is None:
+        if batch.wait is None:
             return
-        changed += found.changed
-        ctx.progress(found.share, f"operation {number}: {changed:,} changed in this attempt")
-        if found.wait > LONG_WAIT:
-            # At such a slow rate the job need not hold a slot between batches.
-            raise Snooze(found.wait)
-        await asyncio.sleep(min(found.wait, LONGEST_REST))
+        changed += batch.changed
+        ctx.progress(batch.share, f"operation {number}: {changed:,} changed in this attempt")
+        if batch.wait > LONG_WAIT:
+            # The rate is slow: the job frees its slot until the next batch.
+            raise Snooze(batch.wait)
+        await asyncio.sleep(min(batch.wait, LONGEST_REST))
 
 
 async def _fail(database: Database, number: int, error: Exception) -> None:

@@ -15,14 +15,16 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
 from sereno.settings import Settings
-from sereno.worker.child_channel import ChildChannel, Figures, Hello, LeaseGone, LeaseKept, Stop
+from sereno.worker.child_channel import ChildChannel, ChildFigures, ChildHello, LeaseGone, LeaseRenewed, StopChild
 from sereno.worker.event_loop import run_loop
 from sereno.worker.heartbeat import Heartbeat, lease_end
 from sereno.worker.watchdog import WatchdogPage, WatchdogThread
 from sereno.worker.worker import Worker
 
+# Seconds between two messages with figures to the supervisor.
 FIGURES_EVERY = 0.5
 
+# Exit codes of a child: a handler ignored its deadline, or the session was lost.
 EXIT_STUCK = 75
 EXIT_LOST = 76
 
@@ -62,7 +64,7 @@ def run_child(wire: int, page: int, make_worker: Callable[..., Worker]) -> None:
     _run(_child(socket.socket(fileno=wire), WatchdogPage(page), make_worker))
 
 
-def _leave(code: int) -> NoReturn:
+def _exit(code: int) -> NoReturn:
     """Exit at once. Everything is settled or released; handlers and threads that ignore cancellation must not block."""
     logging.shutdown()
     sys.stdout.flush()
@@ -82,7 +84,7 @@ async def _child(end: socket.socket, page: WatchdogPage, make_worker: Callable[.
     worker = make_worker(lease_holder=SupervisedLease)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        # A service manager signals every process of the group; only the supervisor decides when to hurry.
+        # A service manager signals every process of the group; only the supervisor decides to release jobs at once.
         loop.add_signal_handler(number, worker.stop)
     wire = await ChildChannel.on(end)
     # Objects from start-up live as long as the process, so the garbage collector need not scan them again.
@@ -102,15 +104,15 @@ async def _child(end: socket.socket, page: WatchdogPage, make_worker: Callable[.
         receiving.cancel()
         wire.close()
     if worker.lost:
-        _leave(EXIT_LOST)
-    _leave(EXIT_STUCK if worker.executor.stuck else 0)
+        _exit(EXIT_LOST)
+    _exit(EXIT_STUCK if worker.executor.stuck else 0)
 
 
 async def _send_figures(wire: ChildChannel, worker: Worker) -> None:
     await worker.registered.wait()
-    wire.send(Hello(worker.session))
+    wire.send(ChildHello(worker.session))
     while True:
-        wire.send(Figures(worker.is_ready, worker.take_tally(), worker.gauges()))
+        wire.send(ChildFigures(worker.is_ready, worker.take_tally(), worker.gauges()))
         await asyncio.sleep(FIGURES_EVERY)
 
 
@@ -121,11 +123,11 @@ async def _receive(wire: ChildChannel, worker: Worker) -> None:
     assert isinstance(lease, SupervisedLease)
     while message := await wire.from_supervisor():
         match message:
-            case LeaseKept(until):
+            case LeaseRenewed(until):
                 lease.renewed_until = until
             case LeaseGone():
                 lease.is_declared_lost = True
-            case Stop(hurry):
+            case StopChild(hurry):
                 worker.stop(hurry=hurry)
     # The supervisor is gone: it no longer renews our lease and will not replace us, so finish and exit.
     lease.take_over()

@@ -5,27 +5,28 @@ import socket
 
 import msgspec
 
-from sereno.telemetry.metrics import Gauges, Tally
+from sereno.telemetry.metrics import Gauges, MetricTally
 
+# Bytes of one message.
 LINE_LIMIT = 4 * 1024 * 1024
 
 
-class Hello(msgspec.Struct, tag=True):
-    """From a child: the id of its session, whose lease the supervisor has to renew."""
+class ChildHello(msgspec.Struct, tag=True):
+    """From a child: the id of its session, whose lease the supervisor renews from now on."""
 
     session: int
 
 
-class Figures(msgspec.Struct, tag=True):
+class ChildFigures(msgspec.Struct, tag=True):
     """From a child, twice a second while its loop runs: whether it is ready, its counts and gauges."""
 
     ready: bool
-    tally: Tally
+    tally: MetricTally
     gauges: Gauges
 
 
-class LeaseKept(msgspec.Struct, tag=True):
-    """From the supervisor: the lease is renewed until this instant of the boot clock; stop then if no other follows."""
+class LeaseRenewed(msgspec.Struct, tag=True):
+    """From the supervisor: the lease is renewed until `until` of the boot clock. Without another renewal, stop then."""
 
     until: float
 
@@ -34,14 +35,14 @@ class LeaseGone(msgspec.Struct, tag=True):
     """From the supervisor: the session was declared dead."""
 
 
-class Stop(msgspec.Struct, tag=True):
+class StopChild(msgspec.Struct, tag=True):
     """From the supervisor: drain and stop; with `hurry`, release running jobs at once."""
 
     hurry: bool
 
 
-FromChild = Hello | Figures
-FromSupervisor = LeaseKept | LeaseGone | Stop
+FromChild = ChildHello | ChildFigures
+FromSupervisor = LeaseRenewed | LeaseGone | StopChild
 _from_child = msgspec.json.Decoder(FromChild)
 _from_supervisor = msgspec.json.Decoder(FromSupervisor)
 

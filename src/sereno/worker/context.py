@@ -43,7 +43,7 @@ class Context:
         throttler: Callable[[int, int, Throttle], None] | None = None,
         batch: Sequence[ClaimedJob] = (),
     ) -> None:
-        """`batch`: all jobs of the call, of which `job` is the first; `began`: seconds from its claim to the call."""
+        """`batch`: all jobs of the call; `job` is the first. `began`: the seconds from its claim to the call."""
         self.job_id = job.id
         self.task = job.task
         self.queue = job.queue
@@ -58,8 +58,9 @@ class Context:
         self.cancel_requested = False
         # Ids of the jobs that `transaction` has settled.
         self.settled_ids: frozenset[int] = frozenset()
+        # Whether this attempt may have written steps or progress, which the settlement has to delete.
         self.used_side_rows = False
-        self.told: tuple[float, str | None] | None = None
+        self.reported: tuple[float, str | None] | None = None
         self._database = database
         self._keep_history = keep_history
         self._began = began
@@ -94,19 +95,19 @@ class Context:
 
     def progress(self, fraction: float, note: str | None = None) -> None:
         """Report progress, from 0 to 1. Cheap: only the newest value is written, once a second."""
-        self.told = (min(1.0, max(0.0, float(fraction))), note)
+        self.reported = (min(1.0, max(0.0, float(fraction))), note)
         self.used_side_rows = True
 
     def throttle(self, limit: str, *, seconds: Duration, key: str | None = None) -> None:
         """Close a limit for some time, for example after a provider returned 429: no job starts under it meanwhile.
 
-        `key`: this job's own by default. Running jobs are not affected.
+        `key`: by default the key of this job. Running jobs are not affected.
         """
         check_text("limit", limit)
         if key:
             check_text("key", key)
         wanted = Throttle(min(length(seconds), LONGEST_CLOSE), limit, key)
-        if self._throttler is not None and _in_a_loop():
+        if self._throttler is not None and _is_in_event_loop():
             self._throttler(self.job_id, self.attempt, wanted)
         elif not self._database.run_one(throttle(self.session, self.job_id, self.attempt, *wanted)):
             raise ConfigurationError(f"ctx.throttle: there is no limit named {limit}")
@@ -215,9 +216,9 @@ class Context:
 
     async def flush_progress(self) -> None:
         """Write the newest progress, if there is any. Called by the worker."""
-        if self.told is not None:
-            (fraction, text), self.told = self.told, None
-            # A note that cannot be stored must not block the progress of other jobs.
+        if self.reported is not None:
+            (fraction, text), self.reported = self.reported, None
+            # A note with characters that PostgreSQL cannot store must not block the progress of other jobs.
             note = None if text is None else storable(text)
             await self._database.arun_one(report_progress(self.session, self.job_id, self.attempt, fraction, note))
 
@@ -231,7 +232,7 @@ class Transaction:
         self._async: AbstractAsyncContextManager[psycopg.AsyncConnection[Any]] | None = None
 
     def __enter__(self) -> psycopg.Connection[Any]:
-        self._sync = self._context._in_sync()  # noqa: SLF001 - two halves of one thing
+        self._sync = self._context._in_sync()  # noqa: SLF001 - Transaction is a part of Context
         return self._sync.__enter__()
 
     def __exit__(
@@ -241,7 +242,7 @@ class Transaction:
         return self._sync.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> psycopg.AsyncConnection[Any]:
-        self._async = self._context._in_async()  # noqa: SLF001 - two halves of one thing
+        self._async = self._context._in_async()  # noqa: SLF001 - Transaction is a part of Context
         return await self._async.__aenter__()
 
     async def __aexit__(
@@ -251,7 +252,7 @@ class Transaction:
         return await self._async.__aexit__(kind, error, trace)
 
 
-def _in_a_loop() -> bool:
+def _is_in_event_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:

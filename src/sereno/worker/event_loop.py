@@ -1,7 +1,7 @@
-"""The event loop of a process that runs handlers: a task that a handler starts cannot end it.
+"""Runs the event loop of a process with handlers, so that a task which a handler starts cannot end the process.
 
-Python's tasks raise SystemExit and KeyboardInterrupt twice: where the task is awaited, and out of the loop, which stops
-everything else that runs in it. The first is enough here: the handler that awaits the task fails with it.
+asyncio raises SystemExit and KeyboardInterrupt of a task twice: where the task is awaited, and out of the event loop,
+which stops everything in it. The first is enough here: the handler that awaits the task fails.
 """
 
 import asyncio

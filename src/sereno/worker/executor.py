@@ -3,8 +3,8 @@
     decode the arguments ▶ call the function ▶ get its ending ▶ decide the settlement ▶ pass it to the settler
 
 Async handlers run in the event loop, sync handlers in threads, isolated ones (and suspects: jobs whose process died
-while they ran) in a separate process. The worker checks all deadlines with one timer, so a job that meets its deadline
-pays nothing for it.
+while they ran) in a separate process. The worker checks all deadlines with one timer, so a deadline costs nothing per
+job.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from sereno.jobs.job import ClaimedJob
 from sereno.jobs.settlement import SettleResult
 from sereno.jobs.task import Registry, TaskDefinition
 from sereno.telemetry.log_events import emit
-from sereno.telemetry.metrics import Tally
+from sereno.telemetry.metrics import MetricTally
 from sereno.worker.attempt_log import logs_successes, report, report_after_success
 from sereno.worker.context import Context
 from sereno.worker.isolation.pool import SETTLED_ELSEWHERE, IsolationPool, runs_alone
@@ -43,7 +43,7 @@ from sereno.worker.settler import Settler
 
 # Seconds past its deadline after which a handler is abandoned, and the process is replaced.
 STUCK_AFTER = 5.0
-# Seconds that an isolated process has to start and import the task; then the task's own timeout begins.
+# Seconds that an isolated process may take to start and to import the task; then the task's own timeout begins.
 ISOLATION_START = 60.0
 
 
@@ -56,7 +56,7 @@ class Executor:
         database: Database,
         session: int,
         settler: Settler,
-        tally: Tally,
+        tally: MetricTally,
         on_end: Callable[[Sequence[ClaimedJob]], None],
         isolation: IsolationPool,
         threads: int,
@@ -82,6 +82,10 @@ class Executor:
         running.task = asyncio.get_running_loop().create_task(self._attempt(running))
 
     async def _attempt(self, running: RunningCall) -> None:
+        running.has_begun = True
+        if running.stopped is not None:
+            self._end(running, (running.stopped,) * len(running.jobs))
+            return
         definition = running.definition
         try:
             if definition.batch and not runs_alone(definition, running.jobs[0]):
@@ -92,7 +96,7 @@ class Executor:
             if _is_discarded(running, error):
                 raise
             endings = (running.stopped or error,) * len(running.jobs)
-        if not running.given_up:
+        if not running.is_abandoned:
             self._end(running, endings)
 
     def _end(self, running: RunningCall, endings: Sequence[Ending]) -> None:
@@ -219,19 +223,22 @@ class Executor:
                 continue
             if running.stopped is None:
                 self._stop(running, TimeoutError(f"ran longer than {running.definition.timeout:g} s"))
-            elif not running.given_up and now > running.deadline + STUCK_AFTER:
-                self._give_up(running)
+            elif not running.is_abandoned and now > running.deadline + STUCK_AFTER:
+                self._abandon(running)
 
     def _stop(self, running: RunningCall, ending: Ending) -> None:
         """Stop a call from outside: a coroutine is cancelled; in a thread, TimeoutError is raised."""
         running.stopped = ending
+        if not running.has_begun:
+            # A task that is cancelled before its first step runs none of its code: its job would never end.
+            return
         if not running.is_plain or isinstance(ending, ReleasedAttempt):
             assert running.task is not None
             running.task.cancel()
         elif isinstance(ending, TimeoutError):
             running.interrupt()
 
-    def _give_up(self, running: RunningCall) -> None:
+    def _abandon(self, running: RunningCall) -> None:
         emit(
             logging.ERROR,
             "job.stuck",
@@ -239,7 +246,7 @@ class Executor:
             job_id=running.jobs[0].id,
             task=running.definition.name,
         )
-        running.given_up = True
+        running.is_abandoned = True
         self.stuck = True
         self._end(running, [running.stopped] * len(running.jobs))
         assert running.task is not None
@@ -261,11 +268,11 @@ class Executor:
             if running.stopped is None:
                 self._stop(running, ReleasedAttempt(reason))
 
-    async def ended(self, patience: float) -> None:
-        """Wait until every call has ended, at most `patience` seconds."""
+    async def ended(self, timeout: float) -> None:
+        """Wait until every call has ended, at most `timeout` seconds."""
         calls = {running.task for running in self.running.values() if running.task is not None}
         if calls:
-            await asyncio.wait(calls, timeout=patience)
+            await asyncio.wait(calls, timeout=timeout)
 
     async def flush_progress(self) -> None:
         for running in list(self.running.values()):

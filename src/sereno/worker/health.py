@@ -1,7 +1,7 @@
 """The worker's health port: `/livez`, `/readyz` and `/metrics` over a minimal HTTP server.
 
-`/livez` and `/readyz` return yes or no and nothing else, so they may be reachable from outside. Beyond loopback,
-`/metrics` requires the token of the setting `metrics_token`.
+`/livez` and `/readyz` reveal only whether the worker is live and ready, so they may be reachable from outside. Beyond
+loopback, `/metrics` requires the token of the setting `metrics_token`.
 """
 
 import asyncio
@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 from sereno.settings import Settings
 
+# Bytes of a request, and seconds until it must be complete.
 REQUEST_LIMIT = 16 * 1024
 REQUEST_TIMEOUT = 5.0
-# Probes and scrapers need only a few. A client with many must not exhaust the file descriptors of the worker.
+# Open connections: probes and scrapers need a few, and a client must not exhaust the worker's file descriptors.
 MOST_CONNECTIONS = 50
 
 Probe = Callable[[], bool]
@@ -89,10 +90,10 @@ class HealthServer:
         token = self._settings.metrics_token
         if token is None:
             return _is_loopback(self._settings.health_host)
-        given = next(
+        received = next(
             (line.partition(":")[2].strip() for line in lines if line.lower().startswith("authorization:")), ""
         )
-        return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
+        return hmac.compare_digest(received.encode(), f"Bearer {token}".encode())
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,7 +1,7 @@
 """Renews the lease of a session from outside the event loop that runs handlers.
 
-A supervisor does this for its children. Without one, a thread with its own connection does, so that a handler that
-blocks the loop does not lose the lease for all jobs of the session.
+A supervisor renews the leases of its children. Without a supervisor, a thread with its own connection renews the lease,
+so that a handler that blocks the loop does not lose it for all jobs of the session.
 """
 
 import logging
@@ -19,7 +19,7 @@ from sereno.worker.sessions import keep
 
 
 def lease_end(sent: float, lease: float) -> float:
-    """Return when to stop acting, by the boot clock. It counts from when the renewal was sent, not from its reply."""
+    """Return when the worker must stop, by the boot clock; the lease counts from the request, not from its reply."""
     return sent + lease - min(max(1.0, lease / 10), lease / 2)
 
 

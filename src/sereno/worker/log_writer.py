@@ -1,4 +1,4 @@
-"""Writes log lines of a process to the central log in the database, from a level on, about a second later.
+"""Writes the log lines of a process, from the level `keep_logs` on, to the central log in the database.
 
 Logging never waits for the database. Lines of any thread go into a buffer of bounded size, and a background service
 writes them in batches. If more lines arrive than can be written, the oldest are dropped, and one line reports how many.
@@ -17,7 +17,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Self
 
-from sereno.database.connect import Line
+from sereno.database.connect import ServiceConnection
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
 from sereno.telemetry import central_log
@@ -27,21 +27,22 @@ from sereno.telemetry.service import Service
 from sereno.worker import sessions
 from sereno.worker.maintenance.retention import forget_lines
 
-# Lines and bytes that may wait to be written.
+# Lines and bytes that may wait to be written; beyond them the oldest lines are dropped.
 MOST_LINES, MOST_BYTES = 10_000, 16 * 1024 * 1024
 # Lines and bytes of one batch.
 BATCH_LINES, BATCH_BYTES = 500, 1024 * 1024
 # Seconds between two writes: ordinary, while more lines wait, and after an error.
-EVERY, AT_ONCE, AFTER_TROUBLE = 1.0, 0.1, 5.0
+EVERY, AT_ONCE, AFTER_ERROR = 1.0, 0.1, 5.0
 # Seconds after which an unwritten line is dropped; readers of past log lines rely on this bound.
 OLDEST = 600.0
-COMPLAIN_EVERY = 60.0
+# Seconds between two warnings that lines cannot be written.
+WARN_EVERY = 60.0
 # Seconds without log lines after which the connection is closed.
 IDLE_AFTER = 60.0
-# Seconds that a process may spend on its last lines.
-LAST_WORDS = 2.0
+# Seconds that a process may spend on its last lines when it stops.
+LAST_WRITE_TIMEOUT = 2.0
 # Seconds until the first check whether old lines are due for deletion, between two checks, and between two deletions.
-ASK_FIRST, ASK_EVERY, FORGET_EVERY = 60.0, 600.0, 3600.0
+FIRST_CHECK, CHECK_EVERY, DELETE_EVERY = 60.0, 600.0, 3600.0
 
 UNWRITTEN = "logs.unwritten"
 DROPPED = "logs.dropped"
@@ -80,7 +81,7 @@ class LogBuffer(logging.Handler):
         if self._database in buffered_for or getattr(record, "event", None) == UNWRITTEN or hasattr(self._busy, "now"):
             return
         setattr(record, _BUFFERED, (*buffered_for, self._database))
-        # Ignore what is logged while this record is formatted: it would recurse.
+        # Records that are logged while this one is formatted are ignored: they would recurse.
         self._busy.now = True
         try:
             seen = monotonic()
@@ -93,14 +94,14 @@ class LogBuffer(logging.Handler):
         """Remove and return the oldest lines, as many as fit into a batch."""
         self.acquire()
         try:
-            taken: list[tuple[float, bytes]] = []
+            batch: list[tuple[float, bytes]] = []
             free = BATCH_BYTES
-            while self._lines and len(taken) < BATCH_LINES and (not taken or len(self._lines[0][1]) <= free):
-                taken.append(self._lines.popleft())
-                free -= len(taken[-1][1])
+            while self._lines and len(batch) < BATCH_LINES and (not batch or len(self._lines[0][1]) <= free):
+                batch.append(self._lines.popleft())
+                free -= len(batch[-1][1])
             self._bytes -= BATCH_BYTES - free
             self._is_full = False
-            return taken
+            return batch
         finally:
             self.release()
 
@@ -138,17 +139,17 @@ class LogWriter(Service):
     def __init__(self, url: str, settings: Settings) -> None:
         super().__init__("log writer")
         self._settings = settings
-        self._line = Line(url, settings, "log")
+        self._connection = ServiceConnection(url, settings, "log")
         self._buffer: LogBuffer | None = None
         if settings.keep_logs != "off":
             level = logging.getLevelNamesMapping()[settings.keep_logs.upper()]
             self._buffer = LogBuffer(level, hash((url, settings.schema)), self._on_full)
-        self._home: asyncio.AbstractEventLoop | None = None
+        self._event_loop: asyncio.AbstractEventLoop | None = None
         self._batch: list[tuple[float, bytes]] = []
-        self._complained_at = -math.inf
+        self._warned_at = -math.inf
         self._used_at = -math.inf
-        self._ask_at = monotonic() + ASK_FIRST
-        self._forgets = False
+        self._check_at = monotonic() + FIRST_CHECK
+        self._is_deleting = False
 
     async def __aenter__(self) -> Self:
         self.start()
@@ -160,7 +161,7 @@ class LogWriter(Service):
         await self.stop()
 
     def start(self) -> None:
-        self._home = asyncio.get_running_loop()
+        self._event_loop = asyncio.get_running_loop()
         if self._buffer is not None:
             logger.addHandler(self._buffer)
         super().start()
@@ -171,20 +172,20 @@ class LogWriter(Service):
         if self._buffer is not None:
             logger.removeHandler(self._buffer)
         try:
-            async with asyncio.timeout(LAST_WORDS):
+            async with asyncio.timeout(LAST_WRITE_TIMEOUT):
                 while await self._write():
                     pass
         except Exception as error:  # noqa: BLE001 - a process that exits must not fail because of its log
-            self._complain(error)
-        await self._line.close()
+            self._warn(error)
+        await self._connection.close()
 
     async def run_once(self) -> float:
         try:
             more = await self._write()
-            more = await self._forget() or more
-        except Exception as error:  # noqa: BLE001 - it must not report that in its own log again and again
-            self._complain(error)
-            return AFTER_TROUBLE
+            more = await self._delete_old() or more
+        except Exception as error:  # noqa: BLE001 - Service would log every failure, into the log that cannot be written
+            self._warn(error)
+            return AFTER_ERROR
         return AT_ONCE if more else EVERY
 
     async def _write(self) -> bool:
@@ -201,7 +202,7 @@ class LogWriter(Service):
             return await self._close_if_idle(now)
         lines = [line for _, line in young] + ([_of_dropped(dropped, now)] if dropped else [])
         try:
-            await self._line.run(central_log.add(lines, now))
+            await self._connection.run(central_log.add(lines, now))
         except DatabaseUnavailable:
             raise
         except Exception:
@@ -215,32 +216,32 @@ class LogWriter(Service):
 
     async def _close_if_idle(self, now: float) -> bool:
         if now - self._used_at > IDLE_AFTER:
-            await self._line.close()
+            await self._connection.close()
         return False
 
-    async def _forget(self) -> bool:
+    async def _delete_old(self) -> bool:
         """Delete a batch of lines past their retention, if this process has the duty; return whether there is more."""
         now = monotonic()
-        if not self._forgets:
-            if now < self._ask_at:
+        if not self._is_deleting:
+            if now < self._check_at:
                 return False
-            self._ask_at, self._used_at = now + ASK_EVERY, now
-            self._forgets = bool(await self._line.run(sessions.take_duties({"logs": FORGET_EVERY})))
-        if self._forgets:
-            self._forgets = await forget_lines(self._line, self._settings)
-        return self._forgets
+            self._check_at, self._used_at = now + CHECK_EVERY, now
+            self._is_deleting = bool(await self._connection.run(sessions.take_duties({"logs": DELETE_EVERY})))
+        if self._is_deleting:
+            self._is_deleting = await forget_lines(self._connection, self._settings)
+        return self._is_deleting
 
     def _on_full(self) -> None:
         """Wake the writer; called from any thread."""
         with suppress(RuntimeError):
             # The loop may be closed by now.
-            if self._home is not None:
-                self._home.call_soon_threadsafe(self.wake)
+            if self._event_loop is not None:
+                self._event_loop.call_soon_threadsafe(self.wake)
 
-    def _complain(self, error: BaseException) -> None:
+    def _warn(self, error: BaseException) -> None:
         now = monotonic()
-        if now - self._complained_at > COMPLAIN_EVERY:
-            self._complained_at = now
+        if now - self._warned_at > WARN_EVERY:
+            self._warned_at = now
             first = next(iter(str(error).splitlines()), type(error).__name__)
             emit(logging.WARNING, UNWRITTEN, f"log lines cannot be written to the database now: {first}")
 

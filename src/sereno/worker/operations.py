@@ -1,8 +1,8 @@
 """Operations on workers for the CLI, the API and the dashboard."""
 
 from sereno.database.statement import Operation
-from sereno.jobs import queries as job_queries
-from sereno.jobs.rows import SessionRow
+from sereno.jobs.queries import jobs as job_queries
+from sereno.jobs.queries.rows import SessionRow
 
 
 def list_workers() -> Operation[list[SessionRow]]:

@@ -23,8 +23,8 @@ class RaisedError(NamedTuple):
     error: BaseException
 
 
-def caught(function: Callable[..., Any], *args: Any) -> Any:
-    """Return what the function returns, or RaisedError, whatever it raises."""
+def call_safely(function: Callable[..., Any], *args: Any) -> Any:
+    """Return the result of the function, or RaisedError with whatever it raises."""
     try:
         return function(*args)
     except BaseException as error:  # noqa: BLE001 - every way out of a handler is an outcome
@@ -32,14 +32,15 @@ def caught(function: Callable[..., Any], *args: Any) -> Any:
 
 
 class RunningCall:
-    """The call for one job or for one batch. `stopped`: the ending that was set from outside, if any."""
+    """One call of a handler, for one job or for a batch. `stopped`: the ending that was set from outside, if any."""
 
     __slots__ = (
         "_turn",
         "context",
         "deadline",
         "definition",
-        "given_up",
+        "has_begun",
+        "is_abandoned",
         "is_plain",
         "jobs",
         "started",
@@ -58,7 +59,8 @@ class RunningCall:
         self.is_plain = False
         self.thread: int | None = None
         self.stopped: Ending = None
-        self.given_up = False
+        self.has_begun = False
+        self.is_abandoned = False
 
     def begin(self, now: float | None = None) -> None:
         """Start the handler's timeout."""
@@ -74,7 +76,7 @@ class RunningCall:
     async def in_thread(self, threads: Executor, function: Callable[..., Any], *args: Any) -> Any:
         """Run a sync handler in a thread; return its result, or RaisedError.
 
-        A thread cannot be cancelled, so this waits for it until the call is given up as stuck.
+        A thread cannot be cancelled, so this waits for it until the call is abandoned as stuck.
         """
         inherited = contextvars.copy_context()
         self.is_plain, self._turn = True, threading.Lock()
@@ -85,7 +87,7 @@ class RunningCall:
                     raise self.stopped
                 self.thread = threading.get_ident()
             try:
-                return inherited.run(caught, function, *args)
+                return inherited.run(call_safely, function, *args)
             finally:
                 with self._turn:
                     self.thread = None
@@ -95,9 +97,9 @@ class RunningCall:
             try:
                 return await asyncio.shield(future)
             except asyncio.CancelledError:
-                # A timeout is raised inside the thread instead. Only a call that is given up or released leaves its
-                # thread behind.
-                if future.cancelled() or self.given_up or not isinstance(self.stopped, TimeoutError):
+                # A timeout is raised inside the thread instead. Only a call that is abandoned or released leaves a
+                # running thread behind.
+                if future.cancelled() or self.is_abandoned or not isinstance(self.stopped, TimeoutError):
                     raise
 
     def interrupt(self) -> None:

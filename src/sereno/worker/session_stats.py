@@ -11,25 +11,26 @@ import math
 from collections.abc import Callable
 from time import monotonic
 
-from sereno.database.connect import Line
+from sereno.database.connect import ServiceConnection
 from sereno.database.statement import Operation
-from sereno.jobs import error_groups, minute_stats
+from sereno.jobs.queries import error_groups, minute_stats
 from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
-from sereno.telemetry.metrics import Tally
+from sereno.telemetry.metrics import MetricTally
 from sereno.telemetry.service import Service
-from sereno.worker.claimer import Claimer
+from sereno.worker.claiming.claimer import Claimer
+from sereno.worker.claiming.floor import Floors
 from sereno.worker.executor import Executor
-from sereno.worker.floor import Floors
 from sereno.worker.sessions import report
 
+# Seconds between two writes of progress, and between two comparisons of held jobs with the database.
 PROGRESS_EVERY = 1.0
 COMPARE_EVERY = 60.0
-# Seconds after a lost reply; the comparison ignores claims of the last five seconds, whose reply may be in flight.
-SETTLED_DOWN = 6.0
+# Seconds from a lost reply to the comparison, which ignores claims of the last five seconds: a reply may be in flight.
+COMPARE_AFTER_LOSS = 6.0
 # Seconds after which a claimed job that has not started is reported as waiting, within another second: if this session
-# dies, the job is released without a crash being counted. Jobs of a steady stream start sooner.
-WAITS = 1.0
+# dies, the job is released without a crash being counted. Under steady load, jobs start sooner.
+WAITING_AFTER = 1.0
 
 
 class SessionStats(Service):
@@ -37,22 +38,22 @@ class SessionStats(Service):
 
     def __init__(
         self,
-        line: Line,
+        connection: ServiceConnection,
         session: int,
         claimer: Claimer,
         executor: Executor,
         floors: Floors,
-        take_figures: Callable[[], Tally],
+        take_figures: Callable[[], MetricTally],
         settings: Settings,
     ) -> None:
         super().__init__("session stats")
-        self._line = line
+        self._connection = connection
         self._session = session
         self._claimer = claimer
         self._executor = executor
         self._floors = floors
         self._take_figures = take_figures
-        self._figures = Tally()
+        self._figures = MetricTally()
         self._beat = settings.heartbeat
         self._next_beat = monotonic() + self._beat
         self._next_comparison = monotonic() + COMPARE_EVERY
@@ -68,7 +69,7 @@ class SessionStats(Service):
             self._next_beat = now + self._beat
             await self._report()
             await self.write_figures()
-        elif not self._waiting.issuperset(self._claimer.waiting_since(now - WAITS)):
+        elif not self._waiting.issuperset(self._claimer.waiting_since(now - WAITING_AFTER)):
             await self._report()
         if now >= self._next_comparison or self._a_reply_was_lost(now):
             self._next_comparison = now + COMPARE_EVERY
@@ -77,7 +78,7 @@ class SessionStats(Service):
 
     def _a_reply_was_lost(self, now: float) -> bool:
         lost_at = self._claimer.reply_lost_at
-        return lost_at is not None and now > lost_at + SETTLED_DOWN
+        return lost_at is not None and now > lost_at + COMPARE_AFTER_LOSS
 
     def _log_ended_jobs(self) -> None:
         """Log the number of jobs that ended; single successes are only logged at debug level."""
@@ -95,17 +96,17 @@ class SessionStats(Service):
         self._figures.add(self._take_figures())
         if not self._figures.finished:
             return
-        # Taken before the write, because a worker that stops may call this while the heartbeat is writing.
-        figures, self._figures = self._figures, Tally()
+        # Reset before the write, because a worker that stops may call this while the heartbeat is writing.
+        figures, self._figures = self._figures, MetricTally()
         try:
-            await self._line.run(_add(figures), atomic=True)
+            await self._connection.run(_add(figures), atomic=True)
         except BaseException:
             self._figures.add(figures)
             raise
 
     async def _report(self) -> None:
-        waiting = set(self._claimer.waiting_since(monotonic() - WAITS))
-        state, cancelled = await self._line.run(
+        waiting = set(self._claimer.waiting_since(monotonic() - WAITING_AFTER))
+        state, cancelled = await self._connection.run(
             report(self._session, self._floors.published(), self._claimer.held, waiting)
         )
         self._waiting = waiting
@@ -117,7 +118,7 @@ class SessionStats(Service):
             self._executor.cancel(job)
 
 
-def _add(figures: Tally) -> Operation[None]:
+def _add(figures: MetricTally) -> Operation[None]:
     """Write the tables in the same order in every worker, so that two workers cannot deadlock."""
     yield from minute_stats.add(figures)
     yield from error_groups.add(figures)

@@ -86,8 +86,8 @@ def finish(ids: Sequence[int], state: Literal["closed", "dead"]) -> Operation[No
     yield Statement(_sql["finish"], {"ids": sorted(ids), "state": state})
 
 
-def look(look_back: float = EVERYTHING) -> Operation[DueWork]:
-    rows = yield Statement(_sql["look"], {"look_back": look_back})
+def due_work(look_back: float = EVERYTHING) -> Operation[DueWork]:
+    rows = yield Statement(_sql["due_work"], {"look_back": look_back})
     return DueWork(*rows[0])
 
 

@@ -1,7 +1,7 @@
 -- Worker sessions: their leases, their end, and the jobs that are rescued when a session dies.
 
 -- name: register
--- A new id for each start. The floors that other sessions published spare a restarted worker the scan from zero.
+-- Creates a session. With the floors that other sessions have published, a restarted worker need not scan from zero.
 with clock as materialized (select sereno.now() as now),
 made as (
     insert into sereno.sessions (host, pid, version, queues, tasks, lease_until, started_at, seen_at)
@@ -16,7 +16,7 @@ select made.id,
 from made, clock;
 
 -- name: keep
--- The heartbeat. A session that was declared dead stays dead and is not returned.
+-- The heartbeat: renews leases. A session that was declared dead stays dead and is not returned.
 update sereno.sessions
 set lease_until = sereno.now() + make_interval(secs => %(lease)s), seen_at = sereno.now()
 where id = any(%(ids)s) and state = 'alive'
@@ -37,7 +37,7 @@ select coalesce((select state from me), 'dead'),
 update sereno.sessions set suspects = %(suspects)s::text::jsonb where id = %(session)s and state = 'alive' returning id;
 
 -- name: set_idle
--- Idle: an enqueue sends a NOTIFY to wake the worker.
+-- Marks a session idle or busy. An enqueue sends a NOTIFY only if a session of its queue is idle.
 update sereno.sessions set idle = %(idle)s where id = %(session)s and idle <> %(idle)s returning id;
 
 -- name: finish
@@ -47,7 +47,7 @@ set state = %(state)s, idle = false, ended_at = sereno.now()
 where id = any(%(ids)s) and state = 'alive'
 returning id;
 
--- name: look
+-- name: due_work
 -- One cheap query for due work: seconds until the next scheduled job, expired leases, jobs of dead sessions.
 with clock as materialized (select sereno.now() as now)
 select (select extract(epoch from run_at - clock.now)::double precision from sereno.jobs

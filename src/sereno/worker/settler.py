@@ -1,4 +1,4 @@
-"""Writes outcomes in batches: by count, after a few milliseconds, or at once if a task requires it.
+"""Writes the outcomes of attempts in batches: when enough are waiting, after 5 ms, or at once if a task requires it.
 
 A batch stays in memory until the database has confirmed it. After a lost reply it is written again. An outcome that was
 neither applied now nor before is fenced: counted, logged and dropped, because another worker has the job now. An
@@ -10,21 +10,22 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic
 
-from sereno.database.connect import Line
+from sereno.database.connect import ServiceConnection
 from sereno.error_text import describe, storable
 from sereno.errors import DatabaseUnavailable
 from sereno.jobs.attempt import Settlement, Throttle
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.limits.store import throttle
-from sereno.jobs.settlement import SettleResult, Way, landed, settle
+from sereno.jobs.settlement import SettleResult, Way, settle, settled_before
 from sereno.telemetry.log_events import emit
-from sereno.telemetry.metrics import Tally
+from sereno.telemetry.metrics import MetricTally
 from sereno.telemetry.service import Service
 from sereno.worker.sessions import announce
 
+# Waiting outcomes that are written at once, and seconds after which fewer are written.
 FLUSH_COUNT = 500
 FLUSH_AFTER = 0.005
-# Outcomes in one statement at most, and waiting outcomes from which on no more jobs are claimed.
+# Outcomes in one statement at most; and waiting outcomes above which no more jobs are claimed.
 LARGEST_BATCH = 1000
 MOST_WAITING = 2000
 # Seconds until an outcome that cannot be stored even as dead is tried again; doubled each time.
@@ -36,14 +37,14 @@ class Settler(Service):
 
     def __init__(
         self,
-        line: Line,
+        connection: ServiceConnection,
         session: int,
-        tally: Tally,
+        tally: MetricTally,
         on_settled: Callable[[Sequence[int], Collection[int]], None],
         on_rescheduled: Callable[[], None],
     ) -> None:
         super().__init__("settler")
-        self._line = line
+        self._connection = connection
         self._session = session
         self._tally = tally
         self._on_settled = on_settled
@@ -80,7 +81,7 @@ class Settler(Service):
 
     async def announce(self, suspects: Mapping[int, int]) -> bool:
         """Store which suspects run alone here; return False if the session is no longer alive."""
-        return await self._line.run(announce(self._session, suspects))
+        return await self._connection.run(announce(self._session, suspects))
 
     def throttle(self, job_id: int, attempt: int, wanted: Throttle) -> None:
         """Close a limit for all workers, at once."""
@@ -110,7 +111,7 @@ class Settler(Service):
             self._waiting.extend(self._refused)
             self._refused.clear()
             self._refused_pause = min(LONGEST_PAUSE, 2 * self._refused_pause)
-        # Before the outcome of the same job is written: the keys of the limits are read from the running job.
+        # Limits are closed before the outcome of the same job is written: their keys are read from the running job.
         await self._close_limits()
         await self._flush()
         if not self._waiting:
@@ -131,7 +132,7 @@ class Settler(Service):
         while self._throttles:
             job_id, attempt, wanted = self._throttles[0]
             try:
-                closed = await self._line.run(throttle(self._session, job_id, attempt, *wanted))
+                closed = await self._connection.run(throttle(self._session, job_id, attempt, *wanted))
             except DatabaseUnavailable:
                 raise
             except Exception as error:  # noqa: BLE001 - a bad request of one job must not block the others
@@ -170,7 +171,7 @@ class Settler(Service):
             try:
                 applied = await self._settle(way, items)
             except BaseException:
-                # Unconfirmed: all of it is written again, and outcomes that were applied already are recognised then.
+                # The batch is unconfirmed: it is written again, and outcomes that were applied are recognised then.
                 self._in_doubt = True
                 self._waiting[:0] = [item for left in ways.values() for item in left]
                 raise
@@ -186,7 +187,7 @@ class Settler(Service):
             self._refused_pause = FIRST_PAUSE
 
     async def _settle(self, way: Way, items: list[SettleResult]) -> set[int]:
-        """Settle these outcomes; return the ids of the jobs that were still ours."""
+        """Settle these outcomes; return the ids of the jobs that still belonged to this session."""
         try:
             applied = await self._write(way, items)
         except DatabaseUnavailable:
@@ -201,7 +202,9 @@ class Settler(Service):
 
     async def _write(self, way: Way, items: list[SettleResult]) -> set[int]:
         """Write one batch: one statement, or two in a transaction if steps or progress have to be deleted too."""
-        return await self._line.run(settle(way, self._session, items), atomic=any(item.side_rows for item in items))
+        return await self._connection.run(
+            settle(way, self._session, items), atomic=any(item.side_rows for item in items)
+        )
 
     async def _settle_apart(self, way: Way, items: list[SettleResult], error: Exception) -> None:
         """Find the row that fails a batch by halving it; that job is settled as dead, with the error as reason."""
@@ -210,9 +213,9 @@ class Settler(Service):
             await self._settle(way, items[:middle])
             await self._settle(way, items[middle:])
             return
-        item, found = items[0], describe(error)
-        emit(logging.ERROR, "job.unsettled", f"job {item.id}: its outcome could not be stored: {found}", job_id=item.id)
-        dead = Settlement("dead", reason="its outcome could not be stored", error=found)
+        item, text = items[0], describe(error)
+        emit(logging.ERROR, "job.unsettled", f"job {item.id}: its outcome could not be stored: {text}", job_id=item.id)
+        dead = Settlement("dead", reason="its outcome could not be stored", error=text)
         plain = SettleResult(item.id, item.attempt, 0.0, dead, side_rows=item.side_rows)
         try:
             await self._write("bury", [plain])
@@ -226,16 +229,16 @@ class Settler(Service):
         self._refused_until = monotonic() + self._refused_pause
         emit(
             logging.ERROR,
-            "job.unburied",
+            "job.dead_letter_failed",
             f"job {item.id} could not be settled as dead either, and is tried again later: {describe(refusal)}",
             job_id=item.id,
         )
 
     async def _fenced(self, way: Way, missing: list[SettleResult]) -> None:
         if self._in_doubt:
-            known = await self._line.run(landed(self._session, missing))
+            settled = await self._connection.run(settled_before(self._session, missing))
             # A success without history leaves no row to recognise it by: after a lost reply it counts as applied.
-            missing = [item for item in missing if item.id not in known and way != "forget"]
+            missing = [item for item in missing if item.id not in settled and way != "forget"]
         for item in missing:
             self._tally.fenced += 1
             emit(

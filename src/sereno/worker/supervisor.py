@@ -17,15 +17,15 @@ from contextlib import suppress
 from time import monotonic
 from typing import Protocol
 
-from sereno.database.connect import Line
+from sereno.database.connect import ServiceConnection
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
-from sereno.telemetry.metrics import Gauges, SchedulerFigures, Tally, exposition
+from sereno.telemetry.metrics import Gauges, MetricTally, SchedulerFigures, exposition
 from sereno.telemetry.service import Service
 from sereno.version import __version__
 from sereno.worker.child import EXIT_LOST, EXIT_STUCK
-from sereno.worker.child_channel import ChildChannel, Figures, Hello, LeaseGone, LeaseKept, Stop
+from sereno.worker.child_channel import ChildChannel, ChildFigures, ChildHello, LeaseGone, LeaseRenewed, StopChild
 from sereno.worker.health import HealthServer
 from sereno.worker.heartbeat import boot_clock, lease_end
 from sereno.worker.log_writer import LogWriter
@@ -33,20 +33,21 @@ from sereno.worker.maintenance.promoter import rescue
 from sereno.worker.sessions import finish, keep
 from sereno.worker.watchdog import WatchdogPage
 
+# Seconds between two checks for blocked children.
 WATCH_EVERY = 0.5
 # A child that has sent no figures for this many seconds is not ready.
 SILENT_AFTER = 3.0
 # Environment variable with the file descriptors of a child's channel and watchdog page.
 CHILD_VARIABLE = "SERENO_CHILD_DESCRIPTORS"
 # Seconds that a child gets to write its stacks after SIGUSR1; enough on a busy machine.
-STACKS_PATIENCE = 2.0
+STACKS_TIMEOUT = 2.0
 # A child that ends within this many seconds without a session counts as a failed start; the next start is delayed, with
 # pauses that double up to LONGEST_PAUSE.
 SHORT_LIFE = 5.0
 LONGEST_PAUSE = 30.0
 
 
-class Child:
+class ChildProcess:
     """One worker process as its supervisor sees it."""
 
     def __init__(self, process: asyncio.subprocess.Process, wire: ChildChannel, page: WatchdogPage) -> None:
@@ -76,17 +77,17 @@ class Supervisor:
     def __init__(
         self, url: str, settings: Settings, command: Sequence[str], scheduler: "SupervisedScheduler | None" = None
     ) -> None:
-        """`scheduler`: run in this process, where no handler can hold it up."""
+        """`scheduler`: a scheduler to run in this process, where no handler can delay it."""
         self._settings = settings
         self._command = command
-        self._line = Line(url, settings, "supervisor")
+        self._connection = ServiceConnection(url, settings, "supervisor")
         self._log_writer = LogWriter(url, settings)
-        self._children: set[Child] = set()
-        self._lives: set[asyncio.Task[None]] = set()
+        self._children: set[ChildProcess] = set()
+        self._child_loops: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._stopped = asyncio.Event()
-        self._tally = Tally()
-        self._heartbeat = _Heartbeats(self._line, settings, self._children)
+        self._tally = MetricTally()
+        self._heartbeat = _Heartbeats(self._connection, settings, self._children)
         self._scheduler = scheduler
         self.health = HealthServer(
             settings,
@@ -109,28 +110,27 @@ class Supervisor:
             url = f"http://{self._settings.health_host}:{self.health.port}"
             emit(logging.INFO, "health.started", f"health: {url}/livez /readyz /metrics")
         for _ in range(self._settings.processes):
-            life = asyncio.create_task(self._run_one())
-            self._lives.add(life)
+            self._child_loops.add(asyncio.create_task(self._run_one()))
         self._heartbeat.start()
         scheduling = asyncio.create_task(self._run_scheduler())
         watch = asyncio.create_task(self._watch())
-        await asyncio.gather(*self._lives)
+        await asyncio.gather(*self._child_loops)
         watch.cancel()
         await scheduling
         await self._heartbeat.stop()
         await self.health.stop()
-        await self._line.close()
+        await self._connection.close()
 
     def stop(self) -> None:
         """Stop every child. The second call makes them release their running jobs at once."""
-        message = Stop(hurry=self._stopping)
+        message = StopChild(hurry=self._stopping)
         self._stopping = True
         self._stopped.set()
         for child in self._children:
             child.wire.send(message)
 
     async def _run_scheduler(self) -> None:
-        """Run the scheduler until `stop` is called: another one can lead while the last handlers here finish."""
+        """Run the scheduler until `stop` is called, so that another one leads while the last handlers here finish."""
         if self._scheduler is not None:
             self._scheduler.start()
             await self._stopped.wait()
@@ -145,7 +145,7 @@ class Supervisor:
         pause = 0.0
         while not self._stopping:
             child = await self._spawn()
-            await self._live(child)
+            await self._attend(child)
             short = monotonic() - child.born < SHORT_LIFE and child.session is None
             pause = min(LONGEST_PAUSE, max(0.5, pause * 2)) if short else 0.0
             if pause and not self._stopping:
@@ -158,7 +158,7 @@ class Supervisor:
         except TimeoutError:
             pass
 
-    async def _spawn(self) -> Child:
+    async def _spawn(self) -> ChildProcess:
         ours, theirs = socket.socketpair()
         page = WatchdogPage()
         descriptors = (theirs.fileno(), page.descriptor)
@@ -173,20 +173,20 @@ class Supervisor:
             )
         finally:
             theirs.close()
-        child = Child(process, await ChildChannel.on(ours), page)
+        child = ChildProcess(process, await ChildChannel.on(ours), page)
         self._children.add(child)
         if self._stopping:
-            child.wire.send(Stop(hurry=False))
+            child.wire.send(StopChild(hurry=False))
         return child
 
-    async def _live(self, child: Child) -> None:
+    async def _attend(self, child: ChildProcess) -> None:
         """Read a child's messages until it exits, then clean up after it."""
         while message := await child.wire.from_child():
             match message:
-                case Hello(session):
+                case ChildHello(session):
                     child.session = session
                     self._heartbeat.wake()
-                case Figures():
+                case ChildFigures():
                     child.last_figures_at = monotonic()
                     child.ready = message.ready
                     child.gauges = message.gauges
@@ -199,7 +199,7 @@ class Supervisor:
             return
         await self._clean_up(child, code)
 
-    async def _clean_up(self, child: Child, code: int) -> None:
+    async def _clean_up(self, child: ChildProcess, code: int) -> None:
         reasons = {EXIT_STUCK: "a handler ignored its deadline", EXIT_LOST: "it lost its session"}
         emit(
             logging.ERROR,
@@ -211,10 +211,14 @@ class Supervisor:
         if child.session is None:
             return
         try:
-            await self._line.run(finish([child.session], "dead"))
-            await rescue(self._line)
+            await self._connection.run(finish([child.session], "dead"))
+            await rescue(self._connection)
         except DatabaseUnavailable as error:
-            emit(logging.WARNING, "child.unburied", f"its jobs are ready again when its lease expires: {error}")
+            emit(
+                logging.WARNING,
+                "child.release_failed",
+                f"the jobs of worker child {child.process.pid} are ready again when its lease expires: {error}",
+            )
 
     async def _watch(self) -> None:
         while True:
@@ -223,7 +227,7 @@ class Supervisor:
                 if not child.killed and child.page.is_blocked(monotonic(), self._settings.stall_limit):
                     await self._replace(child)
 
-    async def _replace(self, child: Child) -> None:
+    async def _replace(self, child: ChildProcess) -> None:
         child.killed = True
         emit(
             logging.ERROR,
@@ -232,10 +236,10 @@ class Supervisor:
             pid=child.process.pid,
             session=child.session,
         )
-        # Not process.kill(): it polls first, and would take the exit status away from the task that awaits it.
+        # Not process.kill(): it polls first, and would consume the exit status that another task awaits.
         with suppress(ProcessLookupError):
             os.kill(child.process.pid, signal.SIGUSR1)
-            await asyncio.sleep(STACKS_PATIENCE)
+            await asyncio.sleep(STACKS_TIMEOUT)
             if child.process.returncode is None:
                 os.kill(child.process.pid, signal.SIGKILL)
 
@@ -249,9 +253,9 @@ class Supervisor:
 class _Heartbeats(Service):
     """Renews the leases of all children with one statement."""
 
-    def __init__(self, line: Line, settings: Settings, children: set[Child]) -> None:
+    def __init__(self, connection: ServiceConnection, settings: Settings, children: set[ChildProcess]) -> None:
         super().__init__("heartbeat")
-        self._line = line
+        self._connection = connection
         self._settings = settings
         self._children = children
 
@@ -259,7 +263,9 @@ class _Heartbeats(Service):
         sent = boot_clock()
         held = {child.session: child for child in self._children if child.session is not None}
         if held:
-            alive = await self._line.run(keep(list(held), self._settings.lease), self._settings.heartbeat)
+            alive = await self._connection.run(keep(list(held), self._settings.lease), self._settings.heartbeat)
             for session, child in held.items():
-                child.wire.send(LeaseKept(lease_end(sent, self._settings.lease)) if session in alive else LeaseGone())
+                child.wire.send(
+                    LeaseRenewed(lease_end(sent, self._settings.lease)) if session in alive else LeaseGone()
+                )
         return self._settings.heartbeat

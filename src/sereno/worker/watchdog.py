@@ -1,8 +1,8 @@
 """Detects a child whose event loop is blocked, through a page of shared memory.
 
 A thread of the child writes when the loop last ran and when the first deadline of the running jobs is due. A handler
-that blocks the loop does not block the thread. One that holds the interpreter lock blocks both, and then the page is no
-longer updated. Times are of the monotonic clock, which all processes of a machine share.
+that blocks the loop does not block the thread. A handler that holds the interpreter lock blocks both, and then the page
+is no longer updated. Times are of the monotonic clock, which all processes of a machine share.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 
 _PAGE = struct.Struct("dd")
+# Seconds between two writes.
 WRITE_EVERY = 0.25
 # Seconds without a turn of the loop after which it counts as blocked.
 BLOCKED_AFTER = 2.0
@@ -29,15 +30,15 @@ class WatchdogPage:
         os.ftruncate(self.descriptor, mmap.PAGESIZE)
         self._page = mmap.mmap(self.descriptor, mmap.PAGESIZE)
 
-    def write(self, turned: float, deadline: float | None) -> None:
-        _PAGE.pack_into(self._page, 0, turned, math.inf if deadline is None else deadline)
+    def write(self, last_turn: float, deadline: float | None) -> None:
+        _PAGE.pack_into(self._page, 0, last_turn, math.inf if deadline is None else deadline)
 
     def is_blocked(self, now: float, stall_limit: float) -> bool:
         """Return whether the loop is blocked past the deadline of a job, or longer than `stall_limit` without one."""
-        turned, deadline = _PAGE.unpack_from(self._page, 0)
-        if turned == 0 or now - turned < BLOCKED_AFTER:
+        last_turn, deadline = _PAGE.unpack_from(self._page, 0)
+        if last_turn == 0 or now - last_turn < BLOCKED_AFTER:
             return False
-        return bool(now > deadline + 1.0 if deadline != math.inf else now - turned > stall_limit)
+        return bool(now > deadline + 1.0 if deadline != math.inf else now - last_turn > stall_limit)
 
     def close(self) -> None:
         self._page.close()
@@ -56,7 +57,7 @@ class WatchdogThread:
     def __init__(self, page: WatchdogPage, deadline: Callable[[], float | None]) -> None:
         self._page = page
         self._deadline = deadline
-        self._turned = time.monotonic()
+        self._last_turn = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sereno watchdog", daemon=True)
 
@@ -65,9 +66,9 @@ class WatchdogThread:
         self._thread.start()
 
     async def turn(self) -> None:
-        """Record each turn of the loop; runs as a task in it."""
+        """Record that the loop is running; runs as a task in the loop."""
         while True:
-            self._turned = time.monotonic()
+            self._last_turn = time.monotonic()
             await asyncio.sleep(WRITE_EVERY)
 
     def stop(self) -> None:
@@ -80,4 +81,4 @@ class WatchdogThread:
 
     def _write(self) -> None:
         due_in = self._deadline()
-        self._page.write(self._turned, None if due_in is None else time.monotonic() + due_in)
+        self._page.write(self._last_turn, None if due_in is None else time.monotonic() + due_in)

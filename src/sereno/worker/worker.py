@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from time import monotonic
 from typing import Protocol
 
-from sereno.database.connect import Line
+from sereno.database.connect import ServiceConnection
 from sereno.database.database import Database
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError, DatabaseUnavailable
@@ -25,31 +25,31 @@ from sereno.jobs.task import Registry
 from sereno.jobs.task_rows import declare_code
 from sereno.telemetry.archive_stats import COUNTED
 from sereno.telemetry.log_events import emit
-from sereno.telemetry.metrics import Gauges, Tally
+from sereno.telemetry.metrics import Gauges, MetricTally
 from sereno.version import __version__
 from sereno.worker import bulk_task as bulk
-from sereno.worker.claimer import Claimer
+from sereno.worker.claiming.claimer import Claimer
+from sereno.worker.claiming.floor import Floors
+from sereno.worker.claiming.listener import Listener
+from sereno.worker.claiming.slots import QueueSlots
 from sereno.worker.executor import Executor
-from sereno.worker.floor import Floors
 from sereno.worker.heartbeat import Heartbeat, boot_clock
 from sereno.worker.isolation.pool import IsolationPool
 from sereno.worker.isolation.slots import IsolationSlots
-from sereno.worker.listener import Listener
 from sereno.worker.log_writer import LogWriter
 from sereno.worker.maintenance import housekeeping
-from sereno.worker.maintenance.duties import Duty, Maintenance, maintenance_line
+from sereno.worker.maintenance.duties import Maintenance, MaintenanceDuty, maintenance_connection
 from sereno.worker.maintenance.promoter import RESCUE_EVERYWHERE, Promoter
 from sereno.worker.maintenance.vacuum import Vacuum
 from sereno.worker.session_stats import SessionStats
 from sereno.worker.sessions import finish, register
 from sereno.worker.settler import Settler
-from sereno.worker.slots import QueueSlots
 
 # Seconds between two checks of deadlines and of the lease, while jobs run and while none do.
 WATCH_EVERY = 0.25
 WATCH_WHEN_IDLE = 1.0
-# Seconds that cancelled handlers get to end after the grace period.
-CANCEL_PATIENCE = 5.0
+# Seconds that cancelled handlers may take to end after the grace period, and that the last outcomes may take.
+CANCEL_TIMEOUT = 5.0
 # Seconds between two tries to register again.
 REGISTER_AGAIN = 1.0
 
@@ -84,7 +84,7 @@ class Worker:
         self.database = database
         self.registry = registry
         self.settings = database.settings
-        self.tally, self._unserved, self._unwritten = Tally(), Tally(), Tally()
+        self.tally, self._unserved, self._unwritten = MetricTally(), MetricTally(), MetricTally()
         self._service = service
         self._declare_more = declare_more
         self._on_close = on_close
@@ -107,15 +107,15 @@ class Worker:
 
     async def run(self, *, renew: bool = True) -> None:
         """Work until stopped. With `renew`, a lost session is replaced by a new one; a supervisor does that itself."""
-        self.database.make_room(sum(queue.slots for queue in self.queues.values()))
+        self.database.reserve_connections(sum(queue.slots for queue in self.queues.values()))
         async with LogWriter(self.database.url, self.settings):
             while True:
-                await self._life()
+                await self._run_session()
                 if not (self.lost and renew) or self._stopping.is_set():
                     return
 
-    async def _life(self) -> None:
-        """One session: register, work, drain, close."""
+    async def _run_session(self) -> None:
+        """Run one session: register, work, drain, close."""
         self.lost = False
         self.queues = {name: queue.fresh() for name, queue in self.queues.items()}
         try:
@@ -140,21 +140,21 @@ class Worker:
         active_at = max(self.claimer.polled_at, self._stats.reported_at)
         return monotonic() - active_at < max(3 * self.settings.heartbeat, 4 * self.settings.poll)
 
-    def take_tally(self) -> Tally:
-        """Return what was counted since the last call, for the metrics endpoint."""
+    def take_tally(self) -> MetricTally:
+        """Return the counts since the last call, for the metrics endpoint."""
         self._collect()
         return self._unserved.take()
 
-    def _take_unwritten(self) -> Tally:
+    def _take_unwritten(self) -> MetricTally:
         self._collect()
         return self._unwritten.take()
 
     def _collect(self) -> None:
-        """Copy new counts for both readers, which take them at different times: /metrics and the minute statistics."""
+        """Copy new counts for both readers, /metrics and the minute statistics, which read them at different times."""
         self.tally.archive.add(COUNTED.take())
-        seen = self.tally.take()
-        self._unserved.add(seen)
-        self._unwritten.add(seen)
+        counts = self.tally.take()
+        self._unserved.add(counts)
+        self._unwritten.add(counts)
 
     def gauges(self) -> Gauges:
         return Gauges(
@@ -168,14 +168,14 @@ class Worker:
         At the first start an unreachable database raises; a worker that had a session waits until it is back.
         """
         settings, url = self.settings, self.database.url
-        self._claim_line = Line(url, settings, "claimer")
-        self._settle_line = Line(url, settings, "settler")
-        self._upkeep_line = Line(url, settings, "upkeep")
+        self._claim_line = ServiceConnection(url, settings, "claimer")
+        self._settle_line = ServiceConnection(url, settings, "settler")
+        self._upkeep_connection = ServiceConnection(url, settings, "upkeep")
         while True:
             # The lease counts from before the call, because the reply may be late.
             self._registered_at = boot_clock()
             try:
-                self.session, published = await self._upkeep_line.run(
+                self.session, published = await self._upkeep_connection.run(
                     register(
                         host=socket.gethostname(),
                         pid=os.getpid(),
@@ -185,10 +185,10 @@ class Worker:
                         lease=settings.lease,
                     )
                 )
-                await self._upkeep_line.run(declare_code(self.registry, self._service))
-                await self._upkeep_line.run(adopt(list(self.queues)))
+                await self._upkeep_connection.run(declare_code(self.registry, self._service))
+                await self._upkeep_connection.run(adopt(list(self.queues)))
                 if self._declare_more is not None:
-                    await self._upkeep_line.run(self._declare_more())
+                    await self._upkeep_connection.run(self._declare_more())
             except DatabaseUnavailable:
                 if not self.session or self._stopping.is_set():
                     raise
@@ -214,7 +214,7 @@ class Worker:
         self.floors = Floors({pair: floor for pair, floor in published.items() if pair in pairs})
         self.claimer = Claimer(
             self._claim_line,
-            self._upkeep_line,
+            self._upkeep_connection,
             self.session,
             self.registry,
             self.queues,
@@ -226,16 +226,16 @@ class Worker:
             settings.poll,
             listens=Listener.is_wanted(settings),
         )
-        self._promoter = Promoter(self._upkeep_line, self.claimer.wake)
-        # On separate connections, so that locks they wait for delay no job.
-        self._vacuum = Vacuum(Line(url, settings, "vacuum"), settings)
+        self._promoter = Promoter(self._upkeep_connection, self.claimer.wake)
+        # Maintenance has its own connections, so that a lock it waits for delays no job.
+        self._vacuum = Vacuum(ServiceConnection(url, settings, "vacuum"), settings)
         self._maintenance = (
             self._vacuum,
             self._maintain("rescuer", [RESCUE_EVERYWHERE]),
             self._maintain("housekeeping", housekeeping.duties(settings)),
         )
         self._stats = SessionStats(
-            self._upkeep_line,
+            self._upkeep_connection,
             self.session,
             self.claimer,
             self.executor,
@@ -252,8 +252,8 @@ class Worker:
         self.lease_holder: LeaseHolder = self._make_lease_holder(url, settings, self.session, self._registered_at)
         self.registered.set()
 
-    def _maintain(self, name: str, duties: Sequence[Duty]) -> Maintenance:
-        return Maintenance(name, maintenance_line(self.database.url, self.settings, name), duties)
+    def _maintain(self, name: str, duties: Sequence[MaintenanceDuty]) -> Maintenance:
+        return Maintenance(name, maintenance_connection(self.database.url, self.settings, name), duties)
 
     async def _work(self) -> None:
         slots = ", ".join(f"{name}={queue.slots}" for name, queue in self.queues.items())
@@ -270,7 +270,7 @@ class Worker:
             self.executor.watch()
             self._isolation.trim()
             if self._lease_is_lost():
-                self._lose()
+                self._stop_lost()
                 return
             await _wait(self._stopping, WATCH_EVERY if self.executor.running else WATCH_WHEN_IDLE)
 
@@ -283,20 +283,20 @@ class Worker:
         emit(logging.INFO, "worker.stopping", "worker stopping: it claims no new jobs", session=self.session)
         await self.claimer.stop()
         await self._listener.stop()
-        self._give_back_buffers()
-        bulk.give_back(self.executor.running.values())
+        self._release_buffered()
+        bulk.release(self.executor.running.values())
         end = monotonic() + self.settings.grace
         while self.executor.running and monotonic() < end and not self._hurry.is_set() and not self._only_stuck():
             self.executor.watch()
             if self._lease_is_lost():
-                self._lose()
+                self._stop_lost()
                 return
             await _wait(self._hurry, 0.05)
         self.executor.release_all("the worker stopped")
-        await self.executor.ended(CANCEL_PATIENCE)
+        await self.executor.ended(CANCEL_TIMEOUT)
         self._release_rest()
         try:
-            async with asyncio.timeout(CANCEL_PATIENCE):
+            async with asyncio.timeout(CANCEL_TIMEOUT):
                 await self._settler.flushed()
                 await self.claimer.reconcile(older_than=0.0)
                 await self.claimer.lanes.hand_over(at_once=True)
@@ -305,15 +305,15 @@ class Worker:
             emit(logging.ERROR, "worker.unflushed", "some outcomes could not be stored: those jobs will run again")
 
     def _only_stuck(self) -> bool:
-        return all(running.given_up for running in self.executor.running.values())
+        return all(running.is_abandoned for running in self.executor.running.values())
 
-    def _give_back_buffers(self) -> None:
+    def _release_buffered(self) -> None:
         for queue in self.queues.values():
             for job in queue.take_all():
                 self._settler.release(job, "the worker stopped before the job started")
 
     def _release_rest(self) -> None:
-        """Release the jobs of handlers that ignored their cancellation; fencing rejects what these still write."""
+        """Release the jobs of handlers that ignored their cancellation; fencing rejects their later writes."""
         for running in {id(r): r for r in self.executor.running.values()}.values():
             for job in running.jobs:
                 self._settler.release(job, "the worker stopped while the handler still ran", started=True)
@@ -321,8 +321,8 @@ class Worker:
     async def _close(self) -> None:
         services = (self.claimer, self._promoter, *self._maintenance, self._stats, self._listener, self._settler)
         if self.lost:
-            # Nothing more is written. In parallel, because on an unresponsive connection each service waits for its
-            # own timeout.
+            # Nothing more is written. The services stop in parallel, because on an unresponsive connection each one
+            # waits for its own timeout.
             await asyncio.gather(*(service.stop() for service in services))
         for service in services:
             await service.stop()
@@ -331,7 +331,7 @@ class Worker:
         self.executor.close()
         if not self.lost:
             try:
-                await self._upkeep_line.run(finish([self.session], "closed"), patience=3.0)
+                await self._upkeep_connection.run(finish([self.session], "closed"), timeout=3.0)
             except DatabaseUnavailable:
                 emit(logging.WARNING, "worker.unclosed", "the session could not be closed: its lease will expire")
         await self._close_lines()
@@ -341,14 +341,14 @@ class Worker:
         emit(logging.INFO, "worker.stopped", "worker stopped", session=self.session)
 
     async def _close_lines(self) -> None:
-        for line in (self._claim_line, self._settle_line, self._upkeep_line):
+        for line in (self._claim_line, self._settle_line, self._upkeep_connection):
             await line.close()
 
     def _lease_is_lost(self) -> bool:
         return self.lease_holder.lost or self._stats.lost or boot_clock() > self.lease_holder.lease_end
 
-    def _lose(self) -> None:
-        """Stop every handler and write nothing more: other workers have our jobs now, or soon will."""
+    def _stop_lost(self) -> None:
+        """Stop every handler and write nothing more: other workers have the jobs of this session now, or soon will."""
         self.lost = True
         emit(logging.ERROR, "session.lost", "the lease was lost: every handler is stopped", session=self.session)
         self.executor.release_all("the lease was lost")
@@ -380,7 +380,7 @@ class Worker:
 
     def _on_ready(self, queue: str) -> None:
         if queue in self.queues:
-            self.claimer.told()
+            self.claimer.notified()
         elif not queue:
             self._promoter.clock_was_set()
             self.claimer.wake()

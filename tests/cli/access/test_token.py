@@ -22,11 +22,11 @@ def test_a_token_is_created_listed_and_revoked(sereno: Command, connection: psyc
     assert sereno("token", "revoke", "grafana").exit_code == 0
     assert sereno("token", "revoke", "grafana").exit_code == 8
     assert one(connection, "select count(*) from sereno.tokens where revoked_at is null") == 0
-    said = connection.execute("select action, subject from sereno.audit order by id").fetchall()
-    assert said == [("token.create", "token grafana"), ("token.revoke", "token grafana")]
+    audited = connection.execute("select action, subject from sereno.audit order by id").fetchall()
+    assert audited == [("token.create", "token grafana"), ("token.revoke", "token grafana")]
 
 
-def test_revoked_by_number(sereno: Command) -> None:
+def test_a_token_is_revoked_by_its_id(sereno: Command) -> None:
     made = json.loads(sereno("token", "create", "me", "-o", "json").stdout)
     assert made["secret"].startswith("srn_")
     assert made["token"]["role"] == "viewer"

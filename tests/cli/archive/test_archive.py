@@ -33,7 +33,7 @@ def place() -> Iterator[Path]:
 
 
 @pytest.fixture
-def on(place: Path) -> dict[str, str]:
+def archive_on(place: Path) -> dict[str, str]:
     """Return the environment in which the archive is on."""
     return {"SERENO_ARCHIVE_URL": f"file://{place}", **COLD}
 
@@ -57,7 +57,7 @@ async def _archive(app: Sereno, place: Path, **settings: int) -> None:
     await app.database.aclose()
 
 
-def test_off_says_how_to_turn_it_on(sereno: Command) -> None:
+def test_without_an_archive_commands_say_how_to_turn_it_on(sereno: Command) -> None:
     assert "kind" in sereno("archive", "status").stdout
     shown = sereno("archive", "status", "-o", "table")
     assert (shown.exit_code, "SERENO_ARCHIVE_URL=disk" in shown.stdout) == (0, True)
@@ -76,63 +76,69 @@ def test_off_says_how_to_turn_it_on(sereno: Command) -> None:
 
 
 def test_run_moves_exports_and_verifies(
-    sereno: Command, connection: psycopg.Connection, on: dict[str, str], place: Path
+    sereno: Command, connection: psycopg.Connection, archive_on: dict[str, str], place: Path
 ) -> None:
     add_jobs(connection, 1, 5)
     advance(connection, 60 * DAY)
-    result = sereno("archive", "run", **on)
+    result = sereno("archive", "run", **archive_on)
     assert result.exit_code == 0, result.stderr
     assert "; dropped 0 batches." in result.stdout
     assert one(connection, "select count(*) from sereno.history") == 0
-    assert sereno("archive", "run", **on).stdout.startswith("Moved 0 days and 0 rows out")
+    assert sereno("archive", "run", **archive_on).stdout.startswith("Moved 0 days and 0 rows out")
     place.rename(place.with_name("elsewhere"))
     place.write_text("in the way")
     advance(connection, 40 * DAY)
     add_jobs(connection, 50, 5)
     advance(connection, 60 * DAY)
-    result = sereno("archive", "run", **on)
+    result = sereno("archive", "run", **archive_on)
     assert result.exit_code == 1
     assert "Problem: " in result.stderr
 
 
 @pytest.mark.usefixtures("filled")
-def test_status_list_and_show(sereno: Command, connection: psycopg.Connection, on: dict[str, str]) -> None:
-    found = json.loads(sereno("archive", "status", "-o", "json", **on).stdout)
+def test_status_list_and_show_print_batches_and_files(
+    sereno: Command, connection: psycopg.Connection, archive_on: dict[str, str]
+) -> None:
+    found = json.loads(sereno("archive", "status", "-o", "json", **archive_on).stdout)
     jobs = next(kind for kind in found["kinds"] if kind["kind"] == "jobs")
     assert (found["on"], jobs["found"]["verified_rows"], jobs["found"]["dropped_rows"]) == (True, 12, 12)
-    table = sereno("archive", "status", "-o", "table", **on).stdout
+    table = sereno("archive", "status", "-o", "table", **archive_on).stdout
     assert "The archive is on" in table
-    lines = sereno("archive", "list", "--kind", "job", **on).stdout.splitlines()
+    lines = sereno("archive", "list", "--kind", "job", **archive_on).stdout.splitlines()
     assert lines[0].startswith("id\tstate\tkind")
     assert len(lines) == 3
     batch = lines[1].split("\t")[0]
-    shown = json.loads(sereno("archive", "show", batch, "-o", "json", **on).stdout)
+    shown = json.loads(sereno("archive", "show", batch, "-o", "json", **archive_on).stdout)
     assert shown["files"][0]["state"] == "verified"
-    assert shown["files"][0]["object"] in sereno("archive", "show", batch, **on).stdout
-    assert sereno("archive", "show", "999", **on).exit_code == 7
-    assert sereno("archive", "list", "--state", "failed", "--fail-empty", **on).exit_code == 7
+    assert shown["files"][0]["object"] in sereno("archive", "show", batch, **archive_on).stdout
+    assert sereno("archive", "show", "999", **archive_on).exit_code == 7
+    assert sereno("archive", "list", "--state", "failed", "--fail-empty", **archive_on).exit_code == 7
     connection.execute("update sereno.archive_files set failed_at = sereno.now(), error = E'bad \\x1b[31m'")
-    table = sereno("archive", "status", "-o", "table", **on).stdout
+    table = sereno("archive", "status", "-o", "table", **archive_on).stdout
     assert "its rows are NOT in the database any more" in table
     assert "\x1b[31m" not in table
 
 
 @pytest.mark.usefixtures("filled")
-def test_restore(sereno: Command, connection: psycopg.Connection, on: dict[str, str]) -> None:
-    dry = sereno("archive", "restore", "job", "3", "--dry-run", **on)
+def test_restore_writes_archived_rows_back(
+    sereno: Command, connection: psycopg.Connection, archive_on: dict[str, str]
+) -> None:
+    dry = sereno("archive", "restore", "job", "3", "--dry-run", **archive_on)
     assert dry.stdout == "Would restore 1 row of jobs.\n"
     assert one(connection, "select count(*) from sereno.history") == 0
-    done = sereno("archive", "restore", "job", "3", "102", "--for", "7d", **on)
+    done = sereno("archive", "restore", "job", "3", "102", "--for", "7d", **archive_on)
     assert done.exit_code == 0, done.stderr
     assert done.stdout == "Restored 2 rows of jobs and 4 of attempts.\n"
     assert one(connection, "select array_agg(id order by id) from sereno.history") == [3, 102]
     assert one(connection, "select max(until) - sereno.now() from sereno.restored").days == 6
-    again = sereno("archive", "restore", "jobs", "3", **on)
+    again = sereno("archive", "restore", "jobs", "3", **archive_on)
     assert (again.exit_code, "1 already existed" in again.stderr) == (0, True)
-    assert sereno("archive", "restore", "delivery", *map(str, _ids(connection, "deliveries")), **on).stdout == (
+    assert sereno("archive", "restore", "delivery", *map(str, _ids(connection, "deliveries")), **archive_on).stdout == (
         "Restored 3 rows of deliveries and 6 of receipts.\n"
     )
-    assert sereno("archive", "restore", "log", "--from", "2020-01-01", **on).stdout == "Restored 4 rows of logs.\n"
+    assert (
+        sereno("archive", "restore", "log", "--from", "2020-01-01", **archive_on).stdout == "Restored 4 rows of logs.\n"
+    )
     for words, code in (
         (["job", "999"], 7),
         (["job"], 2),
@@ -143,7 +149,7 @@ def test_restore(sereno: Command, connection: psycopg.Connection, on: dict[str, 
         (["logs", "--from", "2000-01-01", "--to", "2000-01-02", "--fail-empty"], 7),
         (["logs", "--from", "2000-01-01", "--to", "2000-01-02"], 0),
     ):
-        result = sereno("archive", "restore", *words, **on)
+        result = sereno("archive", "restore", *words, **archive_on)
         assert result.exit_code == code, (words, result.stderr)
 
 
@@ -164,48 +170,51 @@ def _ids(connection: psycopg.Connection, kind: str) -> list[int]:
 
 
 @pytest.mark.usefixtures("filled")
-def test_many_rows_need_a_yes(
-    sereno: Command, connection: psycopg.Connection, on: dict[str, str], monkeypatch: pytest.MonkeyPatch
+def test_a_restore_of_many_rows_needs_yes(
+    sereno: Command, connection: psycopg.Connection, archive_on: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sereno.archive.restore.MOST", 3)
-    refused = sereno("archive", "restore", "logs", "--from", "2000-01-01", **on)
+    refused = sereno("archive", "restore", "logs", "--from", "2000-01-01", **archive_on)
     assert refused.exit_code == 8
     assert "--yes" in refused.stderr
     assert one(connection, "select count(*) from sereno.logs") == 0
-    assert sereno("archive", "restore", "logs", "--from", "2000-01-01", "--yes", **on).exit_code == 0
+    assert sereno("archive", "restore", "logs", "--from", "2000-01-01", "--yes", **archive_on).exit_code == 0
     assert one(connection, "select subject from sereno.audit") == "4 logs"
 
 
 @pytest.mark.usefixtures("filled")
-def test_a_table_that_lost_a_column_says_what_to_do(
-    sereno: Command, connection: psycopg.Connection, on: dict[str, str]
+def test_a_restore_into_a_table_without_a_column_says_what_to_do(
+    sereno: Command, connection: psycopg.Connection, archive_on: dict[str, str]
 ) -> None:
     connection.execute("alter table sereno.logs drop column traceback")
-    result = sereno("archive", "restore", "logs", "--from", "2000-01-01", **on)
+    result = sereno("archive", "restore", "logs", "--from", "2000-01-01", **archive_on)
     assert result.exit_code == 8
     assert "traceback" in result.stderr
     assert "--without COLUMN" in result.stderr
-    assert sereno("archive", "restore", "log", "--from", "2000-01-01", "--without", "traceback", **on).exit_code == 0
+    assert (
+        sereno("archive", "restore", "log", "--from", "2000-01-01", "--without", "traceback", **archive_on).exit_code
+        == 0
+    )
     assert one(connection, "select count(*) from sereno.logs") == 4
 
 
 @pytest.mark.usefixtures("filled")
-def test_query(sereno: Command, on: dict[str, str]) -> None:
-    question = "select state, count(*) as n, min(id) as first from jobs group by 1 order by 1"
-    assert sereno("archive", "query", question, **on).stdout == "state\tn\tfirst\ndead\t2\t101\nsucceeded\t10\t1\n"
-    found = json.loads(sereno("archive", "query", question, "-o", "json", **on).stdout)
+def test_query_prints_rows_in_every_format(sereno: Command, archive_on: dict[str, str]) -> None:
+    sql = "select state, count(*) as n, min(id) as first from jobs group by 1 order by 1"
+    assert sereno("archive", "query", sql, **archive_on).stdout == "state\tn\tfirst\ndead\t2\t101\nsucceeded\t10\t1\n"
+    found = json.loads(sereno("archive", "query", sql, "-o", "json", **archive_on).stdout)
     assert found == [{"state": "dead", "n": 2, "first": 101}, {"state": "succeeded", "n": 10, "first": 1}]
-    lines = sereno("archive", "query", question, "-o", "jsonl", **on).stdout.splitlines()
+    lines = sereno("archive", "query", sql, "-o", "jsonl", **archive_on).stdout.splitlines()
     assert [json.loads(line) for line in lines] == found
-    rows = list(csv.reader(io.StringIO(sereno("archive", "query", question, "-o", "csv", **on).stdout)))
+    rows = list(csv.reader(io.StringIO(sereno("archive", "query", sql, "-o", "csv", **archive_on).stdout)))
     assert rows == [["state", "n", "first"], ["dead", "2", "101"], ["succeeded", "10", "1"]]
-    empty = sereno("archive", "query", "select 1 where false", "-o", "json", **on).stdout
+    empty = sereno("archive", "query", "select 1 where false", "-o", "json", **archive_on).stdout
     assert json.loads(empty) == []
-    table = sereno("archive", "query", "select i from range(1500) t(i)", "-o", "table", **on)
+    table = sereno("archive", "query", "select i from range(1500) t(i)", "-o", "table", **archive_on)
     assert len(table.stdout.splitlines()) == 1001
     assert "more than 1,000 rows" in table.stderr
-    assert len(sereno("archive", "query", "from range(1500)", **on).stdout.splitlines()) == 1501
-    evil = sereno("archive", "query", "select 'a' || chr(27) || '[31m' as x", **on).stdout
+    assert len(sereno("archive", "query", "from range(1500)", **archive_on).stdout.splitlines()) == 1501
+    evil = sereno("archive", "query", "select 'a' || chr(27) || '[31m' as x", **archive_on).stdout
     assert "\x1b" not in evil
     for words in (
         "select * from read_csv('/etc/passwd')",
@@ -213,28 +222,28 @@ def test_query(sereno: Command, on: dict[str, str]) -> None:
         "select",
         "select 1; select 2",
     ):
-        result = sereno("archive", "query", words, **on)
+        result = sereno("archive", "query", words, **archive_on)
         assert (result.exit_code, result.stdout) == (2, ""), words
-    assert sereno("archive", "query", "select 1", "--to", "2000-01-01", **on).exit_code == 7
+    assert sereno("archive", "query", "select 1", "--to", "2000-01-01", **archive_on).exit_code == 7
 
 
 @pytest.mark.usefixtures("filled")
-def test_export(sereno: Command, on: dict[str, str], tmp_path: Path) -> None:
-    result = sereno("archive", "export", "job", "--from", "2020-01-01", "--out", "jobs.csv", **on)
+def test_export_writes_a_file(sereno: Command, archive_on: dict[str, str], tmp_path: Path) -> None:
+    result = sereno("archive", "export", "job", "--from", "2020-01-01", "--out", "jobs.csv", **archive_on)
     assert result.exit_code == 0, result.stderr
     with (tmp_path / "jobs.csv").open() as file:
         assert len(list(csv.DictReader(file))) == 12
-    assert sereno("archive", "export", "fires", "--out", "fires.csv", **on).exit_code == 7
-    assert sereno("archive", "export", "job", "--out", "jobs.txt", **on).exit_code == 2
-    assert sereno("archive", "export", "job", "--out", "no/such/jobs.csv", **on).exit_code == 3
+    assert sereno("archive", "export", "fires", "--out", "fires.csv", **archive_on).exit_code == 7
+    assert sereno("archive", "export", "job", "--out", "jobs.txt", **archive_on).exit_code == 2
+    assert sereno("archive", "export", "job", "--out", "no/such/jobs.csv", **archive_on).exit_code == 3
 
 
 @pytest.mark.usefixtures("filled")
 def test_verify_finds_damaged_files(
-    sereno: Command, connection: psycopg.Connection, on: dict[str, str], place: Path
+    sereno: Command, connection: psycopg.Connection, archive_on: dict[str, str], place: Path
 ) -> None:
     files = one(connection, "select count(*) from sereno.archive_files")
-    sound = sereno("archive", "verify", **on)
+    sound = sereno("archive", "verify", **archive_on)
     assert (sound.exit_code, sound.stderr) == (0, "")
     assert sound.stdout.startswith(f"{files} files of {files} intact")
     assert one(connection, "select count(*) from sereno.archive_files where checked_at > verified_at") == files
@@ -245,22 +254,22 @@ def test_verify_finds_damaged_files(
     gone.unlink()
     Path(f"{alone}.json").unlink()
     (place / "unknown.parquet").write_text("who knows")
-    result = sereno("archive", "verify", **on)
+    result = sereno("archive", "verify", **archive_on)
     assert result.exit_code == 1
     assert result.stderr.count("Problem: ") == 4
     assert "1 object in the archive without a batch" in result.stderr
     assert "unknown.parquet" in result.stderr
     assert Path(f"{alone}.json").exists(), "the manifest is written again"
     assert one(connection, "select count(*) from sereno.archive_files where failed_at is not null") == 3
-    again = sereno("archive", "verify", "--sample", "100", **on)
+    again = sereno("archive", "verify", "--sample", "100", **archive_on)
     assert (again.exit_code, again.stderr.count("Problem: ")) == (1, 3)
     batch = one(connection, "select batch_id from sereno.archive_files where failed_at is null limit 1")
-    assert sereno("archive", "verify", "--batch", str(batch), **on).exit_code == 0
-    assert sereno("archive", "verify", "--since", "2990-01-01", **on).exit_code == 0
+    assert sereno("archive", "verify", "--batch", str(batch), **archive_on).exit_code == 0
+    assert sereno("archive", "verify", "--since", "2990-01-01", **archive_on).exit_code == 0
 
 
 def test_a_damaged_file_is_written_again_while_its_rows_are_held(
-    sereno: Command, app: Sereno, connection: psycopg.Connection, on: dict[str, str], place: Path
+    sereno: Command, app: Sereno, connection: psycopg.Connection, archive_on: dict[str, str], place: Path
 ) -> None:
     add_logs(connection, 4)
     advance(connection, 60 * DAY)
@@ -268,48 +277,48 @@ def test_a_damaged_file_is_written_again_while_its_rows_are_held(
     file = place / one(connection, "select object from sereno.archive_files")
     content = file.read_bytes()
     file.write_bytes(content[:-1])
-    broken = sereno("archive", "verify", **on)
+    broken = sereno("archive", "verify", **archive_on)
     assert broken.exit_code == 1
     assert "the next export writes it again" in broken.stderr
-    assert sereno("archive", "run", **on).exit_code == 0
-    assert sereno("archive", "verify", **on).exit_code == 0
+    assert sereno("archive", "run", **archive_on).exit_code == 0
+    assert sereno("archive", "verify", **archive_on).exit_code == 0
     assert (place / one(connection, "select object from sereno.archive_files")).read_bytes() == content
 
 
 @pytest.mark.usefixtures("filled")
 def test_an_unreachable_storage_marks_no_file(
-    sereno: Command, connection: psycopg.Connection, on: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    sereno: Command, connection: psycopg.Connection, archive_on: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Storage, "get", _no_answer)
-    result = sereno("archive", "verify", **on)
+    monkeypatch.setattr(Storage, "get", _unavailable)
+    result = sereno("archive", "verify", **archive_on)
     assert result.exit_code == 1
     assert one(connection, "select count(*) from sereno.archive_files where failed_at is not null") == 0
 
 
-def _no_answer(*_: object) -> tuple[str, int]:
+def _unavailable(*_: object) -> tuple[str, int]:
     from sereno.errors import ArchiveUnavailable  # noqa: PLC0415 - only here
 
     raise ArchiveUnavailable("the archive does not answer")
 
 
 @pytest.mark.usefixtures("filled")
-def test_ctrl_c_stops_a_query(database_url: str, tmp_path: Path, on: dict[str, str]) -> None:
-    """On a pseudo-terminal, as a user would press it."""
+def test_ctrl_c_stops_a_query(database_url: str, tmp_path: Path, archive_on: dict[str, str]) -> None:
+    """The query prints its progress, because it has a pseudo-terminal."""
     control, terminal = pty.openpty()
-    said = bytearray()
-    reader = threading.Thread(target=_read, args=[control, said])
+    output = bytearray()
+    reader = threading.Thread(target=_read, args=[control, output])
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "archive", "query", "select sum(hash(i)) from range(1000000000000) t(i)"],
         cwd=tmp_path,
-        env=process_environment(SERENO_DATABASE_URL=database_url, **on),
+        env=process_environment(SERENO_DATABASE_URL=database_url, **archive_on),
         stdout=terminal,
         stderr=terminal,
     ) as running:
         os.close(terminal)
         reader.start()
         try:
-            # It says how far it is, so it is on its way.
-            until(lambda: b"%" in said, 60)
+            # The query has printed its progress, so it is running.
+            until(lambda: b"%" in output, 60)
             running.send_signal(signal.SIGINT)
             assert running.wait(timeout=20) == 130
         finally:
@@ -318,8 +327,8 @@ def test_ctrl_c_stops_a_query(database_url: str, tmp_path: Path, on: dict[str, s
     os.close(control)
 
 
-def _read(terminal: int, said: bytearray) -> None:
+def _read(terminal: int, output: bytearray) -> None:
     """Read until the process ends. A terminal whose output is not read blocks the writer."""
     with suppress(OSError):
-        while some := os.read(terminal, 1000):
-            said += some
+        while part := os.read(terminal, 1000):
+            output += part

@@ -33,7 +33,7 @@ def listed(sereno: Command, *words: str) -> dict[str, Any]:
     return {item["name"]: item for item in json.loads(result.stdout)["items"]}
 
 
-def test_a_list_in_a_pipe_and_as_json(sereno: Command, limited: ManualWorker) -> None:
+def test_limits_are_listed_in_a_pipe_and_as_json(sereno: Command, limited: ManualWorker) -> None:
     lines = sereno("limit", "list").stdout.splitlines()
     heading, *rows = [line.split("\t") for line in lines]
     assert heading[:4] == ["limit", "says", "key", "queue"]
@@ -47,7 +47,7 @@ def test_a_list_in_a_pipe_and_as_json(sereno: Command, limited: ManualWorker) ->
     assert found["queue.reconcile.concurrency"]["declared"] == {"slots": 3}
 
 
-def test_no_limits_yet(sereno: Command) -> None:
+def test_an_empty_list_says_where_limits_come_from(sereno: Command) -> None:
     result = sereno("limit", "list", "-o", "table")
     assert (result.exit_code, result.stdout) == (0, "")
     assert "A worker writes the limits of its code" in result.stderr
@@ -91,7 +91,7 @@ def test_zero_slots_start_no_job(sereno: Command, limited: ManualWorker) -> None
     assert "sync.concurrency: 0 at once; no job starts under it." in result.stderr
 
 
-def test_a_whole_queue(sereno: Command, limited: ManualWorker) -> None:
+def test_a_limit_of_a_whole_queue_is_set_and_removed(sereno: Command, limited: ManualWorker) -> None:
     result = sereno("limit", "set", "--queue", "mail", "--slots", "5")
     assert "queue.mail.concurrency: 5 at once, for the whole queue 'mail'." in result.stderr
     assert "removes it" in result.stderr
@@ -101,7 +101,7 @@ def test_a_whole_queue(sereno: Command, limited: ManualWorker) -> None:
     assert "queue.mail.concurrency" not in listed(sereno)
 
 
-def test_close_and_open(sereno: Command, limited: ManualWorker) -> None:
+def test_a_limit_is_closed_and_opened(sereno: Command, limited: ManualWorker) -> None:
     assert "ifood is closed until " in sereno("limit", "close", "ifood", "--for", "30s").stderr
     result = sereno("limit", "close", "sync.concurrency", "--for", "30s")
     assert result.exit_code == 2
@@ -118,13 +118,13 @@ def test_close_and_open(sereno: Command, limited: ManualWorker) -> None:
     assert "was not closed" in sereno("limit", "open", "sync.concurrency", "--key", "r1").stderr
 
 
-def test_more_keys_than_are_shown(sereno: Command, limited: ManualWorker) -> None:
+def test_show_says_how_many_keys_it_omits(sereno: Command, limited: ManualWorker) -> None:
     for key in ("r1", "r2", "r3"):
         sereno("limit", "close", "sync.concurrency", "--key", key, "--for", "10m")
     assert "These are 2 of 3 keys" in sereno("limit", "show", "sync.concurrency", "-n", "2").stderr
 
 
-def test_weights(sereno: Command, limited: ManualWorker) -> None:
+def test_weights_of_fair_keys_are_set(sereno: Command, limited: ManualWorker) -> None:
     assert "Every fair key has weight 1." in sereno("limit", "weights", "-o", "table").stderr
     assert "'r1' gets 3 turns for each turn of the others" in sereno("limit", "weigh", "r1", "3").stderr
     (line,) = json.loads(sereno("limit", "weights", "-o", "json").stdout)["items"]
@@ -142,7 +142,7 @@ def test_control_characters_in_a_key_are_not_printed(sereno: Command, limited: M
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["show", "ifod"], 7, "did you mean ifood?"),
         (["set", "ifod", "--slots", "1"], 7, "did you mean ifood?"),
@@ -170,10 +170,12 @@ def test_control_characters_in_a_key_are_not_printed(sereno: Command, limited: M
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
-def test_errors_are_explained(sereno: Command, limited: ManualWorker, words: list[str], code: int, said: str) -> None:
+def test_errors_of_limit_commands_are_explained(
+    sereno: Command, limited: ManualWorker, words: list[str], code: int, message: str
+) -> None:
     result = sereno("limit", *words)
     assert (result.exit_code, result.stdout) == (code, "")
-    assert said in result.stderr
+    assert message in result.stderr
     assert limited.audit() == []
 
 

@@ -1,4 +1,4 @@
-"""`sereno operation …`, and `--background`."""
+"""`sereno operation …`, and bulk commands with `--background`."""
 
 import asyncio
 import json
@@ -11,11 +11,11 @@ from sereno import Sereno
 from sereno.bulk import operations as bulk
 from sereno.jobs.filters import JobFilter
 from tests.cli.conftest import Command, Process
-from tests.cli.notifications.test_notifications import Told, _id, shop, told
+from tests.cli.notifications.test_notifications import NotifiedRecipients, _id, notified, shop
 from tests.cli.schedules.schedule_steps import add
 from tests.facts import one, state
 
-__all__ = ["shop", "told"]
+__all__ = ["notified", "shop"]
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_background_operation_is_created(sereno: Command, work: Any, connectio
     assert json.loads(sereno("operation", "list", "--tenant", "unknown", "-o", "json").stdout)["items"] == []
 
 
-def test_every_bulk_command_can_be_left_to_a_worker(sereno: Command, work: Any) -> None:
+def test_every_bulk_command_of_jobs_can_run_in_the_background(sereno: Command, work: Any) -> None:
     job = work.enqueue(1).id
     for verb in ("retry", "cancel", "delete"):
         made = json.loads(sereno("job", verb, job, "--background", "-o", "json").stdout)
@@ -54,7 +54,7 @@ def test_every_bulk_command_can_be_left_to_a_worker(sereno: Command, work: Any) 
     assert empty.exit_code == 7
 
 
-def test_one_is_shown_and_stopped(sereno: Command, work: Any) -> None:
+def test_an_operation_is_shown_and_stopped(sereno: Command, work: Any) -> None:
     job = work.enqueue(1).id
     sereno("job", "cancel", job, "--background")
     shown = sereno("operation", "show", 1)
@@ -84,7 +84,7 @@ async def test_follow_shows_progress_until_the_end(app: Sereno, process: Process
     assert "100%  done: 3" in followed.stdout
 
 
-def test_one_that_failed_says_so_with_its_exit_code(sereno: Command, work: Any, connection: psycopg.Connection) -> None:
+def test_following_a_failed_operation_exits_with_1(sereno: Command, work: Any, connection: psycopg.Connection) -> None:
     sereno("job", "cancel", work.enqueue(1).id, "--background")
     connection.execute("update sereno.bulk_operations set state = 'failed', error = 'the moon is full'")
     shown = sereno("operation", "show", 1, "--follow")
@@ -92,7 +92,7 @@ def test_one_that_failed_says_so_with_its_exit_code(sereno: Command, work: Any, 
     assert "the moon is full" in shown.stdout
 
 
-def test_schedules_are_left_to_a_worker(
+def test_schedules_are_changed_in_the_background(
     sereno: Command, process: Process, app: Sereno, connection: psycopg.Connection
 ) -> None:
     for key in ("a1", "a2", "b1"):
@@ -117,8 +117,10 @@ def test_schedules_are_left_to_a_worker(
     assert one(connection, "select count(*) from sereno.schedules where state = 'enabled'") == 3
 
 
-def test_deliveries_are_left_to_a_worker(sereno: Command, told: Told, connection: psycopg.Connection) -> None:
-    """It needs no application: the worker has one."""
+def test_deliveries_are_requeued_in_the_background(
+    sereno: Command, notified: NotifiedRecipients, connection: psycopg.Connection
+) -> None:
+    """The command needs no application, because the worker has one."""
     words = ("delivery", "requeue", "--channel", "pager", "--background")
     assert "Would requeue 3 deliveries." in sereno(*words, "--dry-run").stdout
     assert sereno(*words).exit_code == 8
@@ -132,8 +134,8 @@ def test_deliveries_are_left_to_a_worker(sereno: Command, told: Told, connection
     assert sereno("delivery", "requeue", failed, "--rate", "5/s").exit_code == 2
 
 
-def test_a_requeue_and_its_record_are_one(
-    sereno: Command, told: Told, shop: str, connection: psycopg.Connection
+def test_a_requeue_and_its_audit_record_are_one_transaction(
+    sereno: Command, notified: NotifiedRecipients, shop: str, connection: psycopg.Connection
 ) -> None:
     failed = _id(sereno, "fails")
     connection.execute("alter table sereno.audit add check (action <> 'delivery.requeue')")

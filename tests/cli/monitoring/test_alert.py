@@ -20,9 +20,9 @@ def set_late(sereno: Command, *more: str) -> Any:
 
 def test_current_conditions_are_listed(sereno: Command, manual: ManualWorker) -> None:
     manual.enqueue(queue="mails")
-    said = json.loads(sereno("alert", "now", "-o", "json").stdout)["items"]
-    assert [(each["kind"], each["level"]) for each in said] == [("worker.none", "bad"), ("queue.unserved", "bad")]
-    assert said[0]["words"] == "No worker is alive."
+    conditions = json.loads(sereno("alert", "now", "-o", "json").stdout)["items"]
+    assert [(each["kind"], each["level"]) for each in conditions] == [("worker.none", "bad"), ("queue.unserved", "bad")]
+    assert conditions[0]["words"] == "No worker is alive."
     assert "sereno worker -q mails" in sereno("alert", "now").stdout
     assert sereno("alert", "now", "--tenant", "r42", "-o", "jsonl").stdout == ""
     assert sereno("alert", "now", "--late", "soon").exit_code != 0
@@ -38,12 +38,12 @@ def test_a_rule_is_set_listed_tested_and_removed(
     assert "queue.late" in rules.stdout
     assert "very-secret" not in made.output + rules.stdout
     assert one(connection, "select for_seconds from sereno.alert_rules") == 300
-    tried = sereno("alert", "test", "late")
-    assert int(tried.stdout) == one(connection, "select id from sereno.jobs where task = 'sereno.alert'")
-    kept = sereno(
+    tested = sereno("alert", "test", "late")
+    assert int(tested.stdout) == one(connection, "select id from sereno.jobs where task = 'sereno.alert'")
+    changed = sereno(
         "alert", "set", "late", "--to", "discord=https://discord.com/…", "--log-event", "job.dead", "--count", "5"
     )
-    assert kept.exit_code == 0, kept.output
+    assert changed.exit_code == 0, changed.output
     assert one(connection, "select targets -> 0 ->> 'address' from sereno.alert_rules") == URL
     assert one(connection, "select log from sereno.alert_rules")["count"] == 5
     assert sereno("alert", "remove", "late").exit_code == 0
@@ -70,7 +70,7 @@ def test_alerts_are_listed_and_silenced(sereno: Command, manual: ManualWorker, c
     assert "no open alert 999" in sereno("alert", "silence", "999", "--off").output
 
 
-def test_invalid_arguments_are_refused(sereno: Command, manual: ManualWorker) -> None:
+def test_invalid_alert_rules_are_refused(sereno: Command, manual: ManualWorker) -> None:
     for words in (
         ("a b", "--to", f"discord={URL}"),
         ("a", "--to", URL.replace("=", "")),

@@ -48,39 +48,43 @@ ADDRESS = "pager-number-7777"
 
 @pytest.fixture
 def shop(tmp_path: Path) -> str:
-    """An application to be named with -a."""
-    file = tmp_path / "shop_of_post.py"
+    """The path of an application, for the option -a."""
+    file = tmp_path / "notifying_shop.py"
     file.write_text(SHOP)
     return str(file)
 
 
-class Told:
-    """Recipients of one event, with different responses of a pager."""
+class NotifiedRecipients:
+    """Recipients of one event whose pagers have different results."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        asyncio.run(self._tell())
+        asyncio.run(self._notify())
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         app, pager = Sereno(self.url), Pager()
-        pager.answers = {"fails": Failed("too_big", "4 MB"), "bad": Invalid("NotRegistered"), "late": Retryable("busy")}
+        pager.outcomes = {
+            "fails": Failed("too_big", "4 MB"),
+            "bad": Invalid("NotRegistered"),
+            "late": Retryable("busy"),
+        }
         published = app.event("tender.published", Tender, channels=[pager], category="tenders")
-        way = {"address": ADDRESS, "secrets": [SECRET]}
-        await app.recipients.aupsert("user:7", {"pager": way}, zone="Europe/Riga", locale="lv")
+        address = {"address": ADDRESS, "secrets": [SECRET]}
+        await app.recipients.aupsert("user:7", {"pager": address}, zone="Europe/Riga", locale="lv")
         for key in ("fails", "bad", "late"):
             await app.recipients.aupsert(key, {"pager": key})
         await app.recipients.aupsert("off", {"pager": "off"})
         await app.recipients.aprefer("off", category="tenders", wanted=False)
-        people = ["user:7", "fails", "bad", "late", "off"]
-        self.event = await published.anotify(Tender("T1"), subject="T1", to=people)
+        recipients = ["user:7", "fails", "bad", "late", "off"]
+        self.event = await published.anotify(Tender("T1"), subject="T1", to=recipients)
         await app.notifications.fanout.fan_out(self.event)
-        await app.notifications.dispatch.deliver(1, "pager", "", -2)
+        await app.notifications.sender.deliver(1, "pager", "", -2)
         await app.aclose()
 
 
 @pytest.fixture
-def told(database_url: str) -> Told:
-    return Told(database_url)
+def notified(database_url: str) -> NotifiedRecipients:
+    return NotifiedRecipients(database_url)
 
 
 def items(result: Result) -> list[dict[str, Any]]:
@@ -94,12 +98,12 @@ def ok(result: Result) -> str:
     return str(result.stdout)
 
 
-def test_the_states_are_those_of_the_domain() -> None:
+def test_the_states_of_the_option_are_those_of_deliveries() -> None:
     assert get_args(State) == STATES
 
 
 @pytest.mark.parametrize("noun", ["event", "delivery", "recipient", "channel"])
-def test_help_imports_nothing_slow(noun: str) -> None:
+def test_help_of_notification_commands_imports_nothing_slow(noun: str) -> None:
     program = (
         f"import sys\nfrom sereno.cli.main import main\ntry: main([{noun!r}, 'list', '--help'])\n"
         "except SystemExit: pass\n"
@@ -114,18 +118,18 @@ def test_help_imports_nothing_slow(noun: str) -> None:
 # Events
 
 
-def test_events_are_listed_and_shown(sereno: Command, told: Told) -> None:
+def test_events_are_listed_and_shown(sereno: Command, notified: NotifiedRecipients) -> None:
     (line,) = items(sereno("event", "list", "--type", "tender.published", "--since", "1h", "-o", "json"))
-    assert (line["id"], line["subject"], line["named"]) == (told.event, "T1", 5)
+    assert (line["id"], line["subject"], line["named"]) == (notified.event, "T1", 5)
     assert items(sereno("event", "list", "--type", "other", "-o", "json")) == []
     assert items(sereno("event", "list", "--tenant", "r42", "-o", "json")) == []
-    assert items(sereno("event", "list", "--before", told.event, "-o", "json")) == []
+    assert items(sereno("event", "list", "--before", notified.event, "-o", "json")) == []
     assert sereno("event", "list", "--type", "other", "--fail-empty").exit_code == 7
-    page = ok(sereno("event", "show", told.event))
+    page = ok(sereno("event", "show", notified.event))
     assert '"code": "T1"' in page
     assert "5 named: bad, fails, late, off, user:7" in page
     assert "pager\tskipped\t1\tpreference off" in page
-    whole = json.loads(ok(sereno("event", "show", told.event, "-o", "json")))
+    whole = json.loads(ok(sereno("event", "show", notified.event, "-o", "json")))
     assert whole["event"]["payload"]["code"] == "T1"
     assert whole["total"] == {"value": 5, "exact": True}
     assert {line["state"] for line in whole["deliveries"]} == {"sent", "failed", "invalid", "pending", "skipped"}
@@ -167,7 +171,7 @@ def test_notify_refuses_invalid_arguments(sereno: Command, shop: str, connection
 # Deliveries
 
 
-def test_deliveries_are_filtered(sereno: Command, told: Told) -> None:
+def test_deliveries_are_filtered(sereno: Command, notified: NotifiedRecipients) -> None:
     every = items(sereno("delivery", "list", "-o", "json"))
     assert [line["id"] for line in every] == sorted((line["id"] for line in every), reverse=True)
     assert len(every) == 5
@@ -176,12 +180,14 @@ def test_deliveries_are_filtered(sereno: Command, told: Told) -> None:
     (mine,) = items(sereno("delivery", "list", "--recipient", "user:7", "-o", "json"))
     assert mine["state"] == "sent"
     both = items(
-        sereno("delivery", "list", "--event", told.event, "--state", "sent", "--state", "skipped", "-o", "json")
+        sereno("delivery", "list", "--event", notified.event, "--state", "sent", "--state", "skipped", "-o", "json")
     )
     assert {line["recipient"] for line in both} == {"user:7", "off"}
     (last,) = items(sereno("delivery", "list", "-n", "1", "--before", every[3]["id"], "-o", "json"))
     assert last["id"] == every[4]["id"]
-    assert items(sereno("delivery", "list", "--event", told.event, "--recipient", "off", "--since", "1h", "-o", "json"))
+    assert items(
+        sereno("delivery", "list", "--event", notified.event, "--recipient", "off", "--since", "1h", "-o", "json")
+    )
     assert items(sereno("delivery", "list", "--tenant", "r42", "-o", "json")) == []
     assert "refused; too_big: 4 MB" in ok(sereno("delivery", "list"))
 
@@ -192,7 +198,7 @@ def test_an_unknown_recipient_is_reported(sereno: Command) -> None:
     assert "sereno recipient set" in result.stderr
 
 
-def test_a_delivery_hides_its_address_and_never_shows_keys(sereno: Command, told: Told) -> None:
+def test_a_delivery_hides_its_address_and_never_shows_keys(sereno: Command, notified: NotifiedRecipients) -> None:
     (mine,) = items(sereno("delivery", "list", "--recipient", "user:7", "-o", "json"))
     for form in ("auto", "table", "json"):
         hidden = ok(sereno("delivery", "show", mine["id"], "-o", form))
@@ -205,7 +211,7 @@ def test_a_delivery_hides_its_address_and_never_shows_keys(sereno: Command, told
     assert "this address is invalid: NotRegistered" in ok(sereno("delivery", "show", _id(sereno, "bad")))
 
 
-def test_receipts_are_shown(sereno: Command, told: Told, connection: psycopg.Connection) -> None:
+def test_receipts_are_shown(sereno: Command, notified: NotifiedRecipients, connection: psycopg.Connection) -> None:
     number = _id(sereno, "user:7")
     connection.execute(
         "insert into sereno.receipts (channel, receipt_id, delivery_id, outcome) values ('pager', 'r1', %s, 'read')",
@@ -214,7 +220,9 @@ def test_receipts_are_shown(sereno: Command, told: Told, connection: psycopg.Con
     assert "r1\tread" in ok(sereno("delivery", "show", number))
 
 
-def test_requeue_by_id(sereno: Command, told: Told, shop: str, connection: psycopg.Connection) -> None:
+def test_deliveries_are_requeued_by_id(
+    sereno: Command, notified: NotifiedRecipients, shop: str, connection: psycopg.Connection
+) -> None:
     failed, sent = _id(sereno, "fails"), _id(sereno, "user:7")
     result = sereno("delivery", "requeue", failed, sent, "-a", shop)
     assert "Requeued: 1 delivery." in ok(result)
@@ -224,7 +232,9 @@ def test_requeue_by_id(sereno: Command, told: Told, shop: str, connection: psyco
     assert sereno("delivery", "requeue", failed, 2**70, "-a", shop).exit_code == 7
 
 
-def test_requeue_by_filter_needs_yes(sereno: Command, told: Told, shop: str, connection: psycopg.Connection) -> None:
+def test_requeue_by_filter_needs_yes(
+    sereno: Command, notified: NotifiedRecipients, shop: str, connection: psycopg.Connection
+) -> None:
     words = ("delivery", "requeue", "--channel", "pager", "-a", shop)
     assert "Would requeue 3 deliveries." in ok(sereno(*words, "--dry-run"))
     assert json.loads(ok(sereno(*words, "--dry-run", "-o", "json")))["by_state"] == {
@@ -298,8 +308,8 @@ def test_invalid_recipients_and_preferences_are_refused(
     assert spaced.exit_code == 2
     assert "no spaces" in spaced.stderr
     assert one(connection, "select count(*) from sereno.recipients") == 0
-    strange = sereno("recipient", "set", "user:7", "--channel", "fax=1", "-a", shop)
-    assert "Not declared by this application: fax" in strange.stderr
+    undeclared = sereno("recipient", "set", "user:7", "--channel", "fax=1", "-a", shop)
+    assert "Not declared by this application: fax" in undeclared.stderr
     for words in (
         ["user:7"],
         ["user:7", "--default", "--on"],
@@ -324,13 +334,13 @@ def test_prefer_changes_only_given_options_and_clear_removes_them(
 ) -> None:
     ok(sereno("recipient", "set", "user:7"))
     prefer = ("recipient", "prefer", "user:7", "--event", "a")
-    said = "select array[wanted::text, filter::text, quiet::text] from sereno.preferences"
+    stored = "select array[wanted::text, filter::text, quiet::text] from sereno.preferences"
     ok(sereno(*prefer, "--off", "--condition", '{"region": "RM"}'))
     ok(sereno(*prefer, "--quiet", "22:00-08:00"))
     span = '[{"end": "08:00", "days": null, "start": "22:00"}]'
-    assert one(connection, said) == ["false", '{"region": "RM"}', span]
+    assert one(connection, stored) == ["false", '{"region": "RM"}', span]
     ok(sereno(*prefer, "--on", "--clear", "condition"))
-    assert one(connection, said) == ["true", None, span]
+    assert one(connection, stored) == ["true", None, span]
     assert sereno(*prefer, "--on", "--clear", "wanted").exit_code == 2
     assert sereno(*prefer, "--clear", "event").exit_code == 2
     ok(sereno(*prefer, "--clear", "wanted", "--clear", "quiet"))
@@ -347,7 +357,7 @@ def test_an_old_address_can_be_unsubscribed(sereno: Command, shop: str, connecti
 
 
 def test_channels_are_listed_paused_and_resumed(
-    sereno: Command, told: Told, shop: str, connection: psycopg.Connection
+    sereno: Command, notified: NotifiedRecipients, shop: str, connection: psycopg.Connection
 ) -> None:
     (pager,) = items(sereno("channel", "list", "-o", "json"))
     assert (pager["pending"]["value"], pager["sent"], pager["failed"]) == (1, 1, 2)
@@ -373,10 +383,10 @@ def test_channels_are_listed_paused_and_resumed(
 # Why
 
 
-def test_why_with_two_arguments_is_about_a_recipient(sereno: Command, told: Told, shop: str) -> None:
-    said = ok(sereno("why", "user:7", "tender.published"))
-    assert f"Event {told.event} (T1)" in said
-    assert "by pager to page…7777: the provider accepted it" in said
+def test_why_with_two_arguments_is_about_a_recipient(sereno: Command, notified: NotifiedRecipients, shop: str) -> None:
+    explanation = ok(sereno("why", "user:7", "tender.published"))
+    assert f"Event {notified.event} (T1)" in explanation
+    assert "by pager to page…7777: the provider accepted it" in explanation
     found = json.loads(ok(sereno("why", "off", "tender.published", "-o", "json")))
     assert found["event"] == "tender.published"
     assert "preference off, by the preference of off for category tenders" in found["why"][0]
@@ -387,7 +397,7 @@ def test_why_with_two_arguments_is_about_a_recipient(sereno: Command, told: Told
     assert "sereno why user:7 tender.published" in wrong.stderr
 
 
-def test_control_characters_are_not_printed(sereno: Command, connection: psycopg.Connection) -> None:
+def test_control_characters_of_recipients_are_not_printed(sereno: Command, connection: psycopg.Connection) -> None:
     evil = "a\x1b[2Jb"
     ok(sereno("recipient", "set", evil, "--channel", f"pager={evil}"))
     connection.execute("update sereno.addresses set reason = %s, state = 'invalid'", [evil])

@@ -30,7 +30,7 @@ def _(tender, to):
 
 
 @pytest.fixture
-def words(tmp_path: Path) -> Path:
+def templates(tmp_path: Path) -> Path:
     """A project with a template file and code, in which the commands run."""
     directory = tmp_path / "templates" / "tender.published"
     directory.mkdir(parents=True)
@@ -40,21 +40,23 @@ def words(tmp_path: Path) -> Path:
 
 
 def put(sereno: Command, tmp_path: Path, text: str, *more: str, part: str = "body") -> str:
-    (tmp_path / "words.j2").write_text(text)
-    result = sereno("template", "set", "tender.published", "email", part, "words.j2", *more)
+    (tmp_path / "template.j2").write_text(text)
+    result = sereno("template", "set", "tender.published", "email", part, "template.j2", *more)
     assert result.exit_code == 0, result.stderr
     return str(result.stderr)
 
 
-def test_set_show_list_and_delete(sereno: Command, manual: ManualWorker, words: Path, tmp_path: Path) -> None:
+def test_a_template_is_set_shown_listed_and_deleted(
+    sereno: Command, manual: ManualWorker, templates: Path, tmp_path: Path
+) -> None:
     assert "tender.published/email.pt-br.body: written" in put(sereno, tmp_path, "Olá {{ code }}", "--locale", "pt_BR")
     assert "changed; workers see it within a minute" in put(sereno, tmp_path, "Oi {{ code }}", "--locale", "pt-BR")
     put(sereno, tmp_path, "Acme {{ code }}", "--tenant", "acme")
     shown = sereno("template", "show", "tender.published", "email", "--locale", "pt-BR").stdout
     assert "title  (tender.published/any.title.j2)\nTender {{ code }}\n" in shown
     assert "body  (row tender.published/email.pt-br.body)\nOi {{ code }}\n" in shown
-    asked = ("tender.published", "email", "--locale", "pt-BR", "--tenant", "acme", "-o", "json")
-    assert json.loads(sereno("template", "show", *asked).stdout)["body"]["source"] == "Acme {{ code }}"
+    arguments = ("tender.published", "email", "--locale", "pt-BR", "--tenant", "acme", "-o", "json")
+    assert json.loads(sereno("template", "show", *arguments).stdout)["body"]["source"] == "Acme {{ code }}"
     heading, *lines = [line.split("\t") for line in sereno("template", "list").stdout.splitlines()]
     assert heading[:7] == ["event", "channel", "locale", "tenant", "part", "from", "length"]
     assert [line[1:7] for line in lines] == [
@@ -74,62 +76,62 @@ def test_set_show_list_and_delete(sereno: Command, manual: ManualWorker, words: 
     ]
 
 
-def test_preview_with_a_payload_and_with_the_last_event(
-    sereno: Command, app: Sereno, words: Path, tmp_path: Path
+def test_preview_uses_a_payload_or_the_last_event(
+    sereno: Command, app: Sereno, templates: Path, tmp_path: Path
 ) -> None:
     put(sereno, tmp_path, "<p>{{ code }}, {{ recipient.key }}</p>", part="html")
-    asked = ("template", "preview", "tender.published", "email")
-    shown = sereno(*asked, "--payload", '{"code": "<T1>"}', "--recipient", "ada").stdout
+    arguments = ("template", "preview", "tender.published", "email")
+    shown = sereno(*arguments, "--payload", '{"code": "<T1>"}', "--recipient", "ada").stdout
     assert shown == "title\nTender <T1>\n\nhtml\n<p>&lt;T1&gt;, ada</p>\n\n"
-    assert "No event" in sereno(*asked, "--last").stderr
+    assert "No event" in sereno(*arguments, "--last").stderr
     event = app.event("tender.published", Tender, channels=["in_app"])
     event.notify(Tender("T1"), to="u")
     event.notify(Tender("T2"), to="u")
-    assert json.loads(sereno(*asked, "--last", "-o", "json").stdout)["title"] == "Tender T2"
+    assert json.loads(sereno(*arguments, "--last", "-o", "json").stdout)["title"] == "Tender T2"
 
 
-def test_preview_knows_the_functions_of_the_code(sereno: Command, app: Sereno, words: Path) -> None:
-    asked = ("-a", "shop.py", "--payload", '{"code": "T1"}', "-o", "json")
-    shown = sereno("template", "preview", "tender.published", "in_app", *asked).stdout
+def test_preview_uses_template_functions_of_the_code(sereno: Command, app: Sereno, templates: Path) -> None:
+    arguments = ("-a", "shop.py", "--payload", '{"code": "T1"}', "-o", "json")
+    shown = sereno("template", "preview", "tender.published", "in_app", *arguments).stdout
     assert json.loads(shown)["title"] == Content("function T1 for user").title
-    shown = sereno("template", "preview", "tender.published", "expo", *asked).stdout
+    shown = sereno("template", "preview", "tender.published", "expo", *arguments).stdout
     assert json.loads(shown)["title"] == "Tender T1"
     wrong = sereno("template", "preview", "tender.published", "expo", "-a", "shop.py", "--payload", "{}")
     assert (wrong.exit_code, wrong.stdout) == (2, "")
     assert "missing required field" in wrong.stderr
 
 
-def test_lint_ends_with_1_when_something_is_wrong(sereno: Command, app: Sereno, words: Path) -> None:
+def test_lint_exits_with_1_when_a_template_is_wrong(sereno: Command, app: Sereno, templates: Path) -> None:
     fine = sereno("template", "lint", "-a", "shop.py", "-o", "table")
     assert (fine.exit_code, fine.stdout) == (0, "")
     assert "1 template, no problems." in fine.stderr
-    (words / "expo.body.j2").write_text("{{ amount }}")
-    (words / "expo.pt.title.j2").write_text("{{ code }}" + "x" * 70)
+    (templates / "expo.body.j2").write_text("{{ amount }}")
+    (templates / "expo.pt.title.j2").write_text("{{ code }}" + "x" * 70)
     result = sereno("template", "lint", "-a", "shop.py", "-o", "json")
     assert result.exit_code == 1
     found = [(item["level"], item["template"]) for item in json.loads(result.stdout)["items"]]
     assert found == [("error", "tender.published/expo.body.j2")]
-    (words / "expo.body.j2").unlink()
+    (templates / "expo.body.j2").unlink()
     result = sereno("template", "lint", "-a", "shop.py")
     assert (result.exit_code, "after 65 it is cut off" in result.stdout) == (0, True)
     assert "name your application with -a" in sereno("template", "lint").stderr
 
 
 def test_control_characters_of_a_template_are_not_printed(
-    sereno: Command, app: Sereno, words: Path, tmp_path: Path
+    sereno: Command, app: Sereno, templates: Path, tmp_path: Path
 ) -> None:
     put(sereno, tmp_path, "\x1b[2Jevil {{ code }}")
-    asked = ("tender.published", "email")
+    arguments = ("tender.published", "email")
     for result in (
-        sereno("template", "show", *asked),
-        sereno("template", "preview", *asked, "--payload", json.dumps({"code": "\x1b[2J"})),
+        sereno("template", "show", *arguments),
+        sereno("template", "preview", *arguments, "--payload", json.dumps({"code": "\x1b[2J"})),
     ):
         assert "evil" in result.stdout
         assert "\x1b" not in result.stdout
 
 
 @pytest.mark.parametrize(
-    ("words_of_command", "code", "said"),
+    ("command", "code", "message"),
     [
         (["show", "nothing", "email"], 7, "No template for nothing by email"),
         (["preview", "nothing", "email", "--payload", "{}"], 7, "No template for nothing by email"),
@@ -152,25 +154,25 @@ def test_control_characters_of_a_template_are_not_printed(
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
 )
-def test_errors_are_explained(
+def test_errors_of_template_commands_are_explained(
     sereno: Command,
     manual: ManualWorker,
-    words: Path,
+    templates: Path,
     tmp_path: Path,
-    words_of_command: list[str],
+    command: list[str],
     code: int,
-    said: str,
+    message: str,
 ) -> None:
     (tmp_path / "bad.j2").write_text("{{ code")
     (tmp_path / "binary.j2").write_bytes(b"\xff\xfe")
     (tmp_path / "good.j2").write_text("x")
-    result = sereno("template", *words_of_command)
+    result = sereno("template", *command)
     assert (result.exit_code, result.stdout) == (code, "")
-    assert said in result.stderr
+    assert message in result.stderr
     assert manual.audit() == []
 
 
-def test_a_missing_directory_is_reported(sereno: Command, manual: ManualWorker) -> None:
+def test_a_missing_template_directory_is_reported(sereno: Command, manual: ManualWorker) -> None:
     result = sereno("template", "lint", SERENO_TEMPLATES="nowhere")
     assert result.exit_code == 3
     assert "there is no directory nowhere" in result.stderr

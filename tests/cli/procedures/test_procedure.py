@@ -56,8 +56,8 @@ def test_a_procedure_is_allowed_run_and_revoked(
     assert gone.exit_code == 0
     assert sereno("procedure", "show", "reporting.close_day").exit_code == 8
     assert sereno("procedure", "revoke", "reporting.close_day").exit_code == 8
-    said = connection.execute("select action, subject from sereno.audit order by id").fetchall()
-    assert said == [
+    audited = connection.execute("select action, subject from sereno.audit order by id").fetchall()
+    assert audited == [
         ("procedure.allow", "procedure reporting.close_day"),
         ("job.enqueue", f"job {ran.stdout.strip()}"),
         ("procedure.revoke", "procedure reporting.close_day"),
@@ -70,7 +70,7 @@ def test_invalid_parameters_are_refused_before_a_job_is_created(
     assert sereno("procedure", "allow", "reporting.close_day", "--give", "run=job", **report).exit_code == 0
     (tmp_path / "shop.py").write_text(APP)
     run = ("procedure", "run", "reporting.close_day", "-a", "shop.py:app")
-    for words, said in (
+    for words, message in (
         ((), "day (date) is missing"),
         (("-p", "day=soon"), "a parameter does not fit"),
         (("--args", '{"day": "2026-11-01", "run": 1}'), "run is filled with the job's job"),
@@ -78,10 +78,10 @@ def test_invalid_parameters_are_refused_before_a_job_is_created(
         (("-p", "day"), "expected NAME=VALUE"),
     ):
         refused = sereno(*run, *words, **report)
-        assert (refused.exit_code, said in refused.stderr) == (2, True), refused.output
+        assert (refused.exit_code, message in refused.stderr) == (2, True), refused.output
     (tmp_path / "other.py").write_text("from sereno import Sereno\napp = Sereno()\n")
-    lonely = sereno(*run[:3], "-p", "day=2026-11-01", "-a", "other.py:app", **report)
-    assert (lonely.exit_code, "add app.procedure('reporting.close_day')" in lonely.stderr) == (3, True)
+    undeclared = sereno(*run[:3], "-p", "day=2026-11-01", "-a", "other.py:app", **report)
+    assert (undeclared.exit_code, "add app.procedure('reporting.close_day')" in undeclared.stderr) == (3, True)
     assert one(connection, "select count(*) from sereno.jobs") == 0
 
 
@@ -132,7 +132,7 @@ def test_invalid_procedures_are_refused(sereno: Command, report: dict[str, str])
     assert json.loads(sereno("procedure", "list", "-o", "json").stdout) == {"items": []}
 
 
-def test_settings_hide_the_addresses(sereno: Command) -> None:
+def test_config_show_masks_passwords_of_procedure_urls(sereno: Command) -> None:
     targets = "erp=mysql://caller:hunter2@db/shop\nbooks=postgresql://caller:hunter3@db/books"
     shown = sereno(
         "config", "show", SERENO_PROCEDURE_TARGETS=targets, SERENO_PROCEDURE_URL="postgresql://caller:hunter4@db/x"

@@ -31,9 +31,9 @@ def audited(connection: psycopg.Connection, action: str) -> Any:
 # Pause and resume
 
 
-def test_one_by_its_key_needs_no_yes(sereno: Command, connection: psycopg.Connection) -> None:
+def test_a_change_of_one_schedule_by_its_key_needs_no_yes(sereno: Command, connection: psycopg.Connection) -> None:
     add(sereno, "k", "--every", "1h")
-    for verb, said, became in (
+    for verb, message, expected in (
         ("pause", "Paused: 1 schedule.", "paused"),
         ("resume", "Resumed: 1 schedule.", "enabled"),
         ("disable", "Disabled: 1 schedule.", "disabled"),
@@ -41,8 +41,8 @@ def test_one_by_its_key_needs_no_yes(sereno: Command, connection: psycopg.Connec
     ):
         result = sereno("schedule", verb, "k")
         assert result.exit_code == 0, result.stderr
-        assert said in result.stdout
-        assert state(connection, "k") == became
+        assert message in result.stdout
+        assert state(connection, "k") == expected
         assert audited(connection, f"schedule.{verb}") == 1
 
 
@@ -55,7 +55,7 @@ def test_a_change_without_effect_is_no_error(sereno: Command) -> None:
 
 
 @pytest.mark.parametrize("words", [["a*"], ["--tenant", "r1"], ["--task", "work"], ["a1", "--tenant", "r1"]])
-def test_a_filter_finds_what_it_names_and_needs_yes(
+def test_a_change_by_a_filter_needs_yes(
     sereno: Command, process: Process, connection: psycopg.Connection, words: list[str]
 ) -> None:
     add(sereno, "a1", "--every", "1h", "--tenant", "r1")
@@ -78,7 +78,9 @@ def test_a_key_of_another_tenant_does_not_match(sereno: Command, connection: psy
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume", "disable", "delete", "spread"])
-def test_nothing_named_is_a_usage_error(sereno: Command, connection: psycopg.Connection, verb: str) -> None:
+def test_a_change_without_a_key_or_filter_is_a_usage_error(
+    sereno: Command, connection: psycopg.Connection, verb: str
+) -> None:
     add(sereno, "k", "--every", "1h")
     result = sereno("schedule", verb, "--yes", *(["--over", "1m"] if verb == "spread" else []))
     assert result.exit_code == 2
@@ -106,7 +108,7 @@ def test_a_dry_run_counts_by_state_and_task_and_does_nothing(sereno: Command, co
     assert sereno("schedule", "pause", "x*", "--dry-run", "--fail-empty").exit_code == 7
 
 
-def test_a_bulk_change_goes_in_batches(sereno: Command, connection: psycopg.Connection) -> None:
+def test_a_bulk_change_is_made_in_batches(sereno: Command, connection: psycopg.Connection) -> None:
     connection.execute(
         "select sereno.schedule('k' || n, 'work', every => interval '1 hour') from generate_series(1, 2500) as n"
     )
@@ -149,7 +151,7 @@ def test_pause_until_a_date(sereno: Command, connection: psycopg.Connection) -> 
     assert sereno("schedule", "pause", "k", "--note", "").exit_code == 2
 
 
-def test_pause_until_a_moment_of_another_clock_and_its_seconds(sereno: Command) -> None:
+def test_pause_until_a_time_with_an_offset_and_seconds(sereno: Command) -> None:
     add(sereno, "k", "--every", "1h")
     result = sereno("schedule", "pause", "k", "--until", "2090-01-08T00:00:30-03:00")
     assert shown(sereno, "k")["schedule"]["paused_until"] == "2090-01-08T03:00:30Z"
@@ -159,19 +161,19 @@ def test_pause_until_a_moment_of_another_clock_and_its_seconds(sereno: Command) 
 
 
 def test_resume_warns_that_an_invalid_rule_is_parked_again(sereno: Command, connection: psycopg.Connection) -> None:
-    said = 'an invalid rule is parked again; change it with "sereno schedule add".'
+    warning = 'an invalid rule is parked again; change it with "sereno schedule add".'
     for key in ("a1", "a2", "a3"):
         add(sereno, key, "--every", "1h")
     connection.execute("update sereno.schedules set state = 'parked', next_run_at = null where key <> 'a3'")
     result = sereno("schedule", "resume", "a1")
     assert result.stdout == "Resumed: 1 schedule.\n"
-    assert result.stderr == f"It was parked: {said}\n"
-    assert f"1 of them was parked: {said}" in sereno("schedule", "resume", "a*", "--yes").stderr
+    assert result.stderr == f"It was parked: {warning}\n"
+    assert f"1 of them was parked: {warning}" in sereno("schedule", "resume", "a*", "--yes").stderr
     sereno("schedule", "pause", "a*", "--yes")
     assert sereno("schedule", "resume", "a*", "--yes").stderr == ""
 
 
-def test_what_was_just_resumed_has_no_next_run_until_it_is_planned(sereno: Command) -> None:
+def test_a_resumed_schedule_has_no_next_run_until_it_is_planned(sereno: Command) -> None:
     add(sereno, "k", "--every", "1h")
     sereno("schedule", "pause", "k")
     sereno("schedule", "resume", "k")
@@ -183,7 +185,7 @@ def test_what_was_just_resumed_has_no_next_run_until_it_is_planned(sereno: Comma
     assert shown(sereno, "k")["schedule"]["next_run_at"] is not None
 
 
-def test_spread(sereno: Command, connection: psycopg.Connection) -> None:
+def test_spread_shifts_schedules_within_its_window(sereno: Command, connection: psycopg.Connection) -> None:
     for number in range(3):
         add(sereno, f"a{number}", "--daily", "03:00")
     add(sereno, "a-once", "--at", "2090-01-01")
@@ -207,11 +209,11 @@ def test_spread(sereno: Command, connection: psycopg.Connection) -> None:
 
 
 def today(connection: psycopg.Connection) -> Any:
-    """Return the clock of the database. Read before and after, one of the two equals the value in between."""
+    """Return the date of the database. Tests read it before and after, because it may change in between."""
     return one(connection, "select to_char(sereno.now() at time zone 'UTC', 'YYYY-MM-DD')")
 
 
-def test_run_prints_the_job(sereno: Command, connection: psycopg.Connection) -> None:
+def test_run_prints_the_id_of_the_job(sereno: Command, connection: psycopg.Connection) -> None:
     add(sereno, "k", "--daily", "03:00", "--unique-key", "{key}", "--args", '{"on": "{date}"}')
     before = today(connection)
     first = sereno("schedule", "run", "k")
@@ -225,19 +227,17 @@ def test_run_prints_the_job(sereno: Command, connection: psycopg.Connection) -> 
     assert audited(connection, "schedule.run") == 3
 
 
-def test_run_names_this_moment_wherever_in_its_spread_the_schedule_is(
-    sereno: Command, connection: psycopg.Connection
-) -> None:
+def test_run_uses_the_current_time_whatever_the_spread_is(sereno: Command, connection: psycopg.Connection) -> None:
     add(sereno, "menu:42", "--daily", "03:00", "--spread", "30d", "--args", '{"on": "{date}"}')
     before = today(connection)
     sereno("schedule", "run", "menu:42")
     assert one(connection, "select args ->> 'on' from sereno.jobs") in [before, today(connection)]
 
 
-def test_tick_fires_what_is_due_and_ends(sereno: Command, connection: psycopg.Connection) -> None:
+def test_tick_fires_due_schedules_and_ends(sereno: Command, connection: psycopg.Connection) -> None:
     add(sereno, "k", "--every", "1h", "--overlap", "allow")
     add(sereno, "late", "--every", "1h", "--max-lateness", "1s", "--overlap", "allow")
-    # Always due again: one pass must end all the same.
+    # This schedule is always due again, and the pass has to end nevertheless.
     add(sereno, "rhythm", "--every", "1ms", "--overlap", "allow")
     assert json.loads(sereno("schedule", "tick", "-o", "json").stdout)["fires"] == 1
     sereno("schedule", "delete", "rhythm")
@@ -246,7 +246,7 @@ def test_tick_fires_what_is_due_and_ends(sereno: Command, connection: psycopg.Co
     assert "0 fires, 0 skipped, 0 parked." in sereno("schedule", "tick").stdout
 
 
-def test_tick_works_off_more_than_one_pass_takes(sereno: Command, connection: psycopg.Connection) -> None:
+def test_tick_fires_more_schedules_than_one_pass_takes(sereno: Command, connection: psycopg.Connection) -> None:
     connection.execute(
         "select sereno.schedule('k' || n, 'work', cron => '0 * * * *') from generate_series(1, 4500) as n"
     )
@@ -255,9 +255,7 @@ def test_tick_works_off_more_than_one_pass_takes(sereno: Command, connection: ps
     assert json.loads(sereno("schedule", "tick", "-o", "json").stdout)["fires"] == 4500
 
 
-def test_tick_parks_the_one_that_cannot_be_written_and_fires_the_others(
-    sereno: Command, connection: psycopg.Connection
-) -> None:
+def test_tick_parks_a_schedule_whose_job_cannot_be_written(sereno: Command, connection: psycopg.Connection) -> None:
     for key in ("a", "b", "c"):
         add(sereno, key, "--every", "1h")
     connection.execute("alter table sereno.jobs add constraint no_b check (args ->> 'key' is distinct from 'b')")
@@ -270,7 +268,7 @@ def test_tick_parks_the_one_that_cannot_be_written_and_fires_the_others(
     assert state(connection, "b") == "parked"
 
 
-def test_tick_parks_the_one_that_cannot_be_read(sereno: Command, connection: psycopg.Connection) -> None:
+def test_tick_parks_a_schedule_that_cannot_be_read(sereno: Command, connection: psycopg.Connection) -> None:
     for key in ("a", "b", "c"):
         add(sereno, key, "--every", "1h")
     connection.execute("update sereno.schedules set missed_window = 'infinity' where key = 'b'")
@@ -281,13 +279,13 @@ def test_tick_parks_the_one_that_cannot_be_read(sereno: Command, connection: psy
     assert state(connection, "b") == "parked"
 
 
-def test_tick_without_a_schema_says_so(sereno: Command, empty_database_url: str) -> None:
+def test_tick_without_the_schema_exits_with_5(sereno: Command, empty_database_url: str) -> None:
     result = sereno("schedule", "tick", SERENO_DATABASE_URL=empty_database_url)
     assert result.exit_code == 5
     assert "sereno migrate" in result.stderr
 
 
-def test_tick_reads_the_runs_that_ended(sereno: Command, manual: ManualWorker, connection: psycopg.Connection) -> None:
+def test_tick_records_ended_runs(sereno: Command, manual: ManualWorker, connection: psycopg.Connection) -> None:
     add(sereno, "k", "--every", "1h", "--count-from", "end")
     connection.execute("update sereno.schedules set task = 'greet'")
     advance(connection, 3700)
@@ -308,7 +306,7 @@ def test_tick_reads_the_runs_that_ended(sereno: Command, manual: ManualWorker, c
 # Backfill
 
 
-def test_backfill_lists_then_makes_each_instant_once(sereno: Command, connection: psycopg.Connection) -> None:
+def test_backfill_lists_instants_and_creates_each_job_once(sereno: Command, connection: psycopg.Connection) -> None:
     add(sereno, "k", "--daily", "03:00", "--tz", "Europe/Riga", "--args", '{"on": "{date}"}')
     words = ["schedule", "backfill", "k", "2026-01-01", "2026-01-04"]
     dry = sereno(*words, "--rate", "1/s", "--dry-run").stdout
@@ -341,8 +339,8 @@ def test_backfill_lists_then_makes_each_instant_once(sereno: Command, connection
 def test_backfill_keeps_its_rate_across_batches(
     sereno: Command, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, takes: float, waits: int
 ) -> None:
-    """A batch is 50 s of work: one that takes less leaves no gap, and one that takes longer is not caught up."""
-    monkeypatch.setattr(schedules, "batches", partial(slowly, connection, takes, schedules.batches))
+    """A batch has jobs for 50 s: a faster one leaves no gap, and the delay of a slower one is not caught up."""
+    monkeypatch.setattr(schedules, "batches", partial(slow_batches, connection, takes, schedules.batches))
     add(sereno, "k", "--cron", "* * * * *", "--expires-after", "5s")
     result = sereno("schedule", "backfill", "k", "2026-01-01T00:00", "2026-01-01T19:59", "--rate", "10/s", "--yes")
     assert "… and 1,180 more" in result.stdout
@@ -354,27 +352,27 @@ def test_backfill_keeps_its_rate_across_batches(
     assert one(connection, "select count(*) from sereno.jobs where expires_at < run_at") == 0
 
 
-def slowly(
+def slow_batches(
     connection: psycopg.Connection, takes: float, batches: Callable[..., Iterator[Any]], instants: list[datetime]
 ) -> Iterator[Any]:
     """Return the batches of a backfill, each of which takes the given number of seconds."""
-    for some in batches(instants):
-        yield some
+    for batch in batches(instants):
+        yield batch
         advance(connection, takes)
 
 
-def test_backfill_under_a_unique_key_says_what_was_there(sereno: Command) -> None:
+def test_backfill_counts_instants_whose_unique_key_exists(sereno: Command) -> None:
     add(sereno, "k", "--daily", "03:00", "--unique-key", "{key}:{fire:%Y-%m}", "--unique-for", "forever")
     result = sereno("schedule", "backfill", "k", "2026-01-01", "2026-03-01", "--yes")
     assert "Created 2 jobs." in result.stdout
     assert "59 instants, 0 of them done before: at most 59 jobs to create." in result.stdout
     assert "57 instants created no job: a job with their unique key exists." in result.stderr
-    asked = sereno("schedule", "backfill", "k", "2026-03-02", "2026-04-01")
-    assert "this would create at most 30 jobs" in asked.stderr
+    refused = sereno("schedule", "backfill", "k", "2026-03-02", "2026-04-01")
+    assert "this would create at most 30 jobs" in refused.stderr
 
 
 @pytest.mark.parametrize(
-    ("rule", "span", "code", "said"),
+    ("rule", "span", "code", "message"),
     [
         (
             ["--daily", "03:00", "--tz", "Europe/Riga"],
@@ -402,10 +400,10 @@ def test_backfill_under_a_unique_key_says_what_was_there(sereno: Command) -> Non
     ],
 )
 def test_invalid_backfills_are_refused(
-    sereno: Command, connection: psycopg.Connection, rule: list[str], span: list[str], code: int, said: str
+    sereno: Command, connection: psycopg.Connection, rule: list[str], span: list[str], code: int, message: str
 ) -> None:
     add(sereno, "k", *rule)
     result = sereno("schedule", "backfill", "k", *span, "--yes")
     assert result.exit_code == code, result.stderr
-    assert said in result.stderr
+    assert message in result.stderr
     assert one(connection, "select count(*) from sereno.jobs") == 0

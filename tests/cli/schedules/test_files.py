@@ -13,7 +13,7 @@ from tests.facts import one
 from tests.schedules.importers.celery_tables import TABLES, USUAL, crontab, insert
 
 DAILY = {"kind": "daily", "at": "03:00"}
-# What a schedule is; how it went, and who wrote it when, is not part of it.
+# The definition of a schedule, without its runs, author and times.
 DEFINITION = """
     select to_jsonb(s) - array['id', 'created_at', 'changed_at', 'changed_by', 'next_run_at', 'state', 'note']
     from sereno.schedules s order by key
@@ -59,7 +59,7 @@ def test_an_export_is_imported_unchanged(sereno: Command, connection: psycopg.Co
     assert sereno("schedule", "export").stdout == text
 
 
-def test_export_of_some_and_of_none(sereno: Command) -> None:
+def test_export_by_a_pattern(sereno: Command) -> None:
     add(sereno, "a:1", "--daily", "03:00")
     add(sereno, "b:1", "--daily", "03:00")
     (only,) = sereno("schedule", "export", "a:*").stdout.splitlines()
@@ -69,7 +69,9 @@ def test_export_of_some_and_of_none(sereno: Command) -> None:
     assert "No schedule matches." in none.stderr
 
 
-def test_export_of_more_than_a_page(sereno: Command, connection: psycopg.Connection, tmp_path: Path) -> None:
+def test_export_of_more_than_a_page_is_complete(
+    sereno: Command, connection: psycopg.Connection, tmp_path: Path
+) -> None:
     connection.execute(
         "select sereno.schedule('k' || n, 'work', cron => '0 * * * *') from generate_series(1, 2500) as n"
     )
@@ -92,7 +94,7 @@ def test_a_paused_schedule_is_imported_as_disabled(
     path = write(tmp_path / "f", sereno("schedule", "export").stdout)
     assert report(sereno, path)["unchanged"] == 2
     states = connection.execute("select state, note from sereno.schedules order by key").fetchall()
-    assert states == [("disabled", "holidays"), ("paused", "holidays")], "an import does not undo what a person did"
+    assert states == [("disabled", "holidays"), ("paused", "holidays")], "an import does not undo a pause of a user"
     sereno("schedule", "resume", "*", "--yes")
     assert report(sereno, path)["changed"] == 2
     connection.execute("delete from sereno.schedules")
@@ -123,16 +125,16 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("bad", "said"), BAD, ids=[said for _, said in BAD])
-def test_a_bad_line_is_refused_with_its_number_and_the_others_go_in(
-    sereno: Command, connection: psycopg.Connection, tmp_path: Path, bad: str, said: str
+@pytest.mark.parametrize(("bad", "message"), BAD, ids=[message for _, message in BAD])
+def test_an_invalid_line_is_refused_with_its_number_and_the_others_are_imported(
+    sereno: Command, connection: psycopg.Connection, tmp_path: Path, bad: str, message: str
 ) -> None:
     path = write(tmp_path / "f", line("a"), "", bad, line("b"))
     result = sereno("schedule", "import", path)
     assert result.exit_code == 2
     assert "Created 2, changed 0, unchanged 0, refused 1." in result.stdout
     assert "refused line 3: " in result.stderr
-    assert said in result.stderr
+    assert message in result.stderr
     assert count(connection) == 2
     strict = sereno("schedule", "import", path, "--strict")
     assert strict.exit_code == 2
@@ -140,7 +142,7 @@ def test_a_bad_line_is_refused_with_its_number_and_the_others_go_in(
     assert "nothing was imported" in strict.stderr
 
 
-def test_strict_is_all_or_none(sereno: Command, connection: psycopg.Connection, tmp_path: Path) -> None:
+def test_a_strict_import_writes_all_or_nothing(sereno: Command, connection: psycopg.Connection, tmp_path: Path) -> None:
     lines = [line(f"k{number}") for number in range(1500)]
     path = write(tmp_path / "f", *lines, line("past", when={"kind": "once", "at": "2020-01-01T00:00:00Z"}))
     assert sereno("schedule", "import", path, "--strict").exit_code == 2
@@ -149,7 +151,7 @@ def test_strict_is_all_or_none(sereno: Command, connection: psycopg.Connection, 
     assert count(connection) == 1500
 
 
-def test_a_dry_run_says_what_would_be_done_and_does_nothing(
+def test_a_dry_run_counts_changes_and_makes_none(
     sereno: Command, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     add(sereno, "same", "--daily", "03:00")
@@ -164,20 +166,20 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
     assert connection.execute("select to_jsonb(s) from sereno.schedules s order by key").fetchall() == before
 
 
-def test_a_key_that_comes_twice_is_refused_the_second_time(sereno: Command, tmp_path: Path) -> None:
+def test_a_repeated_key_is_refused(sereno: Command, tmp_path: Path) -> None:
     path = write(tmp_path / "f", line("k"), line("k", tenant="r2"))
     (refused,) = report(sereno, path)["refused"]
     assert (refused["line"], refused["key"]) == (2, "k")
     assert "line 1" in refused["problem"]
 
 
-def test_many_refusals_are_counted(sereno: Command, tmp_path: Path) -> None:
+def test_many_refused_lines_are_counted(sereno: Command, tmp_path: Path) -> None:
     result = sereno("schedule", "import", write(tmp_path / "f", *["{"] * 50))
     assert result.stderr.count("not JSON") == 20
     assert "… and 30 more" in result.stderr
 
 
-def test_one_that_the_database_refuses_is_found_among_many(
+def test_only_the_schedule_that_the_database_refuses_is_refused(
     sereno: Command, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     connection.execute("alter table sereno.schedules add constraint no_k77 check (key <> 'k77')")
@@ -194,21 +196,21 @@ def test_jobs_are_checked_where_there_is_an_application(sereno: Command, tmp_pat
     assert found["created"] == 1
     assert [refused["key"] for refused in found["refused"]] == ["bad", "unknown"]
     assert found["refused"][1]["problem"].startswith("no task named work")
-    said = sereno("schedule", "import", path, "-a", "menus.py").stderr
-    assert "refused line 3: schedule 'unknown': no task named work" in said
+    message = sereno("schedule", "import", path, "-a", "menus.py").stderr
+    assert "refused line 3: schedule 'unknown': no task named work" in message
     assert "not checked" in sereno("schedule", "import", write(tmp_path / "f", line("x"))).stderr
 
 
-def test_import_reads_stdin(process: Process, sereno: Command, tmp_path: Path) -> None:
+def test_import_reads_stdin_or_one_source(process: Process, sereno: Command, tmp_path: Path) -> None:
     assert sereno("schedule", "import", "-").exit_code == 0
-    for words, said in (
+    for words, message in (
         ([], "Name a FILE"),
         (["-", "--from", "pg-cron"], "FILE and --from exclude each other: choose one."),
         (["-", "--source", "x"], "--from"),
     ):
         result = process("schedule", "import", *words)
         assert result.returncode == 2
-        assert said in result.stderr
+        assert message in result.stderr
     for path in ("nowhere", str(tmp_path)):
         result = process("schedule", "import", path)
         assert result.returncode == 2
@@ -247,7 +249,7 @@ def test_import_from_another_program(sereno: Command, connection: psycopg.Connec
     assert "refused pg-cron:start: @reboot is not a time" in done.stderr
     assert "note pg-cron:often: was not active in pg_cron" in done.stderr
     assert done.stderr.index("refused ") < done.stderr.index("note "), "refusals are printed first"
-    assert "--task-map run_sql" not in done.stderr, "it was mapped"
+    assert "--task-map run_sql" not in done.stderr, "the task was mapped"
     assert "no schedule has the task 'none'" in done.stderr
     rows = connection.execute(
         "select key, task, state, note, args ->> 'command' from sereno.schedules order by key"
@@ -263,7 +265,7 @@ def test_import_from_another_program(sereno: Command, connection: psycopg.Connec
     assert "pg-cron:start" in strict.stderr
 
 
-def test_import_from_a_missing_program(sereno: Command) -> None:
+def test_import_from_missing_tables_is_reported(sereno: Command) -> None:
     for program in ("celery-beat", "apscheduler", "pg-cron"):
         result = sereno("schedule", "import", "--from", program)
         assert result.exit_code == 3, result.stderr
@@ -277,22 +279,22 @@ def test_import_from_a_missing_program(sereno: Command) -> None:
 @pytest.mark.usefixtures("pg_cron")
 def test_the_missing_sql_task_is_noted_once(sereno: Command, tmp_path: Path) -> None:
     words = ["schedule", "import", "--from", "pg-cron", "--dry-run"]
-    asked = "note run_sql: define this task, or name the task that runs SQL with --task-map run_sql=…"
+    hint = "note run_sql: define this task, or name the task that runs SQL with --task-map run_sql=…"
     assert sereno(*words).stderr.count("run_sql=…") == 1
-    assert asked in sereno(*words).stderr
+    assert hint in sereno(*words).stderr
     program = "from sereno import Sereno\napp = Sereno()\n"
     (tmp_path / "without.py").write_text(program)
     without = sereno(*words, "-a", "without.py").stderr
-    assert asked in without
+    assert hint in without
     assert "refused pg-cron:often: no task named run_sql; this application has: none" in without
-    assert "note pg-cron:often" not in without, "nothing will be different where nothing is imported"
+    assert "note pg-cron:often" not in without, "a schedule that is not imported has no note"
     notes = json.loads(sereno(*words, "-a", "without.py", "-o", "json").stdout)["notes"]
     assert [note["where"] for note in notes] == ["run_sql"]
     (tmp_path / "within.py").write_text(program + "@app.task\ndef run_sql(command: str) -> None: ...\n")
     assert "run_sql" not in sereno(*words, "-a", "within.py").stderr
 
 
-def test_strict_can_succeed_beside_celerys_own_rows(sereno: Command, connection: psycopg.Connection) -> None:
+def test_a_strict_import_leaves_out_celerys_own_rows(sereno: Command, connection: psycopg.Connection) -> None:
     connection.execute(TABLES)
     for name, task in (("mine", "shop.tasks.send"), ("celery.backend_cleanup", "celery.backend_cleanup")):
         values = USUAL | {"name": name, "task": task} | crontab(connection, minute="0", hour="4")
@@ -304,7 +306,7 @@ def test_strict_can_succeed_beside_celerys_own_rows(sereno: Command, connection:
 
 
 @pytest.mark.usefixtures("pg_cron")
-def test_an_address_of_sqlalchemy_is_read(sereno: Command, database_url: str) -> None:
+def test_a_url_of_sqlalchemy_is_accepted(sereno: Command, database_url: str) -> None:
     scheme, _, rest = database_url.partition("://")
     assert scheme == "postgresql"
     for written in ("postgresql+psycopg2", "postgresql+asyncpg", "postgres", "PostgreSQL+psycopg"):
@@ -313,17 +315,19 @@ def test_an_address_of_sqlalchemy_is_read(sereno: Command, database_url: str) ->
 
 
 @pytest.mark.parametrize("scheme", ["mysql", "sqlite", "mysql+pymysql"])
-def test_an_address_of_another_database_is_refused_without_its_password(sereno: Command, scheme: str) -> None:
+def test_the_url_of_another_database_is_refused_without_its_password(sereno: Command, scheme: str) -> None:
     address = f"{scheme}://ada:secret@db/shop"
     refused = sereno("schedule", "import", "--from", "apscheduler", "--source", address)
     assert refused.exit_code == 2
-    said = f'--source "{scheme.partition("+")[0]}://…" is not a PostgreSQL URL: write postgresql://user@host/database'
-    assert said in refused.stderr
+    message = (
+        f'--source "{scheme.partition("+")[0]}://…" is not a PostgreSQL URL: write postgresql://user@host/database'
+    )
+    assert message in refused.stderr
     assert "secret" not in refused.stderr
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "message"),
     [
         (
             "postgresql://ada:secret@db:x y/shop",
@@ -335,8 +339,8 @@ def test_an_address_of_another_database_is_refused_without_its_password(sereno: 
         ("password=secret hots=db", 'invalid connection option "hots"'),
     ],
 )
-def test_an_invalid_url_does_not_show_its_password(sereno: Command, address: str, said: str) -> None:
+def test_an_invalid_url_does_not_show_its_password(sereno: Command, address: str, message: str) -> None:
     refused = sereno("schedule", "import", "--from", "apscheduler", "--source", address)
     assert refused.exit_code == 4
-    assert said in refused.stderr
+    assert message in refused.stderr
     assert "secret" not in refused.stderr

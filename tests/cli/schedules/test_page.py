@@ -1,4 +1,4 @@
-"""The page of one schedule: its last run, skips and pauses."""
+"""`sereno schedule show`: the last run, skips and pauses of one schedule."""
 
 import json
 import re
@@ -71,7 +71,7 @@ def test_a_run_that_waits_for_a_retry_is_shown_with_its_effect(sereno: Command, 
         (["--count-from", "end"], "; the next instant is planned when it ends"),
     ],
 )
-def test_the_effect_of_an_active_run_on_the_next_instants(
+def test_the_effect_of_an_active_run_on_the_next_instants_is_shown(
     sereno: Command, manual: ManualWorker, words: list[str], then: str
 ) -> None:
     _, job = started(sereno, manual, *words)
@@ -81,7 +81,7 @@ def test_the_effect_of_an_active_run_on_the_next_instants(
     assert line(sereno, "k", "last run") == f"job {job.id}, running for 2 m"
 
 
-def test_a_run_in_every_other_state(sereno: Command, manual: ManualWorker) -> None:
+def test_the_last_run_is_shown_in_every_other_state(sereno: Command, manual: ManualWorker) -> None:
     add(sereno, "k", "--every", "1h", "--overlap", "allow")
     assert "last run" not in sereno("schedule", "show", "k").stdout
     assert shown(sereno, "k")["last_job"] is None
@@ -106,10 +106,10 @@ def test_an_ended_run_is_not_active(sereno: Command, manual: ManualWorker) -> No
     assert line(sereno, "k", "last run") == f"job {job.id}, dead 1 m ago: OSError: reset"
 
 
-# What is stopped
+# Pauses and invalid rules
 
 
-def test_a_pause_with_an_end_is_a_pause(
+def test_a_pause_with_an_end_is_shown_until_then(
     sereno: Command, connection: psycopg.Connection, database_url: str, tmp_path: Path
 ) -> None:
     add(sereno, "k", "--daily", "06:00")
@@ -148,7 +148,7 @@ def test_an_invalid_rule_is_explained_once(sereno: Command, connection: psycopg.
     assert page.endswith("0 to 59\n             61 * * * *\n             ^\n")
 
 
-# Words
+# Policies and widths
 
 
 def test_the_page_explains_the_policies(sereno: Command) -> None:
@@ -181,7 +181,7 @@ def test_a_list_of_60_columns_keeps_the_state_whole(
     assert "every hour" in screen(["schedule", "list", "bad"], database_url, tmp_path, 80)
 
 
-# The job that it made
+# The job of a schedule
 
 
 def test_a_job_names_its_schedule_and_instant(sereno: Command, manual: ManualWorker) -> None:

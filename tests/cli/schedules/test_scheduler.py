@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from sereno.schedules import heatmap as heatmap_module
-from sereno.schedules.heatmap import CELL, Cells
+from sereno.schedules.heatmap import CELL, HeatmapCells
 from tests.cli.conftest import PROGRAM, Command, process_environment
 from tests.cli.schedules.schedule_steps import add
 from tests.facts import advance, one, until
@@ -35,7 +35,7 @@ def filled(found: dict[str, Any]) -> dict[datetime, float]:
     return {datetime.fromisoformat(cell["at"]): cell["fires"] for cell in found["cells"] if cell["fires"]}
 
 
-def test_a_heatmap_counts_each_rule_once_for_all_that_share_it(sereno: Command, connection: psycopg.Connection) -> None:
+def test_a_heatmap_evaluates_a_shared_rule_once(sereno: Command, connection: psycopg.Connection) -> None:
     connection.execute(
         "select sereno.schedule('k' || n, 'work', daily => '03:00', tz => 'Asia/Tokyo') from generate_series(1, 500) n"
     )
@@ -47,7 +47,7 @@ def test_a_heatmap_counts_each_rule_once_for_all_that_share_it(sereno: Command, 
     assert (at.hour, at.minute) == (18, 0)
 
 
-def test_a_heatmap_covers_what_it_says(sereno: Command) -> None:
+def test_a_heatmap_covers_the_given_time(sereno: Command) -> None:
     add(sereno, "k", "--cron", "*/10 * * * *")
     found = cells(sereno, "--next", "2h")
     assert sum(filled(found).values()) == 12
@@ -65,14 +65,14 @@ def test_a_spread_is_smeared_over_its_window(sereno: Command) -> None:
     assert len(inside) == len(found)
 
 
-def test_intervals_are_smeared_over_all_of_time(sereno: Command) -> None:
+def test_intervals_are_smeared_over_the_whole_time(sereno: Command) -> None:
     add(sereno, "plan", "--every", "10m")
     add(sereno, "fast", "--every", "1ms", "--count-from", "clock")
     found = cells(sereno, "--next", "1h")
     assert sum(filled(found).values()) == pytest.approx(6 + 3_600_000, rel=0.001)
 
 
-def test_a_heatmap_filters_and_leaves_out_what_is_stopped(sereno: Command) -> None:
+def test_a_heatmap_is_filtered_and_omits_stopped_schedules(sereno: Command) -> None:
     add(sereno, "a", "--cron", "0 * * * *", "--tenant", "r1")
     add(sereno, "b", "--cron", "0 * * * *")
     assert cells(sereno, "a*")["schedules"] == 1
@@ -83,7 +83,7 @@ def test_a_heatmap_filters_and_leaves_out_what_is_stopped(sereno: Command) -> No
     assert "No fire within 1 d." in sereno("schedule", "heatmap", "-o", "table").stdout
 
 
-def test_a_heatmap_is_drawn_an_hour_a_line(sereno: Command, connection: psycopg.Connection) -> None:
+def test_a_heatmap_has_one_line_for_each_hour(sereno: Command, connection: psycopg.Connection) -> None:
     connection.execute("select sereno.schedule('k' || n, 'work', cron => '30 * * * *') from generate_series(1, 100) n")
     connection.execute("select sereno.schedule('x' || n, 'work', cron => '0 * * * *') from generate_series(1, 20) n")
     sereno("schedule", "tick")
@@ -137,17 +137,17 @@ def test_a_heatmap_in_a_pipe_and_with_invalid_arguments(sereno: Command) -> None
     assert sereno("schedule", "heatmap", "--tz", "Riga").exit_code == 2
 
 
-def test_smearing_loses_nothing() -> None:
+def test_smearing_preserves_the_sum() -> None:
     now = 1_800_000_123_456_789
     span = 24 * 12 * CELL
-    found = Cells(now, now + span)
+    found = HeatmapCells(now, now + span)
     total = 0.0
     for number in range(1000):
         first, length = now + number * 71_000_000, 1 + number * 977_777
         found.smear(first, first + length, number)
         total += number
     assert sum(cell.fires for cell in found.sums()) == pytest.approx(total, rel=1e-6)
-    edge = Cells(now, now + span)
+    edge = HeatmapCells(now, now + span)
     edge.smear(now - span, now + span, 2.0)
     edge.smear(now - 10, now, 5.0)
     assert sum(cell.fires for cell in edge.sums()) == pytest.approx(1.0, abs=0.2)
@@ -156,7 +156,7 @@ def test_smearing_loses_nothing() -> None:
 # The status
 
 
-def test_status_when_no_scheduler_ever_ran(sereno: Command, connection: psycopg.Connection) -> None:
+def test_status_says_that_no_scheduler_has_run(sereno: Command, connection: psycopg.Connection) -> None:
     text = sereno("status").stdout
     assert "Scheduler: none has run yet." in text
     assert "Schedules: none." in text
@@ -195,7 +195,7 @@ def test_status_shows_the_leader_and_its_last_tick(sereno: Command, connection: 
     assert 3000 < found["lease_seconds"] <= 3600
 
 
-def test_status_when_the_scheduler_was_killed(sereno: Command, connection: psycopg.Connection) -> None:
+def test_status_says_that_the_scheduler_lost_its_lease(sereno: Command, connection: psycopg.Connection) -> None:
     add(sereno, "k", "--every", "1h")
     lease(connection, "-5 seconds")
     text = sereno("status").stdout
@@ -204,7 +204,7 @@ def test_status_when_the_scheduler_was_killed(sereno: Command, connection: psyco
     assert json.loads(sereno("status", "-o", "json").stdout)["scheduler"]["lease_seconds"] < 0
 
 
-# The scheduler by itself
+# The standalone scheduler
 
 # Seconds. Long enough that the lease does not expire before the status is read, however slow that is.
 LEASE = 3600
@@ -242,21 +242,21 @@ def test_a_standalone_scheduler_fires_until_it_is_stopped(
         until(lambda: one(connection, "select count(*) from sereno.jobs") >= 2)
         assert "leads since" in sereno("status").stdout
         running.send_signal(number)
-        said, errors = running.communicate(timeout=30)
+        output, errors = running.communicate(timeout=30)
     assert running.returncode == 0, errors
-    assert "Stopped: " in said
+    assert "Stopped: " in output
     assert "Traceback" not in errors
     assert "Scheduler: none is alive." in sereno("status").stdout
 
 
-def test_a_killed_scheduler_is_followed_by_another(
+def test_a_killed_scheduler_is_replaced_by_another(
     sereno: Command, connection: psycopg.Connection, database_url: str, tmp_path: Path
 ) -> None:
     with scheduler(database_url, tmp_path) as running:
         until(lambda: one(connection, "select count(*) from sereno.leases"))
         running.kill()
         running.wait()
-    assert "leads since" in sereno("status").stdout, "its lease runs on for a while"
+    assert "leads since" in sereno("status").stdout, "its lease has not expired yet"
     advance(connection, LEASE + 60)
     assert "Scheduler: none is alive." in sereno("status").stdout
     first = one(connection, "select holder from sereno.leases")
@@ -265,13 +265,13 @@ def test_a_killed_scheduler_is_followed_by_another(
         assert "leads since" in sereno("status").stdout
 
 
-def test_a_scheduler_needs_a_database_with_our_schema(sereno: Command, empty_database_url: str) -> None:
+def test_a_scheduler_needs_a_database_with_the_schema(sereno: Command, empty_database_url: str) -> None:
     assert sereno("scheduler", SERENO_DATABASE_URL=empty_database_url).exit_code == 5
     assert sereno("scheduler", "--database-url", "postgresql://user@127.0.0.1:1/x").exit_code == 4
     assert sereno("scheduler", SERENO_DATABASE_URL="").exit_code == 3
 
 
-def test_now_is_the_databases(sereno: Command, connection: psycopg.Connection) -> None:
+def test_a_heatmap_uses_the_clock_of_the_database(sereno: Command, connection: psycopg.Connection) -> None:
     add(sereno, "k", "--daily", "03:00")
     advance(connection, 400 * 86400)
     found = cells(sereno)

@@ -47,7 +47,7 @@ def test_list_as_json_pages_and_filters(sereno: Command) -> None:
     assert len(keys("--state", "paused", "--state", "enabled")) == 4
 
 
-def test_list_of_nothing(sereno: Command) -> None:
+def test_an_empty_list_of_schedules(sereno: Command) -> None:
     empty = sereno("schedule", "list", "-o", "table")
     assert (empty.exit_code, empty.stdout) == (0, "")
     assert "No schedule matches." in empty.stderr
@@ -55,7 +55,7 @@ def test_list_of_nothing(sereno: Command) -> None:
     assert json.loads(sereno("schedule", "list", "-o", "json").stdout) == {"items": [], "next": None}
 
 
-def test_list_soonest_first(sereno: Command) -> None:
+def test_list_can_be_sorted_by_the_next_run(sereno: Command) -> None:
     add(sereno, "a", "--every", "2h")
     add(sereno, "b", "--every", "1h")
     items = json.loads(sereno("schedule", "list", "--soonest", "-o", "json").stdout)["items"]
@@ -134,7 +134,7 @@ def test_show_names_the_author_and_reason_of_a_pause(sereno: Command) -> None:
     assert "No next run: it is paused by " in sereno("schedule", "next", "k").stdout
 
 
-def test_next_is_in_the_schedules_own_zone(sereno: Command) -> None:
+def test_next_is_shown_in_the_zone_of_the_schedule(sereno: Command) -> None:
     add(sereno, "menu:42", "--daily", "06:00", "--tz", "America/Sao_Paulo")
     title, *lines = sereno("schedule", "next", "menu:42", "-n", "3").stdout.splitlines()
     assert title == "menu:42   every day at 06:00, America/Sao_Paulo   work"
@@ -145,7 +145,7 @@ def test_next_is_in_the_schedules_own_zone(sereno: Command) -> None:
     assert found["state"] == "enabled"
 
 
-def test_next_of_a_pause_with_an_end_begins_there(sereno: Command) -> None:
+def test_next_of_a_paused_schedule_begins_after_the_pause(sereno: Command) -> None:
     add(sereno, "k", "--daily", "06:00")
     sereno("schedule", "pause", "k", "--until", "2090-01-08T12:00+00:00")
     found = json.loads(sereno("schedule", "next", "k", "-o", "json").stdout)
@@ -167,7 +167,7 @@ def test_next_ends_where_the_schedule_does(sereno: Command) -> None:
     assert len(json.loads(sereno("schedule", "next", "end", "-o", "json").stdout)["upcoming"]) == 1
 
 
-def test_no_such_schedule(sereno: Command) -> None:
+def test_a_missing_schedule_exits_with_7(sereno: Command) -> None:
     for words in (
         ["show"],
         ["next"],

@@ -18,7 +18,7 @@ from tests.facts import one
 
 
 @pytest.mark.parametrize(
-    ("words", "rule", "spoken"),
+    ("words", "rule", "description"),
     [
         (
             ["--daily", "03:00", "--tz", "Europe/Riga"],
@@ -40,13 +40,15 @@ from tests.facts import one
         (["--at", "2090-12-24T18:00"], {"at": "2090-12-24T18:00:00Z"}, "once at 2090-12-24 18:00 UTC"),
     ],
 )
-def test_add_by_every_kind_of_rule(sereno: Command, words: list[str], rule: dict[str, Any], spoken: str) -> None:
+def test_add_accepts_every_kind_of_rule(
+    sereno: Command, words: list[str], rule: dict[str, Any], description: str
+) -> None:
     made = add(sereno, "k", *words)
-    assert (made["what"], made["when"]) == ("created", spoken)
+    assert (made["what"], made["when"]) == ("created", description)
     assert rule.items() <= shown(sereno, "k")["schedule"]["rule"].items()
 
 
-def test_add_takes_every_option(sereno: Command) -> None:
+def test_add_stores_every_option(sereno: Command) -> None:
     words = (
         "--args",
         '{"account": "r42"}',
@@ -118,7 +120,9 @@ def test_add_takes_every_option(sereno: Command) -> None:
     assert row["rule"]["dst_fold"] == "second"
 
 
-def test_add_says_when_it_runs_next_and_whether_it_was_there(sereno: Command, connection: psycopg.Connection) -> None:
+def test_add_prints_the_next_run_and_whether_the_schedule_changed(
+    sereno: Command, connection: psycopg.Connection
+) -> None:
     words = ["schedule", "add", "k", "--task", "work", "--unchecked", "--daily", "03:00", "--tz", "America/Sao_Paulo"]
     first = sereno(*words).stdout
     assert "Created: k, every day at 03:00, America/Sao_Paulo." in first
@@ -136,7 +140,7 @@ def test_add_checks_the_job_with_the_application(sereno: Command, tmp_path: Path
     assert (shown(sereno, "k")["schedule"]["queue"], shown(sereno, "k")["schedule"]["priority"]) == ("menus", 2)
     assert sereno(*words, "--args", '{"store": "x"}', *app).exit_code == 2
     assert "it takes (store, note)" in sereno(*words, *app).stderr
-    unknown = sereno("schedule", "add", "k", "--task", "unheard", "--daily", "03:00", *app)
+    unknown = sereno("schedule", "add", "k", "--task", "unknown", "--daily", "03:00", *app)
     assert unknown.exit_code == 3
     assert "refresh_menu" in unknown.stderr
     without = sereno(*words)
@@ -146,7 +150,7 @@ def test_add_checks_the_job_with_the_application(sereno: Command, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ([], "exactly one of --cron, --every, --daily and --at"),
         (["--daily", "03:00", "--every", "5m"], "exactly one of"),
@@ -174,17 +178,17 @@ def test_add_checks_the_job_with_the_application(sereno: Command, tmp_path: Path
     ],
 )
 def test_add_refuses_invalid_options_and_writes_nothing(
-    sereno: Command, connection: psycopg.Connection, words: list[str], said: str
+    sereno: Command, connection: psycopg.Connection, words: list[str], message: str
 ) -> None:
     result = sereno("schedule", "add", "k", "--task", "work", "--unchecked", *words)
     assert result.exit_code == 2, result.stderr
-    assert said in result.stderr
+    assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert one(connection, "select count(*) from sereno.schedules") == 0
 
 
 @pytest.mark.parametrize("key", ["", "k" * 501, "a\x00b", "a\udcffb"])
-def test_invalid_keys_are_refused(sereno: Command, key: str) -> None:
+def test_invalid_schedule_keys_are_refused(sereno: Command, key: str) -> None:
     rest = {"add": ["--task", "work", "--unchecked", "--daily", "03:00"], "backfill": ["2d", "1d"]}
     for verb in ("add", "show", "next", "run", "list", "pause", "export", "backfill"):
         result = sereno("schedule", verb, key, *rest.get(verb, []))
@@ -204,7 +208,7 @@ def test_preview_needs_no_database(process: Process) -> None:
     assert all(" 09:30:00 EE" in line for line in lines)
 
 
-def test_preview_notes_a_clock_that_is_turned(sereno: Command) -> None:
+def test_preview_notes_a_change_of_the_clock(sereno: Command) -> None:
     words = ["schedule", "preview", "--daily", "03:30", "--tz", "Europe/Riga", "-n", "1"]
     forward = sereno(*words, "--after", "2090-03-25T12:00").stdout
     assert "Sun 2090-03-26 04:00:00 EEST" in forward
@@ -213,14 +217,14 @@ def test_preview_notes_a_clock_that_is_turned(sereno: Command) -> None:
     assert "comes twice, runs on the first pass" in back["upcoming"][0]["note"]
 
 
-def test_preview_shows_the_place_in_the_spread(sereno: Command) -> None:
+def test_preview_shows_the_position_in_the_spread(sereno: Command) -> None:
     words = ["schedule", "preview", "--daily", "06:00", "--spread", "20m", "-n", "1"]
     assert "menu:42   every day at 06:00, UTC (spread +14m59s)" in sereno(*words, "--key", "menu:42").stdout
     assert "06:14:59 UTC" in sereno(*words, "--key", "menu:42").stdout
     assert "spread over 20 m" in sereno(*words).stdout
 
 
-def test_preview_of_a_moment_is_on_the_clock_that_was_named(sereno: Command) -> None:
+def test_preview_of_one_instant_is_in_the_given_zone(sereno: Command) -> None:
     words = ["schedule", "preview", "--at", "2090-01-01T03:00", "--tz", "Europe/Riga"]
     title, line = sereno(*words).stdout.splitlines()
     assert title == "once at 2090-01-01 01:00 UTC"
@@ -231,13 +235,13 @@ def test_preview_of_a_moment_is_on_the_clock_that_was_named(sereno: Command) -> 
     assert "Next: Sun 2090-01-01 03:00:00 EET, in " in added.stdout
 
 
-def test_preview_of_a_rhythm_of_milliseconds(sereno: Command) -> None:
+def test_preview_distinguishes_milliseconds(sereno: Command) -> None:
     lines = sereno("schedule", "preview", "--every", "1ms", "-n", "3").stdout.splitlines()
     assert len(set(lines)) == 4
 
 
-def test_preview_refuses(sereno: Command) -> None:
-    for words, said in (
+def test_preview_refuses_invalid_rules(sereno: Command) -> None:
+    for words, message in (
         (["* * *"], "is not a cron expression"),
         (["0 0 30 2 *"], "never"),
         ([], "exactly one of"),
@@ -246,12 +250,12 @@ def test_preview_refuses(sereno: Command) -> None:
     ):
         result = sereno("schedule", "preview", *words)
         assert result.exit_code == 2, words
-        assert said in result.stderr
+        assert message in result.stderr
     past = sereno("schedule", "preview", "--at", "2020-01-01")
     assert "No next run." in past.stdout
 
 
-def test_help_imports_nothing_slow() -> None:
+def test_help_of_schedule_commands_imports_nothing_slow() -> None:
     for words in (["schedule", "--help"], ["schedule", "add", "--help"], ["scheduler", "--help"]):
         program = (
             "import sys\nfrom sereno.cli.main import main\n"

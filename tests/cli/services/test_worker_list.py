@@ -1,4 +1,4 @@
-"""`sereno worker list`."""
+"""`sereno worker list`: the sessions of workers as JSON."""
 
 import json
 
@@ -8,7 +8,7 @@ from sereno.cli.services.worker_list import list_workers
 from tests.manual_worker import ManualWorker
 
 
-def test_worker_list(manual: ManualWorker, database_url: str) -> None:
+def test_workers_are_listed_as_json(manual: ManualWorker, database_url: str) -> None:
     session = manual.worker(queues={"default": 3})
     result = CliRunner().invoke(list_workers, ["--database-url", database_url, "-o", "json"])
     assert result.exit_code == 0, result.output

@@ -18,10 +18,10 @@ SHOP = "tests.contrib.django.shop"
 def _configure() -> None:
     """Configure Django; another test of this process may have done so already, with fewer settings."""
     os.environ["SHOP_DATABASE"] = "postgresql://unused@127.0.0.1:1/nothing"
-    from tests.contrib.django.shop import settings as ours  # noqa: PLC0415 - it reads the environment
+    from tests.contrib.django.shop import settings as shop_settings  # noqa: PLC0415 - it reads the environment
 
     del os.environ["SHOP_DATABASE"]
-    given = {name: getattr(ours, name) for name in dir(ours) if name.isupper()}
+    given = {name: getattr(shop_settings, name) for name in dir(shop_settings) if name.isupper()}
     if settings.configured:
         del given["DATABASES"]
         for name, value in given.items():
@@ -49,10 +49,10 @@ def shop(database_url: str) -> Iterator[Project]:
     """The application of the project on the database of this test, with Django's tables."""
     connection = connections["default"]
     connection.close()
-    place: dict[str, Any] = conninfo_to_dict(database_url)
-    connection.settings_dict |= {"NAME": place["dbname"], "USER": place["user"], "HOST": place["host"]}
-    connection.settings_dict["PORT"] = str(place.get("port") or "")
-    app.follow()
+    parameters: dict[str, Any] = conninfo_to_dict(database_url)
+    connection.settings_dict |= {"NAME": parameters["dbname"], "USER": parameters["user"], "HOST": parameters["host"]}
+    connection.settings_dict["PORT"] = str(parameters.get("port") or "")
+    app.use_current_database()
     with connection.schema_editor() as editor:
         for model in (Order, Return, ContentType, Permission, Group, User, Session):
             editor.create_model(model)
@@ -60,4 +60,4 @@ def shop(database_url: str) -> Iterator[Project]:
     # Including the connections of the thread in which async code uses the ORM.
     SyncToAsync.single_thread_executor.submit(connections.close_all).result()
     connection.close()
-    app.follow()
+    app.use_current_database()

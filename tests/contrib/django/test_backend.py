@@ -45,8 +45,8 @@ def test_a_job_commits_with_the_order(connection: psycopg.Connection) -> None:
     with transaction.atomic():
         order = Order.objects.create(total=42)
         result = tasks.add_up.enqueue(order.pk)
-        assert waiting(connection) == 0, "it is invisible before the commit"
-        assert tasks.add_up.get_result(result.id).status == TaskResultStatus.READY, "but the transaction itself does"
+        assert waiting(connection) == 0, "the job is invisible before the commit"
+        assert tasks.add_up.get_result(result.id).status == TaskResultStatus.READY, "the transaction itself sees it"
     assert waiting(connection) == 1
     row = connection.execute("select task, args, queue, priority, id::text from sereno.jobs").fetchone()
     name = f"{tasks.__name__}.add_up"
@@ -116,7 +116,7 @@ async def test_a_task_whose_return_value_cannot_be_stored_is_not_retried(
 ) -> None:
     results = [await tasks.return_a_set.aenqueue(), await tasks.give_up.aenqueue()]
     await work_off(shop, connection)
-    for result, reason in zip(results, ("its return value cannot be stored", "not wanted"), strict=True):
+    for result, reason in zip(results, ("the return value cannot be stored", "not wanted"), strict=True):
         await result.arefresh()
         assert (result.status, result.attempts) == (TaskResultStatus.FAILED, 1)
         assert one(connection, "select reason from sereno.history where id = %s", int(result.id)).startswith(reason)
@@ -124,7 +124,7 @@ async def test_a_task_whose_return_value_cannot_be_stored_is_not_retried(
 
 async def test_a_requeued_job_loses_its_return_value(shop: Project, connection: psycopg.Connection) -> None:
     result = await tasks.return_nothing.aenqueue()
-    await sync_to_async(Return.objects.create)(job_id=int(result.id), value="old", kept_at=datetime.now(UTC))
+    await sync_to_async(Return.objects.create)(job_id=int(result.id), value="old", stored_at=datetime.now(UTC))
     connection.execute("update sereno.jobs set attempt = 1")
     await work_off(shop, connection)
     await result.arefresh()
@@ -152,7 +152,7 @@ def test_a_task_waits_for_its_time_in_its_queue(connection: psycopg.Connection) 
 
 
 @pytest.mark.parametrize("wrong", ["", "0", "x", "-1", "1; drop table sereno.jobs", "٣", "9" * 30])
-def test_a_wrong_result_id_does_not_exist(wrong: str) -> None:
+def test_the_result_of_an_invalid_id_does_not_exist(wrong: str) -> None:
     with pytest.raises(TaskResultDoesNotExist):
         task_backends["default"].get_result(wrong)
 
@@ -163,7 +163,7 @@ def test_a_task_name_from_a_row_imports_nothing(connection: psycopg.Connection) 
         task_backends["default"].get_result(str(made))
 
 
-def test_wrong_options_are_refused() -> None:
+def test_unknown_options_are_refused() -> None:
     with pytest.raises(ImproperlyConfigured, match="'retries'"):
         SerenoBackend("default", {"OPTIONS": {"retries": 3}})
 
@@ -197,14 +197,14 @@ async def test_signals_are_sent_for_each_attempt(
     sent_signals.clear()
     await tasks.fail.aenqueue("tea")
     await work_off(shop, connection)
-    assert sent_signals == [("enqueued", ready), ("started", running)], "it is tried again, so it has not finished"
+    assert sent_signals == [("enqueued", ready), ("started", running)], "the task is retried, so it has not finished"
 
 
 async def test_old_return_values_are_deleted(shop: Project, connection: psycopg.Connection) -> None:
-    from sereno.contrib.django.keeping import forget_returns  # noqa: PLC0415 - it declares a schedule when imported
+    from sereno.contrib.django.retention import delete_old_results  # noqa: PLC0415 - it declares a schedule when imported
 
     old = datetime.now(UTC) - timedelta(days=shop.settings.keep_history_days, minutes=1)
     for number, moment in enumerate([old, old + timedelta(minutes=2)]):
-        await Return.objects.acreate(job_id=number, value=1, kept_at=moment)
-    await sync_to_async(forget_returns)()
+        await Return.objects.acreate(job_id=number, value=1, stored_at=moment)
+    await sync_to_async(delete_old_results)()
     assert [row.job_id async for row in Return.objects.all()] == [1]

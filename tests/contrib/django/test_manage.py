@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from django.core.management import CommandError, call_command
 
-from sereno.contrib.django.management.commands.sereno import without_theirs
+from sereno.contrib.django.management.commands.sereno import without_django_options
 from sereno.contrib.django.project import Project
 from tests.contrib.django.shop import tasks
 from tests.facts import one, until
@@ -68,8 +68,8 @@ def test_a_worker_of_the_project_runs_its_tasks(migrated: psycopg.Connection, em
     output = manage(empty_database_url, "sereno", "job", "show", "4711", code=7)
     assert output.startswith("Error: no job has the id 4711")
     queues = one(migrated, "select queues from sereno.sessions")
-    assert set(queues) == {"default", "mail"}, "those that TASKS allows"
-    assert one(migrated, "select key from sereno.schedules") == "sereno.django.forget_returns"
+    assert set(queues) == {"default", "mail"}, "the queues that TASKS allows"
+    assert one(migrated, "select key from sereno.schedules") == "sereno.django.delete_old_results"
 
 
 def test_django_checks_pass(shop: Project, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,7 +80,7 @@ def test_django_checks_pass(shop: Project, capsys: pytest.CaptureFixture[str]) -
 
 def test_options_of_manage_py_are_not_passed_to_sereno() -> None:
     arguments = ["worker", "--settings", "shop.settings", "--queue", "mail=2", "--pythonpath=/srv", "--schema", "s"]
-    assert without_theirs(arguments) == ["worker", "--queue", "mail=2", "--schema", "s"]
+    assert without_django_options(arguments) == ["worker", "--queue", "mail=2", "--schema", "s"]
 
 
 def test_the_command_can_be_called_from_code(shop: Project, capsys: pytest.CaptureFixture[str]) -> None:

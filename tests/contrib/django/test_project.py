@@ -1,4 +1,4 @@
-"""sereno uses Django's database: also a test database, and one whose password has special characters."""
+"""sereno uses Django's database, also a test database, and one whose password has special characters."""
 
 import psycopg
 import pytest
@@ -42,7 +42,7 @@ def test_a_test_database_has_the_schema_and_is_used(shop: Project) -> None:
         connection.creation.destroy_test_db(before, verbosity=0)
 
 
-def test_another_database_is_refused() -> None:
+def test_a_database_url_in_the_settings_is_refused() -> None:
     with override_settings(SERENO={"database_url": "postgresql://db/other"}), pytest.raises(ImproperlyConfigured):
         Project()
 

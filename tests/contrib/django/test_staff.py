@@ -1,4 +1,4 @@
-"""The dashboard beside Django, over real HTTP: only staff has access, by its Django session."""
+"""The dashboard beside Django over real HTTP: only staff has access, with a Django session."""
 
 import re
 from collections.abc import Iterator
@@ -21,14 +21,14 @@ HERE = "/tools/sereno"
 
 
 @pytest.fixture
-def people(shop: Project) -> None:
+def users(shop: Project) -> None:
     User.objects.create_superuser("root", password=PASSWORD)
     User.objects.create_user("ann", password=PASSWORD, is_staff=True)
     User.objects.create_user("bob", password=PASSWORD)
 
 
 @pytest.fixture
-def site(people: None) -> Iterator[str]:
+def site(users: None) -> Iterator[str]:
     from tests.contrib.django.shop.asgi import application  # noqa: PLC0415 - it needs the database of the test
 
     server = Serving(application, log_level="critical", timeout_graceful_shutdown=1)
@@ -48,7 +48,7 @@ def sign_in(client: httpx.Client, name: str) -> None:
     assert found is not None
     form = {"username": name, "password": PASSWORD, "csrfmiddlewaretoken": found[1], "next": f"{HERE}/"}
     response = client.post("/admin/login/", data=form)
-    assert response.is_redirect == (name != "bob"), "the admin is for staff"
+    assert response.is_redirect == (name != "bob"), "only staff may use the admin"
 
 
 def role(client: httpx.Client) -> Any:
@@ -76,7 +76,7 @@ def test_a_visitor_is_redirected_to_the_sign_in_page(client: httpx.Client) -> No
     assert response.content == b""
     assert client.get(f"{HERE}/api/v1/jobs").status_code == 401, "an API client gets the status"
     assert client.get(HERE).headers["location"] == "sereno/"
-    assert client.get("/tools/serenopark").status_code == 404, "Django's own"
+    assert client.get("/tools/serenopark").status_code == 404, "Django handles other paths"
 
 
 def test_forged_cookies_and_headers_are_refused(client: httpx.Client, shop: Project) -> None:

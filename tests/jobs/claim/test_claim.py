@@ -33,7 +33,7 @@ def test_a_claimed_job_has_all_fields_a_worker_needs(connection: Connection) -> 
     assert job.waited >= 0
 
 
-def test_jobs_come_by_priority_and_then_in_the_order_they_became_ready(connection: Connection) -> None:
+def test_jobs_are_claimed_by_priority_and_then_as_they_became_ready(connection: Connection) -> None:
     late, first, urgent = (add(connection, 2, priority=priority) for priority in (9, 5, 0))
     owner = session(connection)
     assert [job.id for job in take(connection, owner, 3)] == [*urgent, first[0]]
@@ -43,8 +43,8 @@ def test_jobs_come_by_priority_and_then_in_the_order_they_became_ready(connectio
 def test_priorities_are_claimed_in_the_requested_order(connection: Connection) -> None:
     (late,) = add(connection, priority=9)
     add(connection, priority=0)
-    turned = wanted(1) | {"floors": wanted(1)["floors"][::-1]}
-    (job,) = do(connection, transitions.claim(session(connection), ["work"], [turned])).jobs
+    reversed_order = wanted(1) | {"floors": wanted(1)["floors"][::-1]}
+    (job,) = do(connection, transitions.claim(session(connection), ["work"], [reversed_order])).jobs
     assert job.id == late
 
 
@@ -64,7 +64,7 @@ def test_each_queue_gets_as_many_jobs_as_it_has_free_slots(connection: Connectio
 
 
 def test_jobs_of_an_unknown_task_are_not_claimed(connection: Connection) -> None:
-    add(connection, task="strange")
+    add(connection, task="unknown")
     (id_,) = add(connection)
     owner = session(connection)
     assert [job.id for job in take(connection, owner)] == [id_]
@@ -77,14 +77,14 @@ def test_jobs_of_an_unknown_task_are_not_claimed(connection: Connection) -> None
 def test_paused_jobs_are_not_claimed_until_resumed(connection: Connection, kind: str, name: str) -> None:
     add(connection, tenant="a")
     (other,) = add(connection, queue="other", task="other", tenant="b")
-    (nobodys,) = add(connection, queue="other", task="other")
+    (without_tenant,) = add(connection, queue="other", task="other")
     owner = session(connection)
     connection.execute("insert into sereno.pauses (kind, name, paused_by) values (%s, %s, 'me')", [kind, name])
 
     both = [wanted(10, "default"), wanted(10, "other")]
     assert {job.id for job in do(connection, transitions.claim(owner, ["work", "other"], both)).jobs} == {
         other,
-        nobodys,
+        without_tenant,
     }
     connection.execute("delete from sereno.pauses")
     assert len(do(connection, transitions.claim(owner, ["work", "other"], both)).jobs) == 1
@@ -132,17 +132,17 @@ def test_a_promotion_is_bounded_in_number_and_look_back(connection: Connection) 
 def test_concurrent_claims_never_share_a_job_and_never_exceed_the_limit(
     connection: Connection, database_url: str
 ) -> None:
-    workers, total, room = 8, 4000, 37
+    workers, total, free_slots = 8, 4000, 37
     add(connection, total)
-    limiter = Barrier(workers)
+    barrier = Barrier(workers)
 
     def work(_: int) -> list[tuple[int, int]]:
         got: list[tuple[int, int]] = []
         with line(database_url) as own:
             owner = session(own)
-            limiter.wait()
-            while batch := take(own, owner, room):
-                assert len(batch) <= room
+            barrier.wait()
+            while batch := take(own, owner, free_slots):
+                assert len(batch) <= free_slots
                 got += [(job.id, job.attempt) for job in batch]
         return got
 

@@ -12,7 +12,7 @@ from tests.jobs.public_sql.sql_worker import SqlWorker
 Rescue = Callable[[Connection], object]
 RESCUES: dict[str, Rescue] = {
     "by a worker in Python": lambda connection: do(connection, sessions.rescue()),
-    "by a heartbeat in SQL": lambda connection: connection.execute("select sereno.bring_back()").fetchall(),
+    "by a heartbeat in SQL": lambda connection: connection.execute("select sereno.release_lost_jobs()").fetchall(),
 }
 
 
@@ -37,7 +37,7 @@ def counts(connection: Connection, job_id: int) -> tuple[object, ...]:
     return found["state"], found["crashes"], found["releases"]
 
 
-def test_a_suspect_that_ran_alone_is_charged_for_each_death_of_its_session(
+def test_a_crash_is_counted_for_a_suspect_that_ran_alone_when_its_session_dies(
     connection: Connection, rescue: Rescue
 ) -> None:
     (id_,) = add(connection)
@@ -50,10 +50,10 @@ def test_a_suspect_that_ran_alone_is_charged_for_each_death_of_its_session(
         assert counts(connection, id_) == ("ready", crashes, 0)
     assert tries(connection, id_) == [(1, "crash"), (2, "crash"), (3, "crash")]
     reasons = connection.execute("select reason like '%% while it ran alone' from sereno.attempts order by number")
-    assert [alone for (alone,) in reasons] == [False, True, True]
+    assert [ran_alone for (ran_alone,) in reasons] == [False, True, True]
 
 
-def test_a_suspect_that_had_not_begun_is_not_charged(connection: Connection, rescue: Rescue) -> None:
+def test_no_crash_is_counted_for_a_suspect_that_had_not_started(connection: Connection, rescue: Rescue) -> None:
     began, waits, announced_before = add(connection, 3)
     connection.execute("update sereno.jobs set crashes = 1")
     owner = session(connection)
@@ -98,7 +98,9 @@ def test_an_ended_session_announces_nothing(connection: Connection) -> None:
     assert not do(connection, sessions.announce(owner, {1: 1}))
 
 
-def test_a_worker_in_another_language_dies_with_a_suspect(connection: Connection, rescue: Rescue) -> None:
+def test_a_crash_is_counted_for_the_only_suspect_of_a_worker_in_another_language(
+    connection: Connection, rescue: Rescue
+) -> None:
     """It announces nothing: a suspect that was its only job gets a crash counted."""
     (id_,) = add(connection)
     for crashes in (1, 2, 3):
@@ -113,7 +115,9 @@ def test_a_worker_in_another_language_dies_with_a_suspect(connection: Connection
     assert found["reason"] == "crash loop: its worker died while it ran alone, 3 times"
 
 
-def test_a_worker_in_another_language_dies_with_several(connection: Connection, rescue: Rescue) -> None:
+def test_jobs_that_run_together_in_another_language_get_one_crash_for_several_deaths(
+    connection: Connection, rescue: Rescue
+) -> None:
     ids = add(connection, 2)
     for _ in range(4):
         worker = SqlWorker(connection)

@@ -1,4 +1,4 @@
-"""The fence: a session that does not hold the attempt changes nothing, whichever write it tries."""
+"""The fence: no write of a session that does not hold the attempt changes anything."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from sereno import Cancel, Dead, LeaseLost, Retry, Snooze
 from sereno.jobs.attempt import CrashedAttempt, Ending, ReleasedAttempt
 from sereno.jobs.job import ClaimedJob
-from sereno.jobs.settlement import keep_step, landed, report_progress
+from sereno.jobs.settlement import keep_step, report_progress, settled_before
 from sereno.worker import sessions
 from tests.facts import one
 from tests.jobs.job_steps import Connection, add, decided, do, end, line, session, settled, take_one
@@ -75,11 +75,11 @@ def changes_nothing(connection: Connection, write: Write, owner: int, job: Claim
 def test_a_session_that_does_not_hold_the_attempt_changes_nothing(connection: Connection, name: str) -> None:
     write = WRITES[name]
     add(connection)
-    owner, intruder = session(connection), session(connection)
+    owner, other = session(connection), session(connection)
     first = take_one(connection, owner)
 
     later = ClaimedJob(first.id, first.attempt + 1, *list(_values(first))[2:])
-    assert changes_nothing(connection, write, intruder, first), "another session"
+    assert changes_nothing(connection, write, other, first), "another session"
     assert changes_nothing(connection, write, owner, later), "another attempt"
 
     end(connection, owner, [first], decided(ReleasedAttempt("shutdown")))
@@ -93,9 +93,9 @@ def test_a_session_that_does_not_hold_the_attempt_changes_nothing(connection: Co
     assert do(connection, sessions.rescue()) == [first.id]
     assert changes_nothing(connection, write, owner, second), "rescued"
 
-    third = take_one(connection, intruder)
+    third = take_one(connection, other)
     assert changes_nothing(connection, write, owner, second), "held by another session now"
-    assert write(connection, intruder, third), "the session that holds it may write"
+    assert write(connection, other, third), "the session that holds it may write"
 
 
 @pytest.mark.parametrize("name", SETTLES)
@@ -104,8 +104,8 @@ def test_a_settlement_counts_once(connection: Connection, name: str) -> None:
     owner = session(connection)
     job = take_one(connection, owner)
     assert SETTLES[name](connection, owner, job)
-    for again in WRITES.values():
-        assert changes_nothing(connection, again, owner, job)
+    for write in WRITES.values():
+        assert changes_nothing(connection, write, owner, job)
 
 
 def test_a_dead_session_settles_only_jobs_it_still_holds(connection: Connection) -> None:
@@ -139,10 +139,10 @@ def test_a_settlement_applied_before_a_lost_reply_is_recognised(connection: Conn
     other = session(connection)
     end(connection, other, [take_one(connection, other)], decided())
     batch = [settled(done, decided()), settled(retried, decided(Retry())), settled(lost, decided())]
-    assert do(connection, landed(owner, batch)) == {done.id, retried.id}
+    assert do(connection, settled_before(owner, batch)) == {done.id, retried.id}
 
 
-def test_a_step_is_written_once_and_a_second_try_keeps_the_first_result(connection: Connection) -> None:
+def test_a_step_keeps_the_result_that_was_written_first(connection: Connection) -> None:
     add(connection)
     owner = session(connection)
     job = take_one(connection, owner)

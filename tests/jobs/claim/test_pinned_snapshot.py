@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from sereno.database.statement import queries
-from sereno.worker.floor import Floors
+from sereno.worker.claiming.floor import Floors
 from tests.database.plans import nodes
 from tests.jobs.job_steps import Connection, add, decided, end, line, session, take, wanted
 
@@ -42,7 +42,7 @@ def drain(connection: Connection, owner: int, floors: Floors, count: int) -> Non
         end(connection, owner, batch, decided(), keep_history=False)
 
 
-def test_claims_with_a_floor_stay_flat_under_a_pinned_snapshot_and_claims_from_zero_do_not(
+def test_the_cost_of_claims_with_a_floor_is_constant_under_a_pinned_snapshot(
     connection: Connection, database_url: str
 ) -> None:
     add(connection, JOBS + BATCH)
@@ -59,4 +59,4 @@ def test_claims_with_a_floor_stay_flat_under_a_pinned_snapshot_and_claims_from_z
         from_zero = pages_read(connection, owner, 0)
 
     assert last <= 2 * first
-    assert from_zero > 10 * last, "without a floor the cost explodes"
+    assert from_zero > 10 * last, "a claim without a floor should be expensive here"

@@ -17,15 +17,15 @@ ROWS = 50_000
 def connection(request: pytest.FixtureRequest, server_url: str, template: str) -> Iterator[Connection]:
     """Create many ready rows, some running and scheduled ones; with statistics, and without as after a bulk enqueue."""
     name = f"plans_{template}_{request.param.replace(' ', '_')}"
-    with line(server_url) as maker:
-        maker.execute(f"create database {name} template {template}".encode())
+    with line(server_url) as admin:
+        admin.execute(f"create database {name} template {template}".encode())
         with line(server_url.replace("/postgres?", f"/{name}?", 1)) as opened:
             opened.execute("alter table sereno.jobs set (autovacuum_enabled = off)")
             fill(opened)
             if request.param == "analysed":
                 opened.execute("analyze")
             yield opened
-        maker.execute(f"drop database {name} with (force)".encode())
+        admin.execute(f"drop database {name} with (force)".encode())
 
 
 def fill(connection: Connection) -> None:
@@ -53,7 +53,7 @@ LITERALS = {"ids": json.dumps(IDS), "attempts": json.dumps([1] * len(IDS)), "beg
 SUCCEEDING = {"session": 1} | {name: f"{{{text[1:-1]}}}" for name, text in LITERALS.items()}
 
 
-def test_a_claim_walks_the_index_of_ready_rows_from_its_floor(connection: Connection) -> None:
+def test_a_claim_reads_the_index_of_ready_rows_from_its_floor(connection: Connection) -> None:
     top = plan(
         connection,
         "jobs/transitions",
@@ -86,7 +86,7 @@ def test_a_promotion_reads_only_what_is_due(connection: Connection) -> None:
 
 
 def test_a_poll_reads_by_index(connection: Connection) -> None:
-    top = plan(connection, "worker/sessions", "look", {"look_back": EVERYTHING})
+    top = plan(connection, "worker/sessions", "due_work", {"look_back": EVERYTHING})
     assert accesses(top) == {
         Access("Index Only Scan", "jobs_scheduled", True),
         Access("Index Only Scan", "jobs_running", True),
@@ -96,9 +96,9 @@ def test_a_poll_reads_by_index(connection: Connection) -> None:
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_a_rescue_reads_running_rows_and_writes_by_primary_key(connection: Connection, everywhere: bool) -> None:
     top = plan(connection, "worker/sessions", "rescue", {"everywhere": everywhere})
-    walked = Access("Index Scan", "jobs_running", True), Access("Index Scan", "jobs_running", False)
-    assert accesses(top) - set(walked) == {BY_KEY}
-    assert accesses(top["Plans"][0]) - {BY_KEY} == {walked[everywhere]}
+    scans = Access("Index Scan", "jobs_running", True), Access("Index Scan", "jobs_running", False)
+    assert accesses(top) - set(scans) == {BY_KEY}
+    assert accesses(top["Plans"][0]) - {BY_KEY} == {scans[everywhere]}
 
 
 def test_a_reconciliation_reads_the_rows_of_its_session(connection: Connection) -> None:
@@ -112,7 +112,7 @@ def test_a_report_reads_only_the_jobs_held(connection: Connection) -> None:
 
 
 @pytest.mark.parametrize("name", ["cancel", "delete"])
-def test_an_operators_change_finds_its_rows_by_primary_key(connection: Connection, name: str) -> None:
+def test_a_cancel_or_delete_finds_its_rows_by_primary_key(connection: Connection, name: str) -> None:
     params = {"ids": IDS[:3], "reason": "x"}
     assert accesses(plan(connection, "jobs/transitions", name, params)) == {BY_KEY}
 

@@ -11,11 +11,11 @@ from tests.database.plans import BY_KEY, Access, accesses, plan
 CLAIM = {
     "session": 1,
     "tasks": ["work"],
-    "queues": json.dumps([{"queue": "default", "room": 1, "floors": []}]),
+    "queues": json.dumps([{"queue": "default", "slots": 1, "floors": []}]),
     "wakes": 0,
     "served": ["default"],
 }
-ENDINGS = {
+PARAMS = {
     "succeed": {"session": 1, "ids": "{1}", "attempts": "{1}", "began": "{0.1}"},
     "forget": {"session": 1, "ids": "{1}", "attempts": "{1}"},
 }
@@ -28,6 +28,6 @@ def test_a_claim_planned_on_an_empty_table_never_reads_every_ready_row(connectio
 
 
 @pytest.mark.parametrize("way", ["succeed", "forget"])
-def test_a_settlement_planned_on_an_empty_table_goes_by_primary_key(connection: psycopg.Connection, way: str) -> None:
+def test_a_settlement_planned_on_an_empty_table_uses_the_primary_key(connection: psycopg.Connection, way: str) -> None:
     connection.execute(PLANNER)
-    assert accesses(plan(connection, "jobs/settlement", way, ENDINGS[way])) == {BY_KEY}
+    assert accesses(plan(connection, "jobs/settlement", way, PARAMS[way])) == {BY_KEY}

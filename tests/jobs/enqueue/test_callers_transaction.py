@@ -1,4 +1,4 @@
-"""Enqueue in the caller's own transaction: the job is there when, and only when, the caller commits."""
+"""Enqueue in the caller's own transaction: the job exists if and only if the caller commits."""
 
 import json
 from contextlib import suppress
@@ -10,7 +10,7 @@ from psycopg.rows import dict_row
 
 from sereno import Sereno, Task
 from tests.facts import one
-from tests.jobs.enqueue.ways import ASYNC_DOORS, SYNC_DOORS, AsyncDoor, ChangedMyMindError, SyncDoor
+from tests.jobs.enqueue.ways import ASYNC_METHODS, SYNC_METHODS, AsyncMethod, ChangedMyMindError, SyncMethod
 
 
 @pytest.fixture
@@ -25,9 +25,9 @@ COUNT = "select count(*) from sereno.jobs"
 TRICKY = "100% :name ? $1 '; \\ ::text é"
 
 
-@pytest.mark.parametrize("opens", SYNC_DOORS.values(), ids=SYNC_DOORS)
+@pytest.mark.parametrize("opens", SYNC_METHODS.values(), ids=SYNC_METHODS)
 def test_a_commit_makes_the_job_visible(
-    work: Task[[str], None], database_url: str, connection: psycopg.Connection, opens: SyncDoor
+    work: Task[[str], None], database_url: str, connection: psycopg.Connection, opens: SyncMethod
 ) -> None:
     with opens(database_url) as callers:
         job = work.using(callers).enqueue(TRICKY)
@@ -39,9 +39,9 @@ def test_a_commit_makes_the_job_visible(
     assert (again.id, again.created) == (keyed.id, False)
 
 
-@pytest.mark.parametrize("opens", SYNC_DOORS.values(), ids=SYNC_DOORS)
-def test_a_roll_back_leaves_no_job(
-    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, opens: SyncDoor
+@pytest.mark.parametrize("opens", SYNC_METHODS.values(), ids=SYNC_METHODS)
+def test_a_rollback_leaves_no_job(
+    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, opens: SyncMethod
 ) -> None:
     with suppress(ChangedMyMindError), opens(database_url) as callers:
         work.using(callers).enqueue("a")
@@ -50,9 +50,9 @@ def test_a_roll_back_leaves_no_job(
     assert one(connection, COUNT) == 0
 
 
-@pytest.mark.parametrize("opens", ASYNC_DOORS.values(), ids=ASYNC_DOORS)
+@pytest.mark.parametrize("opens", ASYNC_METHODS.values(), ids=ASYNC_METHODS)
 async def test_a_commit_makes_the_job_visible_in_async_code(
-    work: Task[[str], None], database_url: str, connection: psycopg.Connection, opens: AsyncDoor
+    work: Task[[str], None], database_url: str, connection: psycopg.Connection, opens: AsyncMethod
 ) -> None:
     async with opens(database_url) as callers:
         job = await work.using(callers).aenqueue(TRICKY)
@@ -64,9 +64,9 @@ async def test_a_commit_makes_the_job_visible_in_async_code(
     assert (again.id, again.created) == (keyed.id, False)
 
 
-@pytest.mark.parametrize("opens", ASYNC_DOORS.values(), ids=ASYNC_DOORS)
-async def test_a_roll_back_leaves_no_job_in_async_code(
-    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, opens: AsyncDoor
+@pytest.mark.parametrize("opens", ASYNC_METHODS.values(), ids=ASYNC_METHODS)
+async def test_a_rollback_leaves_no_job_in_async_code(
+    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, opens: AsyncMethod
 ) -> None:
     with suppress(ChangedMyMindError):
         async with opens(database_url) as callers:
@@ -102,7 +102,7 @@ async def test_the_callers_codecs_have_no_effect_on_asyncpg(work: Task[[str], No
     await callers.close()
 
 
-def test_the_callers_connection_is_left_as_it_was(work: Task[[str], None], database_url: str) -> None:
+def test_the_callers_transaction_and_settings_are_unchanged(work: Task[[str], None], database_url: str) -> None:
     with psycopg.connect(database_url) as callers:
         work.using(callers).enqueue("a")
         assert callers.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS
@@ -110,7 +110,7 @@ def test_the_callers_connection_is_left_as_it_was(work: Task[[str], None], datab
         callers.rollback()
 
 
-def test_many_jobs_on_a_callers_connection_are_one_statement(
+def test_many_jobs_on_a_callers_connection_are_written_in_one_transaction(
     app: Sereno, work: Task[[str], None], database_url: str
 ) -> None:
     sent: list[str] = []

@@ -23,14 +23,14 @@ def work(app: Sereno) -> Work:
     return work
 
 
-def all_at_once(url: str, callers: int, act: Callable[[psycopg.Connection, int], list[Job]]) -> list[list[Job]]:
+def all_at_once(url: str, callers: int, action: Callable[[psycopg.Connection, int], list[Job]]) -> list[list[Job]]:
     """Run each caller on its own connection, all started together."""
-    limiter = Barrier(callers)
+    barrier = Barrier(callers)
 
     def call(number: int) -> list[Job]:
         with psycopg.connect(url) as connection:
-            limiter.wait()
-            made = act(connection, number)
+            barrier.wait()
+            made = action(connection, number)
             connection.commit()
             return made
 
@@ -38,11 +38,11 @@ def all_at_once(url: str, callers: int, act: Callable[[psycopg.Connection, int],
         return list(threads.map(call, range(callers)))
 
 
-@pytest.mark.parametrize("lasting", ["live", "1h", "forever"])
-def test_twenty_callers_with_one_key_make_one_job(
-    work: Work, database_url: str, connection: psycopg.Connection, lasting: str
+@pytest.mark.parametrize("unique_for", ["live", "1h", "forever"])
+def test_twenty_concurrent_callers_with_one_key_create_one_job(
+    work: Work, database_url: str, connection: psycopg.Connection, unique_for: str
 ) -> None:
-    keyed = work.using(unique_key="k", unique_for=lasting)
+    keyed = work.using(unique_key="k", unique_for=unique_for)
 
     made = all_at_once(database_url, CALLERS, lambda callers, number: [keyed.using(callers).enqueue(number)])
 
@@ -51,7 +51,7 @@ def test_twenty_callers_with_one_key_make_one_job(
     assert one(connection, "select count(*) from sereno.jobs") == 1
 
 
-def test_callers_that_roll_back_leave_the_key_to_the_next(work: Work, database_url: str) -> None:
+def test_a_rolled_back_caller_leaves_the_key_to_the_next(work: Work, database_url: str) -> None:
     keyed = work.using(unique_key="k")
 
     def act(callers: psycopg.Connection, number: int) -> list[Job]:
@@ -65,16 +65,18 @@ def test_callers_that_roll_back_leave_the_key_to_the_next(work: Work, database_u
     assert sum(job.created for jobs in made for job in jobs) == 1
 
 
-@pytest.mark.parametrize("lasting", ["live", "forever"])
-def test_opposite_orders_of_keys_do_not_deadlock(app: Sereno, work: Work, database_url: str, lasting: str) -> None:
+@pytest.mark.parametrize("unique_for", ["live", "forever"])
+def test_opposite_orders_of_keys_do_not_deadlock(app: Sereno, work: Work, database_url: str, unique_for: str) -> None:
     keys = [f"k{number}" for number in range(50)]
     rounds = 10
 
     def act(callers: psycopg.Connection, number: int) -> list[Job]:
         made: list[Job] = []
-        for turn in range(rounds):
-            order = keys if (number + turn) % 2 else keys[::-1]
-            jobs = [work.using(unique_key=f"{turn} {key}", unique_for=lasting).job(number) for key in order]
+        for number_of_round in range(rounds):
+            order = keys if (number + number_of_round) % 2 else keys[::-1]
+            jobs = [
+                work.using(unique_key=f"{number_of_round} {key}", unique_for=unique_for).job(number) for key in order
+            ]
             made += app.enqueue_many(jobs, callers)
             callers.commit()
         return made

@@ -1,4 +1,4 @@
-"""A delay counts from the enqueue statement, however long the caller's transaction or statement has run."""
+"""A delay counts from the enqueue call, not from the start of the caller's transaction or statement."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 
 from sereno import Context, Limit, Sereno, Task
 from tests.facts import auntil, one
-from tests.jobs.enqueue.ways import ASYNC_DOORS, SYNC_DOORS, AsyncDoor, SyncDoor
+from tests.jobs.enqueue.ways import ASYNC_METHODS, SYNC_METHODS, AsyncMethod, SyncMethod
 from tests.jobs.public_sql.sql_worker import SqlWorker, outcome
 
 Connection = psycopg.Connection[Any]
@@ -28,9 +28,9 @@ def due(connection: Connection) -> list[datetime]:
     return [row[0] for row in connection.execute("select run_at from sereno.jobs order by id")]
 
 
-@pytest.mark.parametrize("opens", SYNC_DOORS.values(), ids=SYNC_DOORS)
+@pytest.mark.parametrize("opens", SYNC_METHODS.values(), ids=SYNC_METHODS)
 def test_a_delay_counts_from_the_enqueue_call(
-    app: Sereno, work: Task[[str], None], database_url: str, connection: Connection, opens: SyncDoor
+    app: Sereno, work: Task[[str], None], database_url: str, connection: Connection, opens: SyncMethod
 ) -> None:
     with opens(database_url) as callers:
         # The transaction starts before the clock is read.
@@ -46,9 +46,9 @@ def test_a_delay_counts_from_the_enqueue_call(
     assert min(later) >= called + FIVE
 
 
-@pytest.mark.parametrize("opens", ASYNC_DOORS.values(), ids=ASYNC_DOORS)
+@pytest.mark.parametrize("opens", ASYNC_METHODS.values(), ids=ASYNC_METHODS)
 async def test_a_delay_counts_from_the_aenqueue_call(
-    work: Task[[str], None], database_url: str, connection: Connection, opens: AsyncDoor
+    work: Task[[str], None], database_url: str, connection: Connection, opens: AsyncMethod
 ) -> None:
     async with opens(database_url) as callers:
         await work.using(callers).aenqueue("first")
@@ -57,7 +57,9 @@ async def test_a_delay_counts_from_the_aenqueue_call(
     assert due(connection)[1] >= called + FIVE
 
 
-def test_a_delay_of_a_job_with_a_limit(app: Sereno, database_url: str, connection: Connection) -> None:
+def test_a_delay_of_a_job_with_a_limit_counts_from_its_enqueue(
+    app: Sereno, database_url: str, connection: Connection
+) -> None:
     @app.task(concurrency=Limit(1, key="{tenant}"))
     def limited(text: str) -> None: ...
 
@@ -68,7 +70,9 @@ def test_a_delay_of_a_job_with_a_limit(app: Sereno, database_url: str, connectio
     assert due(connection)[1] >= called + FIVE
 
 
-async def test_a_delay_in_the_transaction_of_a_handler(app: Sereno, connection: Connection) -> None:
+async def test_a_delay_in_the_transaction_of_a_handler_counts_from_its_enqueue(
+    app: Sereno, connection: Connection
+) -> None:
     called: list[datetime] = []
 
     @app.task(queue="elsewhere")
@@ -101,7 +105,7 @@ def test_a_job_settled_late_in_a_transaction_is_not_retried_early(connection: Co
 
 
 def test_delays_in_one_long_statement_count_from_the_call(connection: Connection) -> None:
-    """Such as a procedure of the caller that runs for minutes before it enqueues."""
+    """For example in a procedure of the caller that runs for minutes before it enqueues."""
     connection.execute("create table called (at timestamptz)")
     connection.execute(
         "insert into sereno.event_types (name, definition) values ('announced', %s)",
@@ -131,7 +135,7 @@ def test_delays_in_one_long_statement_count_from_the_call(connection: Connection
     assert one(connection, "select state from sereno.jobs where task = 'now'") == "ready"
 
 
-def test_both_readings_of_the_clock_can_be_moved(connection: Connection) -> None:
+def test_both_clock_functions_follow_the_clock_of_the_tests(connection: Connection) -> None:
     connection.execute("insert into sereno.clock (ahead) values ('1 day')")
     for reading in ("sereno.now()", "sereno.clock_now()"):
         assert one(connection, f"select {reading} > clock_timestamp() + interval '23 hours'"), reading

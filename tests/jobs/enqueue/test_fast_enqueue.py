@@ -11,10 +11,10 @@ from sereno import Sereno
 from sereno.errors import DatabaseUnavailable
 from tests.facts import one, until
 
-OUR_CONNECTIONS = "from pg_stat_activity where datname = current_database() and application_name = 'sereno client'"
+CLIENT_CONNECTIONS = "from pg_stat_activity where datname = current_database() and application_name = 'sereno client'"
 
 
-def test_arguments_larger_than_a_socket_takes_at_once(app: Sereno, connection: psycopg.Connection) -> None:
+def test_arguments_larger_than_a_socket_buffer_are_stored(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work(text: str) -> None: ...
 
@@ -23,7 +23,7 @@ def test_arguments_larger_than_a_socket_takes_at_once(app: Sereno, connection: p
     assert one(connection, "select length(args ->> 'text') from sereno.jobs where id = %s", job.id) == 1_000_000
 
 
-def test_a_statement_that_fails_is_an_error_of_the_driver(app: Sereno, connection: psycopg.Connection) -> None:
+def test_a_statement_that_fails_raises_the_error_of_the_driver(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work() -> None: ...
 
@@ -33,7 +33,9 @@ def test_a_statement_that_fails_is_an_error_of_the_driver(app: Sereno, connectio
         work.enqueue()
     connection.execute("alter table sereno.jobs drop constraint no_more")
     assert work.enqueue().created
-    assert one(connection, f"select count(*) {OUR_CONNECTIONS}") == 1, "an error in a statement costs no connection"
+    assert one(connection, f"select count(*) {CLIENT_CONNECTIONS}") == 1, (
+        "an error in a statement closed the connection"
+    )
 
 
 def test_a_connection_that_the_server_ended_is_replaced(app: Sereno, connection: psycopg.Connection) -> None:
@@ -41,8 +43,8 @@ def test_a_connection_that_the_server_ended_is_replaced(app: Sereno, connection:
     def work() -> None: ...
 
     work.enqueue()
-    connection.execute(f"select pg_terminate_backend(pid) {OUR_CONNECTIONS}")
-    until(lambda: one(connection, f"select count(*) {OUR_CONNECTIONS}") == 0)
+    connection.execute(f"select pg_terminate_backend(pid) {CLIENT_CONNECTIONS}")
+    until(lambda: one(connection, f"select count(*) {CLIENT_CONNECTIONS}") == 0)
 
     assert work.enqueue().created
 
@@ -52,40 +54,40 @@ def test_a_connection_that_breaks_during_a_call_raises(app: Sereno, connection: 
     def work() -> None: ...
 
     work.enqueue()
-    ended = threading.Thread(target=_end_whoever_waits, args=[app.url])
+    terminate = threading.Thread(target=_terminate_when_waiting, args=[app.url])
     with connection.transaction():
         connection.execute("lock table sereno.jobs in exclusive mode")
-        ended.start()
+        terminate.start()
         with pytest.raises(DatabaseUnavailable, match="terminating connection"):
             work.enqueue()
-    ended.join()
+    terminate.join()
     assert work.enqueue().created
 
 
-def _end_whoever_waits(url: str) -> None:
+def _terminate_when_waiting(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
-        until(lambda: one(connection, f"select count(*) {OUR_CONNECTIONS} and wait_event_type = 'Lock'"))
-        connection.execute(f"select pg_terminate_backend(pid) {OUR_CONNECTIONS}")
+        until(lambda: one(connection, f"select count(*) {CLIENT_CONNECTIONS} and wait_event_type = 'Lock'"))
+        connection.execute(f"select pg_terminate_backend(pid) {CLIENT_CONNECTIONS}")
 
 
-def test_a_signal_interrupts_the_wait(app: Sereno, connection: psycopg.Connection) -> None:
+def test_a_signal_interrupts_a_waiting_enqueue(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work() -> None: ...
 
     work.enqueue()
-    pressed = threading.Thread(target=_interrupt_when_waiting, args=[app.url])
+    interrupt = threading.Thread(target=_interrupt_when_waiting, args=[app.url])
     with connection.transaction():
         connection.execute("lock table sereno.jobs in exclusive mode")
-        pressed.start()
+        interrupt.start()
         with pytest.raises(KeyboardInterrupt):
             work.enqueue()
-    pressed.join()
+    interrupt.join()
     assert work.enqueue().created
 
 
 def _interrupt_when_waiting(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
-        until(lambda: one(connection, f"select count(*) {OUR_CONNECTIONS} and wait_event_type = 'Lock'"))
+        until(lambda: one(connection, f"select count(*) {CLIENT_CONNECTIONS} and wait_event_type = 'Lock'"))
     os.kill(os.getpid(), signal.SIGINT)
 
 
@@ -97,13 +99,13 @@ def test_behind_a_transaction_pooler_nothing_is_prepared(database_url: str, conn
 
     for number in range(20):
         work.enqueue(number)
-    with app.database.connection() as ours:
-        assert one(ours, "select count(*) from pg_prepared_statements") == 0
+    with app.database.connection() as own:
+        assert one(own, "select count(*) from pg_prepared_statements") == 0
     assert one(connection, "select count(*) from sereno.jobs") == 20
     app.close()
 
 
-def test_another_schema(empty_database_url: str) -> None:
+def test_a_job_is_enqueued_in_another_schema(empty_database_url: str) -> None:
     app = Sereno(empty_database_url, schema="elsewhere")
     app.migrate()
 

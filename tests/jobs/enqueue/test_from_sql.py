@@ -1,4 +1,4 @@
-"""Enqueue from SQL: psql, a trigger, another language."""
+"""Enqueue with SQL: from psql, a trigger, another language."""
 
 from datetime import datetime
 
@@ -9,7 +9,7 @@ from tests.facts import one
 from tests.jobs.job_steps import row, session, take, take_one
 
 
-def test_a_plain_job(connection: psycopg.Connection) -> None:
+def test_a_job_enqueued_with_sql_can_be_claimed(connection: psycopg.Connection) -> None:
     job = one(connection, """select sereno.enqueue('work', '{"account": "r42"}', tenant => 'r42')""")
     found = row(connection, job)
     assert (found["state"], found["task"], found["args"]) == ("ready", "work", {"account": "r42"})
@@ -17,7 +17,7 @@ def test_a_plain_job(connection: psycopg.Connection) -> None:
     assert take_one(connection, session(connection)).id == job
 
 
-def test_every_option(connection: psycopg.Connection) -> None:
+def test_every_option_given_in_sql_is_stored(connection: psycopg.Connection) -> None:
     options = "queue => 'slow', priority => 1, tags => array['a', 'b'], trace => 't', expires_at => '2101-01-01Z'"
     plain = row(connection, one(connection, f"select sereno.enqueue('work', '{{}}', {options})"))
     keyed = row(connection, one(connection, f"select sereno.enqueue('work', '{{}}', {options}, unique_key => 'k')"))
@@ -27,7 +27,7 @@ def test_every_option(connection: psycopg.Connection) -> None:
     assert plain["expires_at"].year == 2101
 
 
-def test_a_keyed_job_is_made_once(connection: psycopg.Connection) -> None:
+def test_a_keyed_job_is_created_once(connection: psycopg.Connection) -> None:
     first = one(connection, "select sereno.enqueue('work', unique_key => 'k')")
     assert one(connection, "select sereno.enqueue('work', unique_key => 'k')") == first
     assert one(connection, "select sereno.enqueue('work', unique_key => 'k', tenant => 'b')") != first
@@ -35,7 +35,7 @@ def test_a_keyed_job_is_made_once(connection: psycopg.Connection) -> None:
 
 
 @pytest.mark.parametrize("key", ["", ", unique_key => 'k'"], ids=["plain", "keyed"])
-def test_a_delayed_job_waits(connection: psycopg.Connection, key: str) -> None:
+def test_a_job_with_a_run_time_is_scheduled(connection: psycopg.Connection, key: str) -> None:
     run_at_given: datetime = one(connection, "select sereno.now() + interval '1 hour'")
     job = one(connection, f"select sereno.enqueue('work', run_at => %s{key})", run_at_given)
     found = row(connection, job)
@@ -43,7 +43,7 @@ def test_a_delayed_job_waits(connection: psycopg.Connection, key: str) -> None:
     assert take(connection, session(connection)) == []
 
 
-def test_a_trigger_enqueues_with_the_row_that_it_belongs_to(connection: psycopg.Connection) -> None:
+def test_a_trigger_enqueues_in_the_transaction_of_its_row(connection: psycopg.Connection) -> None:
     connection.execute("create table orders (id bigint generated always as identity, amount numeric)")
     connection.execute(
         "create function order_made() returns trigger language plpgsql as $$ begin "
@@ -71,7 +71,7 @@ def test_a_trigger_enqueues_with_the_row_that_it_belongs_to(connection: psycopg.
         ("'work', null", psycopg.errors.NotNullViolation),
     ],
 )
-def test_invalid_arguments_are_refused(
+def test_invalid_sql_arguments_are_refused(
     connection: psycopg.Connection, arguments: str, error: type[psycopg.Error]
 ) -> None:
     with pytest.raises(error):

@@ -50,7 +50,7 @@ def test_a_delay_counts_from_the_databases_clock(app: Sereno, connection: psycop
     assert found["state"] == "scheduled"
 
 
-def test_a_time_in_the_past_means_now(app: Sereno, connection: psycopg.Connection) -> None:
+def test_a_job_with_a_run_time_in_the_past_is_ready(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work() -> None: ...
 
@@ -59,7 +59,7 @@ def test_a_time_in_the_past_means_now(app: Sereno, connection: psycopg.Connectio
     assert row(connection, work.using(run_at=long_ago, unique_key="k").enqueue().id)["state"] == "ready"
 
 
-def test_options_add_up_and_do_not_change_the_task(app: Sereno, connection: psycopg.Connection) -> None:
+def test_options_are_combined_and_do_not_change_the_task(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work() -> None: ...
 

@@ -13,7 +13,7 @@ from tests.facts import one
 MANY = CHUNK * 3 + 1
 
 
-def test_ids_come_back_in_the_order_of_the_jobs(app: Sereno, connection: psycopg.Connection) -> None:
+def test_ids_of_a_generator_are_returned_in_the_order_of_the_jobs(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work(number: int) -> None: ...
 
@@ -25,7 +25,7 @@ def test_ids_come_back_in_the_order_of_the_jobs(app: Sereno, connection: psycopg
     assert one(connection, "select count(distinct xmin::text) from sereno.jobs") == 1
 
 
-async def test_async_code_streams_too(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_generator_is_written_in_async_code(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work(number: int) -> None: ...
 

@@ -16,7 +16,7 @@ PARAMETERS = {"fsync": "off", "max_prepared_transactions": "10"}
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return the address of a server with prepared transactions."""
+    """Return the URL of a server with prepared transactions."""
     bin_dir = Path(POSTGRES_BIN) if POSTGRES_BIN else None
     with EmbeddedPostgres(tmp_path_factory.mktemp("two"), bin_dir=bin_dir, parameters=PARAMETERS) as server:
         app = Sereno(server.url)
@@ -32,7 +32,7 @@ def connection(url: str) -> Iterator[psycopg.Connection]:
         yield opened
 
 
-def listen_as_a_worker(connection: psycopg.Connection) -> None:
+def add_idle_worker(connection: psycopg.Connection) -> None:
     """Create an idle session and a scheduler, which would be notified."""
     connection.execute(
         "insert into sereno.sessions (host, pid, version, queues, tasks, idle, lease_until) "
@@ -44,10 +44,10 @@ def listen_as_a_worker(connection: psycopg.Connection) -> None:
     )
 
 
-def prepare_and_commit(url: str, act: Callable[[psycopg.Connection], object]) -> None:
+def prepare_and_commit(url: str, action: Callable[[psycopg.Connection], object]) -> None:
     with psycopg.connect(url, autocommit=True) as opened:
         opened.execute("begin")
-        act(opened)
+        action(opened)
         opened.execute("prepare transaction 'one'")
     with psycopg.connect(url, autocommit=True) as other:
         other.execute("commit prepared 'one'")
@@ -60,7 +60,7 @@ def test_a_transaction_that_enqueued_can_be_prepared(url: str, connection: psyco
     @app.task
     async def work(n: int = 0) -> None: ...
 
-    def act(opened: psycopg.Connection) -> None:
+    def action(opened: psycopg.Connection) -> None:
         match kind:
             case "plain":
                 work.using(opened).enqueue()
@@ -76,8 +76,8 @@ def test_a_transaction_that_enqueued_can_be_prepared(url: str, connection: psyco
                 opened.execute("set local sereno.notify = off")
                 opened.execute("select sereno.enqueue('work', '{}')")
 
-    listen_as_a_worker(connection)
-    prepare_and_commit(url, act)
+    add_idle_worker(connection)
+    prepare_and_commit(url, action)
     assert one(connection, "select (select count(*) from sereno.jobs) + (select count(*) from sereno.schedules)") > 0
     app.close()
 
@@ -88,15 +88,13 @@ def test_with_notify_a_transaction_cannot_be_prepared(url: str, connection: psyc
     @app.task
     async def work() -> None: ...
 
-    listen_as_a_worker(connection)
+    add_idle_worker(connection)
     with pytest.raises(psycopg.errors.FeatureNotSupported):
         prepare_and_commit(url, lambda opened: work.using(opened).enqueue())
     app.close()
 
 
-async def test_workers_without_notify_are_never_marked_idle_so_that_nothing_notifies(
-    url: str, connection: psycopg.Connection
-) -> None:
+async def test_workers_without_notify_are_never_marked_idle(url: str, connection: psycopg.Connection) -> None:
     app = Sereno(url, notify=False, poll=0.05)
 
     @app.task

@@ -25,8 +25,8 @@ def count(connection: psycopg.Connection) -> int:
 def finish(connection: psycopg.Connection) -> None:
     """Run all ready jobs."""
     owner = session(connection)
-    while got := take(connection, owner, 100):
-        end(connection, owner, got, decided())
+    while jobs := take(connection, owner, 100):
+        end(connection, owner, jobs, decided())
 
 
 def test_a_live_job_blocks_its_unique_key(work: Work, connection: psycopg.Connection) -> None:
@@ -85,15 +85,15 @@ def test_a_key_belongs_to_its_task_and_tenant(app: Sereno, work: Work, connectio
     def other(number: int) -> None: ...
 
     made = [
-        task.using(unique_key="k", unique_for=lasting, tenant=tenant).enqueue(1)
-        for lasting in ("live", "forever")
+        task.using(unique_key="k", unique_for=unique_for, tenant=tenant).enqueue(1)
+        for unique_for in ("live", "forever")
         for task in (work, other)
         for tenant in (None, "a", "b")
     ]
     assert [job.created for job in made] == [True] * 6 + [False] * 6
 
 
-def test_keep_leaves_the_waiting_job_as_it_was(work: Work, connection: psycopg.Connection) -> None:
+def test_keep_does_not_change_the_waiting_job(work: Work, connection: psycopg.Connection) -> None:
     first = work.using(unique_key="k", delay="1h").enqueue(1)
     work.using(unique_key="k", priority=0).enqueue(2)
     found = row(connection, first.id)
@@ -112,7 +112,7 @@ def test_replace_gives_the_waiting_job_new_arguments_and_a_new_time(work: Work, 
     assert (found["args"], found["state"], found["ready_seq"]) == ({"number": 3}, "scheduled", None)
 
 
-def test_replace_leaves_a_running_job_alone(work: Work, connection: psycopg.Connection) -> None:
+def test_replace_does_not_change_a_running_job(work: Work, connection: psycopg.Connection) -> None:
     replacing = work.using(unique_key="k", on_conflict="replace")
     first = replacing.enqueue(1)
     owner = session(connection)
@@ -145,7 +145,7 @@ async def test_raise_writes_nothing_in_async_code(app: Sereno, work: Work, conne
     await app.aclose()
 
 
-def test_one_call_with_the_same_key_twice_makes_one_job(app: Sereno, work: Work) -> None:
+def test_one_call_with_the_same_key_twice_creates_one_job(app: Sereno, work: Work) -> None:
     keyed = work.using(unique_key="k")
     first, second = app.enqueue_many([keyed.job(1), keyed.job(2)])
     assert (first.created, second.created, second.id) == (True, False, first.id)

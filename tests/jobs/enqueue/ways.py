@@ -21,8 +21,8 @@ class ChangedMyMindError(Exception):
     """Raised inside a transaction to roll it back."""
 
 
-SyncDoor = Callable[[str], AbstractContextManager[Any]]
-AsyncDoor = Callable[[str], AbstractAsyncContextManager[Any]]
+SyncMethod = Callable[[str], AbstractContextManager[Any]]
+AsyncMethod = Callable[[str], AbstractAsyncContextManager[Any]]
 
 
 def sqlalchemy_url(url: str, driver: str) -> str:
@@ -104,7 +104,7 @@ async def with_asyncpg_pool(url: str) -> AsyncIterator[Any]:
         yield connection
 
 
-def with_async_engine(driver: str) -> AsyncDoor:
+def with_async_engine(driver: str) -> AsyncMethod:
     @asynccontextmanager
     async def opens(url: str) -> AsyncIterator[Any]:
         engine = create_async_engine(sqlalchemy_url(url, driver), poolclass=NullPool)
@@ -114,7 +114,7 @@ def with_async_engine(driver: str) -> AsyncDoor:
     return opens
 
 
-def with_async_session(driver: str) -> AsyncDoor:
+def with_async_session(driver: str) -> AsyncMethod:
     @asynccontextmanager
     async def opens(url: str) -> AsyncIterator[Any]:
         engine = create_async_engine(sqlalchemy_url(url, driver), poolclass=NullPool)
@@ -124,7 +124,7 @@ def with_async_session(driver: str) -> AsyncDoor:
     return opens
 
 
-SYNC_DOORS: dict[str, SyncDoor] = {
+SYNC_METHODS: dict[str, SyncMethod] = {
     "psycopg": with_psycopg,
     "sqlalchemy connection": with_sqlalchemy_connection,
     "sqlalchemy session": with_sqlalchemy_session,
@@ -132,7 +132,7 @@ SYNC_DOORS: dict[str, SyncDoor] = {
     "django": with_django,
 }
 
-ASYNC_DOORS: dict[str, AsyncDoor] = {
+ASYNC_METHODS: dict[str, AsyncMethod] = {
     "psycopg": with_async_psycopg,
     "asyncpg": with_asyncpg,
     "asyncpg pool": with_asyncpg_pool,

@@ -1,4 +1,4 @@
-"""Claims under limits, run directly on the store: the steps of a worker, one by one."""
+"""The steps of a worker that claims under limits, one by one, directly on the store."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -13,12 +13,12 @@ from sereno.jobs.limits import store as limits
 from sereno.jobs.limits.lane_claim import LaneClaim
 from sereno.jobs.limits.lane_decision import FAIR_BAND
 from sereno.jobs.limits.limit import Limit, Rate
-from sereno.worker.claimer import AGEING
-from sereno.worker.known_limiters import KnownLimiters
+from sereno.worker.claiming.claimer import AGEING
+from sereno.worker.claiming.known_limiters import KnownLimiters
 from tests.jobs.job_steps import Connection, decided, do, end, session, wanted
 
 # Seconds after which every limiter is due.
-LONGEST_LOOK = 60.0
+LONGEST_CHECK_INTERVAL = 60.0
 
 
 def keys(
@@ -53,8 +53,8 @@ def set_limit(connection: Connection, name: str, limit: Limit | Rate, queue: str
     assert changed
 
 
-class Everything:
-    """A container that contains every value."""
+class AllLanes:
+    """A container of every lane."""
 
     def __contains__(self, _: object) -> bool:
         return True
@@ -75,7 +75,7 @@ class Claimer:
         lease: float = 1e9,
         slot_groups: bool = False,
     ) -> None:
-        self._slow_lanes: Any = () if slot_groups else Everything()
+        self._slow_lanes: Any = () if slot_groups else AllLanes()
         self.memory = KnownLimiters()
         self.connection = connection
         self.tasks = tasks
@@ -85,29 +85,29 @@ class Claimer:
         self.freed: dict[int, set[int]] = {}
         self._after: dict[tuple[str, int], float] = {}
 
-    def plain(self, room: int = 10) -> list[ClaimedJob]:
-        return do(self.connection, transitions.claim(self.session, self.tasks, [wanted(room, self.queue)])).jobs
+    def plain(self, free_slots: int = 10) -> list[ClaimedJob]:
+        return do(self.connection, transitions.claim(self.session, self.tasks, [wanted(free_slots, self.queue)])).jobs
 
     def wake(self) -> int:
         return do(self.connection, lane_claim.open_lanes(0))[0]
 
-    def claim(self, room: int = 10, *, now: int | None = None, turned: bool = False) -> LaneClaim:
+    def claim(self, free_slots: int = 10, *, now: int | None = None, turned: bool = False) -> LaneClaim:
         """Run one claim in a transaction, and a second one if limiters had to be created first."""
-        got = self._claim(room, now, turned=turned)
-        if got.lacks_limiters is None or self.is_in_transaction:
-            return got
-        do(self.connection, lane_claim.make_limiters(got.lacks_limiters, [self.queue]))
-        return got if got.jobs else self._claim(room, now, turned=turned)
+        result = self._claim(free_slots, now, turned=turned)
+        if result.lacks_limiters is None or self.is_in_transaction:
+            return result
+        do(self.connection, lane_claim.make_limiters(result.lacks_limiters, [self.queue]))
+        return result if result.jobs else self._claim(free_slots, now, turned=turned)
 
     @property
     def is_in_transaction(self) -> bool:
         return self.connection.info.transaction_status != TransactionStatus.IDLE
 
-    def _claim(self, room: int, now: int | None, *, turned: bool) -> LaneClaim:
+    def _claim(self, free_slots: int, now: int | None, *, turned: bool) -> LaneClaim:
         order = list(reversed(PRIORITIES)) if turned else list(PRIORITIES)
-        request = wanted(room, self.queue) | {
-            "now": room if now is None else now,
-            "lanes": room,
+        request = wanted(free_slots, self.queue) | {
+            "now": free_slots if now is None else now,
+            "lanes": free_slots,
             "bands": [{"band": band, "after": self._after.get((self.queue, band), 0.0)} for band in order],
         }
         freed, self.freed = self.freed, {}
@@ -115,7 +115,7 @@ class Claimer:
         bands = [FAIR_BAND, *order] if turned else [*order, FAIR_BAND]
         try:
             with self.connection.transaction():
-                got = do(
+                result = do(
                     self.connection,
                     lane_claim.claim_lanes(
                         self.session,
@@ -130,29 +130,29 @@ class Claimer:
         except BaseException:
             self.freed = freed
             raise
-        for limiter in got.blocking:
+        for limiter in result.blocking:
             self.freed.setdefault(limiter, set())
-        for limiter in got.missed:
+        for limiter in result.missed:
             self.freed.setdefault(limiter, set()).update(freed.get(limiter, ()))
-        self.holding.update(got.holding)
-        self.memory.learn(known, got)
-        self._after.update(got.after)
-        return got
+        self.holding.update(result.holding)
+        self.memory.learn(known, result)
+        self._after.update(result.after)
+        return result
 
-    def take(self, room: int = 10) -> list[int]:
+    def take(self, free_slots: int = 10) -> list[int]:
         """Wake lanes and claim; return the ids, in order."""
         self.wake()
-        return sorted(job.id for job in self.claim(room).jobs)
+        return sorted(job.id for job in self.claim(free_slots).jobs)
 
-    def take_all(self, room: int = 10) -> list[int]:
+    def take_all(self, free_slots: int = 10) -> list[int]:
         """Claim until a worker would stop; like a worker, reverse the order of bands periodically."""
         found: list[int] = []
         empty = 0
         while empty <= AGEING:
             self.wake()
-            got = self.claim(room, turned=empty == AGEING).jobs
-            empty = 0 if got else empty + 1
-            found += [job.id for job in got]
+            jobs = self.claim(free_slots, turned=empty == AGEING).jobs
+            empty = 0 if jobs else empty + 1
+            found += [job.id for job in jobs]
         return sorted(found)
 
     def left(self, ids: Collection[int], succeeded: Collection[int] = ()) -> None:

@@ -125,7 +125,7 @@ async def test_a_closed_rate_starts_when_it_is_opened(app: Sereno, ran: list[int
         await auntil(lambda: len(ran) == 3)
 
 
-async def test_an_endless_retry_after_does_not_stop_the_worker(app: Sereno, ran: list[int]) -> None:
+async def test_a_retry_after_is_capped_at_a_year_and_does_not_stop_the_worker(app: Sereno, ran: list[int]) -> None:
     @app.task(name="throttled", rate=Rate(100, name="throttled"))
     async def throttled(n: int) -> RetryAfter:
         return RetryAfter("999999999999999")
@@ -145,11 +145,11 @@ async def test_an_endless_retry_after_does_not_stop_the_worker(app: Sereno, ran:
 
 
 async def test_the_jobs_that_hold_a_slot_are_shown(app: Sereno, ran: list[int]) -> None:
-    limiter = asyncio.Event()
+    release = asyncio.Event()
 
     @app.task(name="hold", concurrency=Limit(2, key="{tenant}"))
     async def hold(n: int) -> None:
-        await limiter.wait()
+        await release.wait()
         ran.append(n)
 
     async with app.working():
@@ -160,26 +160,26 @@ async def test_the_jobs_that_hold_a_slot_are_shown(app: Sereno, ran: list[int]) 
         (key,) = detail.keys
         assert (key.key, key.held, key.waiting, key.tokens) == ("r1", [job.id for job in jobs[:2]], 3, None)
         assert (await app.limits.ashow("hold.concurrency", key="r2")).keys == []
-        limiter.set()
+        release.set()
         await auntil(lambda: len(ran) == 5)
 
 
-async def test_the_async_methods_do_the_same(app: Sereno, connection: psycopg.Connection) -> None:
-    board = app.limits
-    made = board.set_queue("mail", slots=3, actor="eve@desk", note="slow today")
-    assert [made] == list(await board.alist("queue.*")) == list(board.list())
-    assert (await board.aset("queue.mail.concurrency", slots=4, actor="eve@desk")).slots == 4
-    assert board.show(made.name).limit.slots == 4
-    until = await board.aclose(made.name, seconds="1m", actor="eve@desk")
-    assert board.close(made.name, seconds="1s", actor="eve@desk") == until
-    assert (await board.aopen(made.name, actor="eve@desk"), board.open(made.name, actor="eve@desk")) == (1, 0)
-    board.weigh("r1", 3, actor="eve@desk")
-    await board.aweigh("r2", 2, actor="eve@desk")
-    assert [line.key for line in board.weights()] == ["r1", "r2"]
-    assert (board.unweigh("r1", actor="eve@desk"), await board.aunweigh("r1")) == (True, False)
-    assert [line.key for line in await board.aweights()] == ["r2"]
-    assert await board.areset(made.name, actor="eve@desk") is None
-    actions = connection.execute("select action from sereno.audit where actor = 'eve@desk' order by id").fetchall()
+async def test_sync_and_async_methods_have_the_same_effect(app: Sereno, connection: psycopg.Connection) -> None:
+    limits = app.limits
+    made = limits.set_queue("mail", slots=3, actor="eve@host", note="slow today")
+    assert [made] == list(await limits.alist("queue.*")) == list(limits.list())
+    assert (await limits.aset("queue.mail.concurrency", slots=4, actor="eve@host")).slots == 4
+    assert limits.show(made.name).limit.slots == 4
+    until = await limits.aclose(made.name, seconds="1m", actor="eve@host")
+    assert limits.close(made.name, seconds="1s", actor="eve@host") == until
+    assert (await limits.aopen(made.name, actor="eve@host"), limits.open(made.name, actor="eve@host")) == (1, 0)
+    limits.weigh("r1", 3, actor="eve@host")
+    await limits.aweigh("r2", 2, actor="eve@host")
+    assert [line.key for line in limits.weights()] == ["r1", "r2"]
+    assert (limits.unweigh("r1", actor="eve@host"), await limits.aunweigh("r1")) == (True, False)
+    assert [line.key for line in await limits.aweights()] == ["r2"]
+    assert await limits.areset(made.name, actor="eve@host") is None
+    actions = connection.execute("select action from sereno.audit where actor = 'eve@host' order by id").fetchall()
     assert [action for (action,) in actions] == [
         "limit.set",
         "limit.set",
@@ -203,7 +203,7 @@ def test_every_method_has_an_async_twin() -> None:
 
 
 @pytest.mark.parametrize("numbers", [{}, {"slots": -1}, {"rate": float("nan")}, {"slots": 1, "rate": 1}], ids=str)
-async def test_wrong_numbers_are_refused_by_both(app: Sereno, numbers: Any) -> None:
+async def test_invalid_numbers_are_refused_by_sync_and_async_methods(app: Sereno, numbers: Any) -> None:
     with pytest.raises(InvalidArguments):
         app.limits.set("none", **numbers)
     with pytest.raises(InvalidArguments):

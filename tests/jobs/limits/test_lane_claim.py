@@ -14,15 +14,15 @@ from sereno.jobs.job import ClaimedJob
 from sereno.jobs.limits import lane_claim
 from sereno.jobs.limits.limit import Limit, Rate
 from sereno.worker import sessions
-from tests.facts import PATIENCE, advance, one, until, until_at_rest
+from tests.facts import TIMEOUT, advance, one, until, until_at_rest
 from tests.jobs.job_steps import Connection, add, do, line
-from tests.jobs.limits.lane_steps import LONGEST_LOOK, Claimer, keys, limited_job, put, running, set_limit
+from tests.jobs.limits.lane_steps import LONGEST_CHECK_INTERVAL, Claimer, keys, limited_job, put, running, set_limit
 
 ONE = keys(("one", ""))
 
 
 @contextmanager
-def stopped(connection: Connection, claimer: Claimer) -> Iterator[list[int]]:
+def stalled(connection: Connection, claimer: Claimer) -> Iterator[list[int]]:
     """Run a claim that stalls before its commit; yield the result."""
     claimer.wake()
     with connection.transaction(force_rollback=True):
@@ -39,14 +39,14 @@ def make_limiters(claimer: Claimer) -> None:
 def test_a_claim_whose_reply_was_lost_holds_its_slots_until_released(database_url: str) -> None:
     with line(database_url) as connection:
         set_limit(connection, "one", Limit(1))
-        forgetful, other = Claimer(connection), Claimer(connection)
+        lossy, other = Claimer(connection), Claimer(connection)
         first, _ = put(connection, ONE, 2)
-        assert forgetful.take() == [first]
+        assert lossy.take() == [first]
         assert other.take_all() == []
-        advance(connection, LONGEST_LOOK + 1)
+        advance(connection, LONGEST_CHECK_INTERVAL + 1)
         assert other.take_all() == [], "a slot is not freed by time alone"
-        assert do(connection, transitions.release_unlisted(forgetful.session, [], 5)) == 1
-        advance(connection, LONGEST_LOOK + 1)
+        assert do(connection, transitions.release_unlisted(lossy.session, [], 5)) == 1
+        advance(connection, LONGEST_CHECK_INTERVAL + 1)
         assert len(other.take_all()) == 1
         assert len(running(connection)) == 1
 
@@ -65,7 +65,7 @@ def test_the_slots_of_a_session_that_died_are_free_when_its_jobs_are_rescued(dat
 
 
 @pytest.mark.parametrize("limit", [Limit(2), Rate(2, per="1h", burst=2)])
-def test_a_claim_that_is_rolled_back_leaves_everything_as_it_was(database_url: str, limit: Limit | Rate) -> None:
+def test_a_claim_that_is_rolled_back_changes_no_table(database_url: str, limit: Limit | Rate) -> None:
     tables = ("jobs", "limiters", "lanes", "lane_wakes", "shares", "limits")
     with line(database_url) as connection:
         set_limit(connection, "one", limit)
@@ -73,45 +73,45 @@ def test_a_claim_that_is_rolled_back_leaves_everything_as_it_was(database_url: s
         made = put(connection, keys(("one", ""), fair="f"), 3)
         make_limiters(claimer)
 
-        def seen() -> list[object]:
+        def contents() -> list[object]:
             return [connection.execute(f"table sereno.{table} order by 1".encode()).fetchall() for table in tables]
 
-        before = seen()
-        with stopped(connection, claimer) as got:
+        before = contents()
+        with stalled(connection, claimer) as got:
             assert len(got) == 2
-            assert seen() != before
-        assert seen() == before
+            assert contents() != before
+        assert contents() == before
         assert claimer.take_all() == made[:2]
 
 
-@pytest.mark.parametrize("is_new", [False, True], ids=["limiters that are there", "limiters that are not"])
+@pytest.mark.parametrize("is_new", [False, True], ids=["existing limiters", "new limiters"])
 @pytest.mark.parametrize("limit", [Limit(1), Rate(1, per="1h")])
 def test_a_stalled_claim_does_not_block_other_claims(database_url: str, limit: Limit | Rate, is_new: bool) -> None:
-    with line(database_url) as here, line(database_url) as there:
-        there.execute("set lock_timeout = '2s'")
-        set_limit(here, "one", limit)
-        set_limit(here, "each", Limit(1))
-        asleep, awake = Claimer(here), Claimer(there)
+    with line(database_url) as first, line(database_url) as second:
+        second.execute("set lock_timeout = '2s'")
+        set_limit(first, "one", limit)
+        set_limit(first, "each", Limit(1))
+        stuck, active = Claimer(first), Claimer(second)
         if not is_new:
-            put(here, ONE)
-            put(here, keys(("each", "b")))
-            awake.finish(_claimed(awake))
+            put(first, ONE)
+            put(first, keys(("each", "b")))
+            active.finish(_claimed(active))
             # A due limiter may be read by any claim, also that of the stalled worker; here none is due.
-            here.execute("update sereno.limiters set look_at = null, tokens = null")
-            make_limiters(asleep)
-        put(here, ONE, 2)
-        with stopped(here, asleep) as got:
+            first.execute("update sereno.limiters set check_at = null, tokens = null")
+            make_limiters(stuck)
+        put(first, ONE, 2)
+        with stalled(first, stuck) as got:
             assert len(got) <= 1
             assert got or is_new
-            other = put(there, keys(("each", "b")))
-            plain = add(there)
-            put(there, ONE)
-            assert awake.wake() > 0
-            assert awake.take_all() == other
-            assert [job.id for job in awake.plain()] == plain
-            assert do(there, lane_claim.hand_over([one(there, "select sereno.limiter_of('one', '')")])) == set()
-        advance(here, LONGEST_LOOK + 1)
-        assert len(awake.take_all()) == 1
+            other = put(second, keys(("each", "b")))
+            plain = add(second)
+            put(second, ONE)
+            assert active.wake() > 0
+            assert active.take_all() == other
+            assert [job.id for job in active.plain()] == plain
+            assert do(second, lane_claim.hand_over([one(second, "select sereno.limiter_of('one', '')")])) == set()
+        advance(first, LONGEST_CHECK_INTERVAL + 1)
+        assert len(active.take_all()) == 1
 
 
 @pytest.mark.parametrize(
@@ -128,19 +128,19 @@ def test_a_stalled_claim_does_not_block_wake_ups_of_lanes(
     database_url: str, held: dict[str, object], new: dict[str, object]
 ) -> None:
     """Lanes that share limiters with the stalled claim are woken, and all lanes behind them."""
-    with line(database_url) as here, line(database_url) as there:
-        there.execute("set lock_timeout = '2s'")
-        set_limit(here, "one", Limit(5))
-        set_limit(here, "each", Limit(5))
-        asleep, awake = Claimer(here), Claimer(there)
-        put(here, held)
-        make_limiters(asleep)
-        with stopped(here, asleep) as got:
+    with line(database_url) as first, line(database_url) as second:
+        second.execute("set lock_timeout = '2s'")
+        set_limit(first, "one", Limit(5))
+        set_limit(first, "each", Limit(5))
+        stuck, active = Claimer(first), Claimer(second)
+        put(first, held)
+        make_limiters(stuck)
+        with stalled(first, stuck) as got:
             assert len(got) == 1
-            put(there, new)
-            other = put(there, keys(("each", "b")))
-            awake.wake()
-            assert set(other) <= set(awake.take_all())
+            put(second, new)
+            other = put(second, keys(("each", "b")))
+            active.wake()
+            assert set(other) <= set(active.take_all())
 
 
 def _claimed(claimer: Claimer) -> list[ClaimedJob]:
@@ -183,7 +183,7 @@ def test_a_worker_that_lost_its_job_does_not_free_the_slot_of_the_next_one(datab
 def _work(
     url: str, of: list[dict[str, object]], inside: dict[str, int], guard: threading.Lock, ended: list[int]
 ) -> None:
-    chance = Random(threading.get_ident())
+    rng = Random(threading.get_ident())
     with line(url) as connection:
         claimer = Claimer(connection)
         left = len(of)
@@ -196,7 +196,7 @@ def _work(
                     for name in names:
                         inside[name] = inside.get(name, 0) + 1
                         assert inside[name] == 1, f"two jobs hold {name}"
-                if chance.random() < 0.5:
+                if rng.random() < 0.5:
                     connection.execute("select pg_sleep(0.002)")
                 with guard:
                     for name in names:
@@ -205,12 +205,12 @@ def _work(
                 claimer.finish([job])
             # All limiters are due at once: this test is about which job starts, not when.
             connection.execute(
-                "update sereno.limiters set look_at = sereno.now() where id = any(array("
-                "select id from sereno.limiters where look_at > sereno.now() for update skip locked))"
+                "update sereno.limiters set check_at = sereno.now() where id = any(array("
+                "select id from sereno.limiters where check_at > sereno.now() for update skip locked))"
             )
             return len(ended) >= left
 
-        until(is_done, PATIENCE)
+        until(is_done, TIMEOUT)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def _rows_read(connection: Connection) -> int:
 
 
 @pytest.mark.parametrize("lanes_in_front", [1, 2000])
-def test_exhausted_lanes_in_front_cost_a_claim_nothing(database_url: str, lanes_in_front: int) -> None:
+def test_a_claim_does_not_read_the_exhausted_lanes_in_front(database_url: str, lanes_in_front: int) -> None:
     with line(database_url) as connection:
         set_limit(connection, "one", Limit(1))
         set_limit(connection, "each", Limit(100))

@@ -1,4 +1,4 @@
-"""The lane decision: never exceeds a limit, gives in turn, and forgets no waiting lane."""
+"""The lane decision: it never exceeds a limit, serves lanes in turn, and forgets no waiting lane."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from sereno.jobs.job import PRIORITIES
 from sereno.jobs.limits.lane_decision import (
     FAIR_BAND,
-    LONGEST_LOOK,
-    MOST_IN_PARTY,
-    SHORTEST_LOOK,
-    Decision,
+    LONGEST_CHECK_INTERVAL,
+    MOST_PER_SLOT,
+    SHORTEST_CHECK_INTERVAL,
     Lane,
+    LaneDecision,
     Limiter,
     LimiterKind,
     LockedLanes,
-    QueueRoom,
+    QueueCapacity,
     decide,
 )
 
@@ -39,32 +39,36 @@ def rate(
     return Limiter(number, "rate", None, per_second, burst, tokens, closed, [], 0)
 
 
-def lane(number: int, *limiters: int, queue: str = "q", **more: Any) -> Lane:
-    units = more.pop("units", [1] * len(limiters))
-    return Lane(number, queue, list(limiters), units, turn=more.pop("turn", float(number)), **more)
+def lane(number: int, *limiters: int, queue: str = "q", **options: Any) -> Lane:
+    units = options.pop("units", [1] * len(limiters))
+    return Lane(number, queue, list(limiters), units, turn=options.pop("turn", float(number)), **options)
 
 
-def taken(lanes: list[Lane], limiters: list[Limiter], **more: Any) -> LockedLanes:
+def taken(lanes: list[Lane], limiters: list[Limiter], **options: Any) -> LockedLanes:
     whole: dict[str, Any] = {
         "free": [],
         "own": {},
         "missed": [],
         "elsewhere": [],
         "lacks_limiters": False,
-        "next_look": None,
-    } | more
+        "next_check": None,
+    } | options
     return LockedLanes(moment="now", now=0, lanes=lanes, limiters=limiters, **whole)
 
 
 def decided(
     lanes: list[Lane],
     limiters: list[Limiter],
-    room: int = 100,
+    free_slots: int = 100,
     now: int | None = None,
     bands: list[int] = BANDS,
-    **more: Any,
-) -> Decision:
-    return decide(taken(lanes, limiters, **more), {"q": QueueRoom(room if now is None else now, room, room)}, bands)
+    **options: Any,
+) -> LaneDecision:
+    return decide(
+        taken(lanes, limiters, **options),
+        {"q": QueueCapacity(free_slots if now is None else now, free_slots, free_slots)},
+        bands,
+    )
 
 
 def counts(*lanes: Lane) -> list[int]:
@@ -83,15 +87,15 @@ def test_slots_count_running_and_starting_jobs(size: int, held: int, free: int) 
     assert [limiter.id for limiter in decision.limiters] == [7]
 
 
-def test_slots_are_shared_by_all_lanes_that_pass() -> None:
+def test_slots_are_shared_by_all_lanes_of_a_limiter() -> None:
     lanes = [lane(number, 7) for number in range(5)]
     decided(lanes, [slots(7, 7, 1)])
     assert counts(*lanes) == [2, 1, 1, 1, 1]
 
 
-def test_jobs_of_one_key_share_its_slots_where_they_need_not_start_at_once() -> None:
+def test_jobs_of_one_key_share_its_slots_unless_they_must_start_at_once() -> None:
     lanes = [lane(1, 7), lane(2, 8)]
-    decided(lanes, [slots(7, 1), slots(8, 2)], room=10, now=4)
+    decided(lanes, [slots(7, 1), slots(8, 2)], free_slots=10, now=4)
     assert [(each.count, each.at_once) for each in lanes] == [(4, 1), (5, 2)]
 
 
@@ -108,13 +112,13 @@ def test_jobs_do_not_share_a_slot_if_that_delays_other_lanes(which: Callable[[La
     which(only)
     only.units = [1] * len(only.limiters)
     only.band = FAIR_BAND if only.fair else only.band
-    decided([only], [slots(7, 1), slots(8, 1)], room=10, now=1)
+    decided([only], [slots(7, 1), slots(8, 1)], free_slots=10, now=1)
     assert (only.count, only.at_once) == (1, 1)
 
 
-def test_a_lane_of_slow_jobs_gives_as_many_as_may_run() -> None:
+def test_a_lane_of_slow_jobs_gives_one_job_per_slot() -> None:
     lanes = [lane(1, 7), lane(2, 8)]
-    decide(taken(lanes, [slots(7, 1), slots(8, 1)]), {"q": QueueRoom(2, 10, 10)}, BANDS, slow_lanes={1})
+    decide(taken(lanes, [slots(7, 1), slots(8, 1)]), {"q": QueueCapacity(2, 10, 10)}, BANDS, slow_lanes={1})
     assert counts(*lanes) == [1, 9]
 
 
@@ -123,7 +127,7 @@ def test_a_closed_limiter_admits_no_job_and_has_its_opening_time(limiter: Limite
     only = lane(1, 7)
     (written,) = decided([only], [limiter]).limiters
     assert (only.count, only.waits) == (0, 7)
-    assert written.look_in(0, 0.0) == 3.0
+    assert written.check_in(0, 0.0) == 3.0
 
 
 @pytest.mark.parametrize("limiter", [slots(7, None, kind="unknown"), slots(7, None)])
@@ -131,7 +135,7 @@ def test_an_undeclared_limit_admits_no_job(limiter: Limiter) -> None:
     only = lane(1, 7)
     (written,) = decided([only], [limiter]).limiters
     assert (only.count, only.waits) == (0, 7)
-    assert written.look_in(0, 0.0) is not None
+    assert written.check_in(0, 0.0) is not None
 
 
 def test_an_order_admits_only_its_head() -> None:
@@ -146,24 +150,24 @@ def test_no_job_of_an_order_starts_while_one_runs() -> None:
     assert (head.count, head.waits) == (0, 7)
 
 
-@pytest.mark.parametrize("room", [1, 2, 50])
-def test_an_order_that_gave_its_head_is_checked_again(room: int) -> None:
+@pytest.mark.parametrize("free_slots", [1, 2, 50])
+def test_an_order_that_gave_its_head_is_checked_again(free_slots: int) -> None:
     head = lane(1, 7, order_id=7, has_head=True)
-    (written,) = decided([head], [slots(7, 1, kind="order")], room).limiters
+    (written,) = decided([head], [slots(7, 1, kind="order")], free_slots).limiters
     assert head.count == 1
-    assert written.look_in(1, 0.0) == SHORTEST_LOOK
-    assert written.look_in(0, 0.0) == SHORTEST_LOOK, "also when the head could not be claimed"
+    assert written.check_in(1, 0.0) == SHORTEST_CHECK_INTERVAL
+    assert written.check_in(0, 0.0) == SHORTEST_CHECK_INTERVAL, "also when the head could not be claimed"
 
 
 def test_the_poll_interval_of_an_idle_limiter_grows() -> None:
     waits = []
-    for looks in range(8):
+    for checks in range(8):
         limiter = slots(7, 1, 1)
-        limiter.looks = looks
+        limiter.checks = checks
         decided([lane(1, 7)], [limiter])
-        waits.append(limiter.look_in(0, 0.0) or 0.0)
+        waits.append(limiter.check_in(0, 0.0) or 0.0)
     assert waits == sorted(waits)
-    assert (waits[0], waits[-1]) == (SHORTEST_LOOK, LONGEST_LOOK)
+    assert (waits[0], waits[-1]) == (SHORTEST_CHECK_INTERVAL, LONGEST_CHECK_INTERVAL)
 
 
 # Rates.
@@ -179,25 +183,25 @@ def test_tokens_are_spent_by_units(tokens: float, units: int, starts: int) -> No
 
 
 def test_a_job_that_costs_more_than_the_burst_starts_when_it_is_full() -> None:
-    dear = lane(1, 7, units=[50])
-    decided([dear], [rate(7, 10.0, burst=10.0)])
-    assert dear.count == 1
-    dear = lane(1, 7, units=[50])
-    decided([dear], [rate(7, 9.0, burst=10.0)])
-    assert dear.count == 0
+    expensive = lane(1, 7, units=[50])
+    decided([expensive], [rate(7, 10.0, burst=10.0)])
+    assert expensive.count == 1
+    expensive = lane(1, 7, units=[50])
+    decided([expensive], [rate(7, 9.0, burst=10.0)])
+    assert expensive.count == 0
 
 
 def test_the_first_waiting_lane_closes_a_rate_for_later_lanes() -> None:
-    dear, cheap = lane(1, 7, units=[5]), lane(2, 7, units=[1])
-    (written,) = decided([dear, cheap], [rate(7, 4.0, per_second=0.5)]).limiters
-    assert counts(dear, cheap) == [0, 0]
-    assert dear.waits == cheap.waits == 7
-    assert written.look_in(0, 0.0) == 2.0, "when there is enough for the first"
+    expensive, cheap = lane(1, 7, units=[5]), lane(2, 7, units=[1])
+    (written,) = decided([expensive, cheap], [rate(7, 4.0, per_second=0.5)]).limiters
+    assert counts(expensive, cheap) == [0, 0]
+    assert expensive.waits == cheap.waits == 7
+    assert written.check_in(0, 0.0) == 2.0, "the time at which there are enough tokens for the first"
 
 
 def test_a_job_under_a_rate_starts_at_once_or_is_not_claimed() -> None:
     rated, other = lane(1, 7), lane(2, 8)
-    decision = decided([rated, other], [rate(7, 10.0), slots(8, 10)], room=6, now=1)
+    decision = decided([rated, other], [rate(7, 10.0), slots(8, 10)], free_slots=6, now=1)
     assert rated.count == 1
     assert other.count >= 4
     assert (rated.is_rated, other.is_rated) == (True, False)
@@ -207,38 +211,38 @@ def test_a_job_under_a_rate_starts_at_once_or_is_not_claimed() -> None:
 # Turns.
 
 
-def fair(number: int, turn: float, weight: float | None = None, *limiters: int, **more: Any) -> Lane:
-    return lane(number, *limiters, turn=turn, band=FAIR_BAND, fair=str(number), weight=weight, **more)
+def fair(number: int, turn: float, weight: float | None = None, *limiters: int, **options: Any) -> Lane:
+    return lane(number, *limiters, turn=turn, band=FAIR_BAND, fair=str(number), weight=weight, **options)
 
 
 def test_the_lane_with_the_least_service_is_next() -> None:
     behind, ahead = fair(1, 0.0), fair(2, 3.0)
-    decided([ahead, behind], [], room=5)
+    decided([ahead, behind], [], free_slots=5)
     assert counts(behind, ahead) == [4, 1]
 
 
 def test_a_heavier_key_gets_more_jobs() -> None:
     heavy, light = fair(1, 0.0, 3.0), fair(2, 0.0)
-    decided([heavy, light], [], room=8)
+    decided([heavy, light], [], free_slots=8)
     assert counts(heavy, light) == [6, 2]
 
 
-def test_waiting_for_a_limiter_earns_no_credit() -> None:
-    waited, next_one = fair(1, 0.0, None, 7, behind=7), fair(2, 100.0)
-    decided([waited, next_one], [slots(7, 10)], room=4, free=[(7, True)])
-    assert counts(waited, next_one) == [2, 2]
+def test_a_lane_that_waited_for_a_limiter_gets_no_extra_jobs() -> None:
+    waited, other = fair(1, 0.0, None, 7, behind=7), fair(2, 100.0)
+    decided([waited, other], [slots(7, 10)], free_slots=4, free=[(7, True)])
+    assert counts(waited, other) == [2, 2]
 
 
 def test_lanes_without_a_fair_key_take_turns_one_by_one() -> None:
     lanes = [lane(number) for number in (3, 1, 2)]
-    decided(lanes, [], room=5)
+    decided(lanes, [], free_slots=5)
     assert [each.count for each in sorted(lanes, key=lambda each: each.turn)] == [2, 2, 1]
 
 
 @pytest.mark.parametrize(("bands", "first"), [(BANDS, 0), ([FAIR_BAND, *reversed(PRIORITIES)], FAIR_BAND)])
-def test_bands_are_walked_in_the_order_given(bands: list[int], first: int) -> None:
+def test_bands_are_served_in_the_given_order(bands: list[int], first: int) -> None:
     lanes = [lane(1, band=0), lane(2, band=9), fair(3, 0.0)]
-    decided(lanes, [], room=3, bands=bands)
+    decided(lanes, [], free_slots=3, bands=bands)
     assert [each.band for each in lanes if each.count] == [first]
 
 
@@ -271,14 +275,14 @@ def test_a_limiter_locked_by_another_claim_is_missed() -> None:
 
 def test_a_free_limiter_is_missed_when_the_queue_has_no_free_slot() -> None:
     waits = lane(1, 7, behind=7)
-    decision = decided([waits], [slots(7, 5)], room=0, free=[(7, False)])
+    decision = decided([waits], [slots(7, 5)], free_slots=0, free=[(7, False)])
     assert decision.missed == {7}
     assert decision.lanes == []
 
 
 def test_a_due_limiter_without_waiting_lanes_is_written() -> None:
     decision = decided([], [slots(7, 5), slots(8, 5)], free=[(7, True), (8, False)])
-    assert [(limiter.id, limiter.look_in(0, 0.0)) for limiter in decision.limiters] == [(7, None)]
+    assert [(limiter.id, limiter.check_in(0, 0.0)) for limiter in decision.limiters] == [(7, None)]
 
 
 # Properties that always hold.
@@ -294,7 +298,7 @@ some_limiters = st.tuples(
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[LockedLanes, dict[str, QueueRoom]]:
+def inputs(draw: st.DrawFn) -> tuple[LockedLanes, dict[str, QueueCapacity]]:
     limiters = []
     for number, (kind, size, held, tokens, burst, closed) in enumerate(draw(st.lists(some_limiters, max_size=6))):
         match kind:
@@ -333,19 +337,21 @@ def worlds(draw: st.DrawFn) -> tuple[LockedLanes, dict[str, QueueRoom]]:
         lanes.append(made)
     whole = draw(st.lists(st.sampled_from(others), unique=True, max_size=2)) if others else []
     own = {"r": (whole, draw(st.booleans()))} if whole else {}
-    rooms = {queue: draw(st.tuples(st.integers(0, 9), st.integers(0, 9))) for queue in "qr"}
+    capacities = {queue: draw(st.tuples(st.integers(0, 9), st.integers(0, 9))) for queue in "qr"}
     free = [(limiter.id, draw(st.booleans())) for limiter in limiters if draw(st.booleans())]
     return taken(lanes, limiters, own=own, free=free), {
-        queue: QueueRoom(min(pair), max(pair), max(pair)) for queue, pair in rooms.items()
+        queue: QueueCapacity(min(pair), max(pair), max(pair)) for queue, pair in capacities.items()
     }
 
 
-@given(worlds())
-def test_no_decision_exceeds_the_free_slots_and_limits(world: tuple[LockedLanes, dict[str, QueueRoom]]) -> None:
-    before, rooms = world
-    room = {queue: (each.now, each.ahead) for queue, each in rooms.items()}
+@given(inputs())
+def test_no_decision_exceeds_the_free_slots_and_limits(
+    given_input: tuple[LockedLanes, dict[str, QueueCapacity]],
+) -> None:
+    before, capacities = given_input
+    free_slots = {queue: (each.now, each.ahead) for queue, each in capacities.items()}
     held = {limiter.id: len(limiter.held) for limiter in before.limiters}
-    decision = decide(before, rooms, BANDS)
+    decision = decide(before, capacities, BANDS)
     entered: Counter[int] = Counter()
     spent: Counter[int] = Counter()
     limiters = {limiter.id: limiter for limiter in before.limiters}
@@ -357,7 +363,7 @@ def test_no_decision_exceeds_the_free_slots_and_limits(world: tuple[LockedLanes,
             assert len(each.limiters) == 1, "jobs that share a slot have one limiter"
             assert not each.is_rated
             assert each.fair is None
-            assert 0 < each.at_once <= each.count <= each.at_once * MOST_IN_PARTY
+            assert 0 < each.at_once <= each.count <= each.at_once * MOST_PER_SLOT
         for number, units in zip(each.limiters, each.units, strict=True):
             entered[number] += each.at_once
             spent[number] += each.count * min(units, int(limiters[number].burst or units))
@@ -369,21 +375,21 @@ def test_no_decision_exceeds_the_free_slots_and_limits(world: tuple[LockedLanes,
             assert spent[limiter.id] <= (limiter.tokens or 0.0) + 1e-9
         elif entered[limiter.id]:
             assert held[limiter.id] + entered[limiter.id] <= (limiter.slots or 0)
-    for queue, (now, ahead) in room.items():
+    for queue, (now, ahead) in free_slots.items():
         of_queue = [each for each in decision.lanes if each.queue == queue]
         assert sum(counts(*of_queue)) <= ahead
         assert sum(each.count - each.at_once for each in of_queue) <= ahead - now
         assert sum(each.count for each in of_queue if each.is_rated) <= now
 
 
-@given(worlds())
-def test_no_waiting_lane_is_forgotten(world: tuple[LockedLanes, dict[str, QueueRoom]]) -> None:
-    before, rooms = world
-    decision = decide(before, rooms, BANDS)
+@given(inputs())
+def test_no_waiting_lane_is_forgotten(given_input: tuple[LockedLanes, dict[str, QueueCapacity]]) -> None:
+    before, capacities = given_input
+    decision = decide(before, capacities, BANDS)
     written = {limiter.id: limiter for limiter in decision.limiters}
     for each in decision.lanes:
         if each.waits is not None:
-            seconds = written[each.waits].look_in(0, 0.0)
+            seconds = written[each.waits].check_in(0, 0.0)
             assert seconds is not None
             assert seconds >= 0
         for limiter in each.limiters:
@@ -396,11 +402,11 @@ def test_no_waiting_lane_is_forgotten(world: tuple[LockedLanes, dict[str, QueueR
             assert decision.is_contended or each.queue in decision.more
 
 
-@given(worlds())
-def test_an_unblocked_lane_gets_a_job(world: tuple[LockedLanes, dict[str, QueueRoom]]) -> None:
-    before, rooms = world
+@given(inputs())
+def test_an_unblocked_lane_gets_a_job(given_input: tuple[LockedLanes, dict[str, QueueCapacity]]) -> None:
+    before, capacities = given_input
     alone = lane(77, queue="q", band=0, turn=-1.0)
     before.lanes.append(alone)
-    ahead = rooms["q"].ahead
-    decide(before, rooms, BANDS)
+    ahead = capacities["q"].ahead
+    decide(before, capacities, BANDS)
     assert bool(alone.count) == (ahead > 0)

@@ -28,10 +28,10 @@ from sereno.worker import sessions
 from tests.facts import advance, one
 from tests.jobs.job_steps import Connection, do, line
 from tests.jobs.limits.lane_model import Promises, Start
-from tests.jobs.limits.lane_steps import LONGEST_LOOK, Claimer, keys, put, set_limit
+from tests.jobs.limits.lane_steps import LONGEST_CHECK_INTERVAL, Claimer, keys, put, set_limit
 
 QUEUES = ("default", "whole")
-# How often a worker reverses the order of priorities; more often here, so that tests end sooner.
+# Every third claim reverses the order of priorities: more than in a worker, so that tests end sooner.
 AGEING = 3
 ENDINGS: dict[str, Callable[[], Ending]] = {
     "succeeded": lambda: None,
@@ -53,10 +53,10 @@ LIMITS: dict[str, list[Limit | Rate]] = {
     "whole.rate": [Rate(1, per="2s", burst=3), Rate(1, per="10s")],
 }
 OWN = {"whole": "whole", "whole.rate": "whole"}
-ACTS = ["cancel", "delete", "requeue", "promote", "rescue", "pause_tenant", "weigh"]
+ACTIONS = ["cancel", "delete", "requeue", "promote", "rescue", "pause_tenant", "weigh"]
 # These wait for a stalled claim, because they change rows that it has locked.
-WAITING_ACTS = ["sweep", "change_limit", "close_limiter", "throttle"]
-ACTS += WAITING_ACTS
+WAITING_ACTIONS = ["sweep", "change_limit", "close_limiter", "throttle"]
+ACTIONS += WAITING_ACTIONS
 
 kinds_of_keys = st.builds(
     lambda each, shared, rated, units, fair, order, blocks: keys(
@@ -77,7 +77,7 @@ kinds_of_keys = st.builds(
 )
 # The jobs and workers to choose from depend on rates, and these on the clock. Hypothesis needs the same choices
 # whenever it repeats the same steps, so it only draws a number.
-chances = st.integers(0, 2**32 - 1).map(Random)
+random_numbers = st.integers(0, 2**32 - 1).map(Random)
 
 
 class Lanes(RuleBasedStateMachine):
@@ -100,8 +100,8 @@ class Lanes(RuleBasedStateMachine):
         self.made: set[int] = set()
         for name, choices in LIMITS.items():
             self.change(name, choices[0])
-        self.stopped = self.start(self.lines[0], "default")
-        self.claimers = [self.stopped, *(self.start(self.lines[1], queue) for queue in ("default", *QUEUES))]
+        self.stalled = self.start(self.lines[0], "default")
+        self.claimers = [self.stalled, *(self.start(self.lines[1], queue) for queue in ("default", *QUEUES))]
 
     def start(self, connection: Connection, queue: str) -> Claimer:
         made = Claimer(connection, queue=queue, slot_groups=True)
@@ -134,43 +134,43 @@ class Lanes(RuleBasedStateMachine):
 
     # Actions of workers.
 
-    @rule(which=st.integers(0, 3), room=st.integers(1, 6), now=st.integers(0, 6), turned=st.booleans())
-    def claim(self, which: int, room: int, now: int, turned: bool) -> None:
+    @rule(which=st.integers(0, 3), free_slots=st.integers(1, 6), now=st.integers(0, 6), turned=st.booleans())
+    def claim(self, which: int, free_slots: int, now: int, turned: bool) -> None:
         claimer = self.claimers[which]
-        if claimer is self.stopped and self.open_claim:
+        if claimer is self.stalled and self.open_claim:
             return
         claimer.wake()
-        self.judged(claimer, room, min(now, room), turned=turned)
+        self.checked_claim(claimer, free_slots, min(now, free_slots), turned=turned)
 
-    @rule(room=st.integers(1, 6))
-    def claim_and_stop(self, room: int) -> None:
+    @rule(free_slots=st.integers(1, 6))
+    def claim_and_stall(self, free_slots: int) -> None:
         """Leave the transaction of a claim open for a while."""
         if self.open_claim:
             return
-        self.stopped.wake()
-        self.stopped.connection.execute("begin")
-        self.open_claim = self.judged(self.stopped, room, room, stays_open=True)
+        self.stalled.wake()
+        self.stalled.connection.execute("begin")
+        self.open_claim = self.checked_claim(self.stalled, free_slots, free_slots, stays_open=True)
         if not self.open_claim:
-            self.stopped.connection.execute("rollback")
+            self.stalled.connection.execute("rollback")
 
     @rule(how=st.sampled_from(["commit", "rollback"]))
-    def go_on(self, how: str) -> None:
+    def end_stalled_claim(self, how: str) -> None:
         if not self.open_claim:
             return
-        self.stopped.connection.execute(how.encode())
+        self.stalled.connection.execute(how.encode())
         if how == "commit":
             self.promises.count(list(self.open.values()))
             self.claims += self.open_claim
         else:
-            self.stopped.left([job.id for _, job in self.open_claim])
+            self.stalled.left([job.id for _, job in self.open_claim])
         self.open, self.open_claim = {}, []
 
-    def judged(
-        self, claimer: Claimer, room: int, now: int, *, turned: bool = False, stays_open: bool = False
+    def checked_claim(
+        self, claimer: Claimer, free_slots: int, now: int, *, turned: bool = False, stays_open: bool = False
     ) -> list[tuple[Claimer, ClaimedJob]]:
-        got = claimer.claim(room, now=now, turned=turned)
+        got = claimer.claim(free_slots, now=now, turned=turned)
         started = list(self.rows(claimer.connection, [job.id for job in got.jobs]))
-        assert len(got.jobs) <= room
+        assert len(got.jobs) <= free_slots
         assert not got.jobs or claimer.session in self.alive
         if stays_open:
             self.open = {start.id: start for start in started}
@@ -178,10 +178,10 @@ class Lanes(RuleBasedStateMachine):
             self.slot_groups.pop(job.id, None)
         for _, slots, members in got.slot_groups:
             self.slot_groups.update(dict.fromkeys([job.id for job in members], (object(), slots)))
-        self.promises.judge(started, [*self.at_once()])
+        self.promises.check(started, [*self.at_once()])
         assert sum(map(self.promises.is_rated, started)) <= now, "a job under a rate starts at once"
         for start in started:
-            self.is_head(claimer.connection, start)
+            self.assert_is_head(claimer.connection, start)
         claimed = [(claimer, job) for job in got.jobs]
         if not stays_open:
             self.promises.count(started)
@@ -207,14 +207,14 @@ class Lanes(RuleBasedStateMachine):
         ):
             yield Start(*row)
 
-    def is_head(self, connection: Connection, start: Start) -> None:
+    def assert_is_head(self, connection: Connection, start: Start) -> None:
         if not start.keys or "order" not in start.keys:
             return
-        place = [start.queue, start.keys["order"]]
+        order = [start.queue, start.keys["order"]]
         earlier = one(
             connection,
             "select count(*) from sereno.jobs where queue = %s and keys ->> 'order' = %s and id < %s",
-            *place,
+            *order,
             start.id,
         )
         assert earlier == 0, "it overtook another job of its order"
@@ -222,34 +222,34 @@ class Lanes(RuleBasedStateMachine):
             connection,
             "select count(*) from sereno.history where state = 'dead' and keys ? 'blocks' "
             "and queue = %s and keys ->> 'order' = %s",
-            *place,
+            *order,
         )
         assert blocked == 0, "a dead letter blocks it"
 
-    def claim_plain(self, chance: Random, which: int) -> None:
+    def claim_plain(self, rng: Random, which: int) -> None:
         """Claim jobs without limits, from a queue without limits."""
         claimer = self.claimers[which]
-        got = claimer.plain(chance.randint(1, 4))
+        got = claimer.plain(rng.randint(1, 4))
         for start in self.rows(self.connection, [job.id for job in got]):
             assert (start.queue, start.keys) == ("default", None)
             assert start.tenant not in self.promises.paused
         self.claims += [(claimer, job) for job in got]
 
-    @rule(chance=chances, outcome=st.sampled_from(sorted(ENDINGS)), remembers=st.booleans())
-    def settle(self, chance: Random, outcome: str, remembers: bool) -> None:
+    @rule(rng=random_numbers, outcome=st.sampled_from(sorted(ENDINGS)), remembers=st.booleans())
+    def settle(self, rng: Random, outcome: str, remembers: bool) -> None:
         """Settle any recent claim: those that were lost meanwhile change nothing."""
         if not self.claims:
             return
-        claimer, job = chance.choice(self.claims[-8:])
-        if claimer is self.stopped and self.open_claim:
+        claimer, job = rng.choice(self.claims[-8:])
+        if claimer is self.stalled and self.open_claim:
             return
         claimer.finish([job], ENDINGS[outcome]())
         if not remembers:
             claimer.freed.clear()
 
-    @rule(chance=chances, what=st.sampled_from(["hand_over", "reply_was_lost", "die", "claim_plain"]))
-    def trouble(self, chance: Random, what: str) -> None:
-        getattr(self, what)(chance, chance.choice([1, 2, 3]))
+    @rule(rng=random_numbers, action=st.sampled_from(["hand_over", "reply_was_lost", "die", "claim_plain"]))
+    def fault(self, rng: Random, action: str) -> None:
+        getattr(self, action)(rng, rng.choice([1, 2, 3]))
 
     def hand_over(self, _: Random, which: int) -> None:
         claimer = self.claimers[which]
@@ -260,33 +260,33 @@ class Lanes(RuleBasedStateMachine):
         """Lose the reply to a claim: the worker releases the jobs that it does not know of."""
         do(self.connection, transitions.release_unlisted(self.claimers[which].session, [], 0))
 
-    def die(self, chance: Random, which: int) -> None:
-        gone = self.claimers[which]
-        how: Literal["dead", "closed"] = chance.choice(["dead", "closed"])
-        do(self.connection, sessions.finish([gone.session], how))
-        self.alive.discard(gone.session)
-        if chance.choice([False, True]):
+    def die(self, rng: Random, which: int) -> None:
+        dead = self.claimers[which]
+        how: Literal["dead", "closed"] = rng.choice(["dead", "closed"])
+        do(self.connection, sessions.finish([dead.session], how))
+        self.alive.discard(dead.session)
+        if rng.choice([False, True]):
             do(self.connection, sessions.rescue(everywhere=True))
-        self.claimers[which] = self.start(self.lines[1], gone.queue)
+        self.claimers[which] = self.start(self.lines[1], dead.queue)
 
     # Actions of operators, and time.
 
-    @rule(chance=chances, what=st.sampled_from(ACTS))
-    def operate(self, chance: Random, what: str) -> None:
-        if not (self.open_claim and what in WAITING_ACTS):
-            getattr(self, what)(chance)
+    @rule(rng=random_numbers, action=st.sampled_from(ACTIONS))
+    def operate(self, rng: Random, action: str) -> None:
+        if not (self.open_claim and action in WAITING_ACTIONS):
+            getattr(self, action)(rng)
 
-    def some(self, chance: Random) -> int:
-        return chance.choice(sorted(self.made - self.open.keys()) or [0])
+    def random_job(self, rng: Random) -> int:
+        return rng.choice(sorted(self.made - self.open.keys()) or [0])
 
-    def cancel(self, chance: Random) -> None:
-        do(self.connection, transitions.cancel([self.some(chance)], "operator"))
+    def cancel(self, rng: Random) -> None:
+        do(self.connection, transitions.cancel([self.random_job(rng)], "operator"))
 
-    def delete(self, chance: Random) -> None:
-        self.made -= set(do(self.connection, transitions.delete([self.some(chance)])))
+    def delete(self, rng: Random) -> None:
+        self.made -= set(do(self.connection, transitions.delete([self.random_job(rng)])))
 
-    def requeue(self, chance: Random) -> None:
-        do(self.connection, transitions.requeue([self.some(chance)]))
+    def requeue(self, rng: Random) -> None:
+        do(self.connection, transitions.requeue([self.random_job(rng)]))
 
     def promote(self, _: Random) -> None:
         do(self.connection, transitions.promote())
@@ -304,29 +304,29 @@ class Lanes(RuleBasedStateMachine):
         for sweep in (limits.sweep_lanes, limits.sweep_limiters, limits.sweep_shares):
             do(self.connection, sweep())
 
-    def change_limit(self, chance: Random) -> None:
-        name = chance.choice(sorted(LIMITS))
-        self.change(name, chance.choice(LIMITS[name]))
+    def change_limit(self, rng: Random) -> None:
+        name = rng.choice(sorted(LIMITS))
+        self.change(name, rng.choice(LIMITS[name]))
 
-    def close_limiter(self, chance: Random) -> None:
-        limiter = chance.choice([("each", "a"), ("all", ""), ("rate", "x"), ("whole", "")])
-        if chance.choice([False, True]):
+    def close_limiter(self, rng: Random) -> None:
+        limiter = rng.choice([("each", "a"), ("all", ""), ("rate", "x"), ("whole", "")])
+        if rng.choice([False, True]):
             do(self.connection, limits.reopen(*limiter))
             self.promises.closed.pop(limiter, None)
         elif until := do(self.connection, limits.close(*limiter, 40)):
             self.promises.closed[limiter] = until.timestamp()
 
-    def throttle(self, chance: Random) -> None:
+    def throttle(self, rng: Random) -> None:
         if not self.claims:
             return
-        claimer, job = chance.choice(self.claims[-8:])
+        claimer, job = rng.choice(self.claims[-8:])
         before = one(self.connection, "select extract(epoch from sereno.now())::float")
         for limiter in do(self.connection, limits.throttle(claimer.session, job.id, job.attempt, 20)):
             self.promises.closed[limiter] = max(before + 20, self.promises.closed.get(limiter, 0.0))
 
-    def pause_tenant(self, chance: Random) -> None:
-        if chance.choice([False, True]):
-            do(self.connection, pauses.pause("tenant", "t", "me", None))
+    def pause_tenant(self, rng: Random) -> None:
+        if rng.choice([False, True]):
+            do(self.connection, pauses.pause("tenant", "t", actor="me"))
             self.promises.paused = {"t"}
         else:
             self.resume_tenant()
@@ -335,8 +335,8 @@ class Lanes(RuleBasedStateMachine):
         do(self.connection, pauses.resume("tenant", "t"))
         self.promises.paused = set()
 
-    def weigh(self, chance: Random) -> None:
-        do(self.connection, limits.weigh(chance.choice("fg"), chance.choice([0.5, 4]), "me"))
+    def weigh(self, rng: Random) -> None:
+        do(self.connection, limits.weigh(rng.choice("fg"), rng.choice([0.5, 4]), "me"))
 
     @invariant()
     def every_job_is_in_one_place(self) -> None:
@@ -347,10 +347,10 @@ class Lanes(RuleBasedStateMachine):
         """Check that no job is forgotten: a new worker runs all that can run."""
         try:
             if self.open_claim:
-                self.go_on("rollback")
+                self.end_stalled_claim("rollback")
             self.everything_ends()
         finally:
-            self.stopped.connection.rollback()
+            self.stalled.connection.rollback()
 
     def everything_ends(self) -> None:
         do(self.connection, sessions.finish([claimer.session for claimer in self.claimers], "closed"))
@@ -362,11 +362,11 @@ class Lanes(RuleBasedStateMachine):
         self.made -= set(do(self.connection, transitions.delete([row[0] for row in blocking.fetchall()])))
         self.claimers = [self.start(self.connection, queue) for queue in QUEUES]
         for number in range(4 * len(self.made) + 40):
-            advance(self.connection, LONGEST_LOOK + 1)
+            advance(self.connection, LONGEST_CHECK_INTERVAL + 1)
             do(self.connection, transitions.promote())
             for claimer in self.claimers:
                 claimer.wake()
-                got = [job for _, job in self.judged(claimer, 6, 6, turned=number % AGEING == 0)]
+                got = [job for _, job in self.checked_claim(claimer, 6, 6, turned=number % AGEING == 0)]
                 got += claimer.plain(6)
                 if got:
                     claimer.finish(got)
@@ -383,7 +383,7 @@ def test_limits_hold_and_no_job_is_forgotten(database_url: str, examples: int) -
         Lanes.connection = stack.enter_context(line(database_url))
         Lanes.lines = (stack.enter_context(line(database_url)), stack.enter_context(line(database_url)))
         for opened in (Lanes.connection, *Lanes.lines):
-            # A step that waits for a stalled claim would wait forever.
+            # Without it, a step that waits for the stalled claim would wait forever.
             opened.execute("set lock_timeout = '5s'")
         run_state_machine_as_test(
             Lanes,

@@ -8,151 +8,151 @@ from sereno.jobs.limits import store as limits
 from sereno.jobs.limits.limit import Limit, Rate
 from tests.facts import advance
 from tests.jobs.job_steps import Connection, do, line
-from tests.jobs.limits.lane_steps import LONGEST_LOOK, Claimer, keys, limited_job, put, set_limit
+from tests.jobs.limits.lane_steps import LONGEST_CHECK_INTERVAL, Claimer, keys, limited_job, put, set_limit
 
 # A claim with one free slot, and one with more: they take different paths.
-either_room = pytest.mark.parametrize("room", [1, 5])
+few_and_many_slots = pytest.mark.parametrize("free_slots", [1, 5])
 
 
-def later(connection: Connection) -> None:
+def make_limiters_due(connection: Connection) -> None:
     """Advance the clock until every limiter is due."""
-    advance(connection, LONGEST_LOOK + 1)
+    advance(connection, LONGEST_CHECK_INTERVAL + 1)
 
 
-@either_room
-def test_one_after_another_in_the_order_of_enqueue(database_url: str, room: int) -> None:
+@few_and_many_slots
+def test_jobs_of_an_order_run_one_after_another_as_enqueued(database_url: str, free_slots: int) -> None:
     with line(database_url) as connection:
         claimer = Claimer(connection)
         made = put(connection, keys(order="a"), 3) + put(connection, keys(order="a"), 1, priority=0)
         for job_id in made:
             claimer.wake()
-            got = claimer.claim(room).jobs
+            got = claimer.claim(free_slots).jobs
             assert [job.id for job in got] == [job_id]
-            assert claimer.take(room) == []
+            assert claimer.take(free_slots) == []
             claimer.finish(got)
 
 
-@either_room
+@few_and_many_slots
 @pytest.mark.parametrize("ending", [Retry(after=30), Dead("no"), Cancel("no"), None])
-def test_later_jobs_of_an_order_wait_only_for_a_retry(database_url: str, room: int, ending: object) -> None:
+def test_later_jobs_of_an_order_wait_only_for_a_retry(database_url: str, free_slots: int, ending: object) -> None:
     with line(database_url) as connection:
         claimer = Claimer(connection)
         first, second = put(connection, keys(order="a"), 2)
         claimer.wake()
-        claimer.finish(claimer.claim(room).jobs, ending)
+        claimer.finish(claimer.claim(free_slots).jobs, ending)
         waits = isinstance(ending, Retry)
-        assert claimer.take_all(room) == ([] if waits else [second])
+        assert claimer.take_all(free_slots) == ([] if waits else [second])
         if waits:
             advance(connection, 31)
             do(connection, transitions.promote())
-            assert claimer.take_all(room) == [first]
+            assert claimer.take_all(free_slots) == [first]
 
 
-@either_room
-def test_a_dead_letter_blocks_its_key_until_it_is_deleted(database_url: str, room: int) -> None:
+@few_and_many_slots
+def test_a_dead_letter_blocks_its_key_until_it_is_deleted(database_url: str, free_slots: int) -> None:
     with line(database_url) as connection:
         claimer = Claimer(connection)
         first, second = put(connection, keys(order="a", blocks=True), 2)
         claimer.wake()
-        claimer.finish(claimer.claim(room).jobs, Dead("no"))
-        later(connection)
-        assert claimer.take_all(room) == []
+        claimer.finish(claimer.claim(free_slots).jobs, Dead("no"))
+        make_limiters_due(connection)
+        assert claimer.take_all(free_slots) == []
         other = put(connection, keys(order="b", blocks=True))
-        assert claimer.take_all(room) == other
+        assert claimer.take_all(free_slots) == other
         do(connection, transitions.delete([first]))
-        assert claimer.take_all(room) == [second]
+        assert claimer.take_all(free_slots) == [second]
 
 
-@either_room
-def test_a_dead_letter_that_is_retried_runs_first(database_url: str, room: int) -> None:
+@few_and_many_slots
+def test_a_dead_letter_that_is_retried_runs_first(database_url: str, free_slots: int) -> None:
     with line(database_url) as connection:
         claimer = Claimer(connection)
         first, second = put(connection, keys(order="a", blocks=True), 2)
         claimer.wake()
-        claimer.finish(claimer.claim(room).jobs, Dead("no"))
-        assert claimer.take_all(room) == []
+        claimer.finish(claimer.claim(free_slots).jobs, Dead("no"))
+        assert claimer.take_all(free_slots) == []
         assert do(connection, transitions.requeue([first])) == [first]
         claimer.wake()
-        got = claimer.claim(room).jobs
+        got = claimer.claim(free_slots).jobs
         assert [job.id for job in got] == [first]
         claimer.finish(got)
-        assert claimer.take_all(room) == [second]
+        assert claimer.take_all(free_slots) == [second]
 
 
-@either_room
-def test_a_head_of_a_paused_tenant_is_found_after_resume(database_url: str, room: int) -> None:
+@few_and_many_slots
+def test_a_head_of_a_paused_tenant_is_found_after_resume(database_url: str, free_slots: int) -> None:
     with line(database_url) as connection:
         claimer = Claimer(connection)
         made = put(connection, keys(order="a"), tenant="t")
-        do(connection, pauses.pause("tenant", "t", "me", None))
-        assert claimer.take(room) == []
+        do(connection, pauses.pause("tenant", "t", actor="me"))
+        assert claimer.take(free_slots) == []
         do(connection, pauses.resume("tenant", "t"))
-        later(connection)
-        assert claimer.take_all(room) == made
+        make_limiters_due(connection)
+        assert claimer.take_all(free_slots) == made
 
 
-@either_room
-def test_a_head_that_one_worker_does_not_know_is_found_by_another(database_url: str, room: int) -> None:
+@few_and_many_slots
+def test_a_head_that_one_worker_does_not_know_is_found_by_another(database_url: str, free_slots: int) -> None:
     with line(database_url) as connection:
         made = put(connection, keys(order="a"))
-        assert Claimer(connection, tasks=["other"]).take(room) == []
-        later(connection)
-        assert Claimer(connection).take_all(room) == made
+        assert Claimer(connection, tasks=["other"]).take(free_slots) == []
+        make_limiters_due(connection)
+        assert Claimer(connection).take_all(free_slots) == made
 
 
-@either_room
-def test_a_head_that_was_locked_for_a_moment_is_found_again(database_url: str, room: int) -> None:
+@few_and_many_slots
+def test_a_head_that_was_locked_for_a_moment_is_found_again(database_url: str, free_slots: int) -> None:
     """An enqueue with the same unique key locks the existing job without changing it."""
     with line(database_url) as connection, line(database_url) as caller:
         claimer = Claimer(connection)
         made = put(connection, keys(order="a"), unique_key="u")
         with caller.transaction():
             do(caller, transitions.enqueue([limited_job(keys(order="a"), unique_key="u")]))
-            assert claimer.take(room) == []
-        later(connection)
-        assert claimer.take_all(room) == made
+            assert claimer.take(free_slots) == []
+        make_limiters_due(connection)
+        assert claimer.take_all(free_slots) == made
 
 
-@either_room
-def test_a_head_that_gets_another_key_no_longer_blocks(database_url: str, room: int) -> None:
+@few_and_many_slots
+def test_a_head_that_gets_another_key_no_longer_blocks(database_url: str, free_slots: int) -> None:
     with line(database_url) as connection:
         claimer = Claimer(connection)
         put(connection, keys(order="a"), unique_key="u", delay=3600)
         behind = put(connection, keys(order="a"))
-        assert claimer.take(room) == []
+        assert claimer.take(free_slots) == []
         put(connection, keys(order="b"), unique_key="u", on_conflict="replace", delay=3600)
-        later(connection)
-        assert claimer.take_all(room) == behind
+        make_limiters_due(connection)
+        assert claimer.take_all(free_slots) == behind
 
 
-@either_room
-@pytest.mark.parametrize("way", ["cancel", "delete"])
-def test_a_removed_head_unblocks_the_next_job(database_url: str, room: int, way: str) -> None:
+@few_and_many_slots
+@pytest.mark.parametrize("action", ["cancel", "delete"])
+def test_a_removed_head_unblocks_the_next_job(database_url: str, free_slots: int, action: str) -> None:
     with line(database_url) as connection:
         claimer = Claimer(connection)
         head = put(connection, keys(order="a"), delay=3600)
         behind = put(connection, keys(order="a"))
-        assert claimer.take(room) == []
-        do(connection, transitions.cancel(head, "no") if way == "cancel" else transitions.delete(head))
-        assert claimer.take_all(room) == behind
+        assert claimer.take(free_slots) == []
+        do(connection, transitions.cancel(head, "no") if action == "cancel" else transitions.delete(head))
+        assert claimer.take_all(free_slots) == behind
 
 
-@either_room
-def test_two_lanes_of_one_order_with_fair_keys_do_not_block_each_other(database_url: str, room: int) -> None:
+@few_and_many_slots
+def test_two_lanes_of_one_order_with_fair_keys_do_not_block_each_other(database_url: str, free_slots: int) -> None:
     """The head is in the lane with the later turn; the other lane has nothing to give."""
     with line(database_url) as connection:
         claimer = Claimer(connection)
-        do(connection, limits.weigh("seldom", 0.01, "me"))
+        do(connection, limits.weigh("light", 0.01, "me"))
         # It already had its share: its turn is far behind that of a new lane.
-        ahead = put(connection, keys(fair="seldom"), 2)
-        assert claimer.take_all(room) == ahead
-        head = put(connection, keys(fair="seldom", order="a"))
-        behind = put(connection, keys(fair="often", order="a"))
+        ahead = put(connection, keys(fair="light"), 2)
+        assert claimer.take_all(free_slots) == ahead
+        head = put(connection, keys(fair="light", order="a"))
+        behind = put(connection, keys(fair="normal", order="a"))
         found: list[int] = []
         for _ in range(10):
-            later(connection)
+            make_limiters_due(connection)
             claimer.wake()
-            got = claimer.claim(room).jobs
+            got = claimer.claim(free_slots).jobs
             found += [job.id for job in got]
             if got:
                 claimer.finish(got)

@@ -16,7 +16,7 @@ from sereno.jobs.limits.limit import (
     Limit,
     Rate,
     fill,
-    merged,
+    merge_keys,
     parse,
     rule,
 )
@@ -71,7 +71,7 @@ def test_values_have_a_fixed_form_in_a_key(value: Any, text: str) -> None:
     assert fill("{a}", {"a": value}) == text
 
 
-def test_an_argument_that_is_missing_is_empty() -> None:
+def test_a_missing_argument_is_empty_in_a_key() -> None:
     assert fill("x{a}y", {}) == "xy"
 
 
@@ -88,7 +88,7 @@ def test_a_key_has_a_maximum_length() -> None:
 
 
 @pytest.mark.parametrize("key", [None, 7, ("{tenant}",)])
-def test_a_key_is_text(key: Any) -> None:
+def test_a_key_that_is_not_text_is_refused(key: Any) -> None:
     with pytest.raises(ConfigurationError, match="a key is text"):
         Limit(1, key=key)
 
@@ -97,13 +97,13 @@ def test_a_key_is_text(key: Any) -> None:
 
 
 @pytest.mark.parametrize("slots", [-1, MOST_SLOTS + 1, 1.0, "1", None, True])
-def test_slots_are_a_whole_number(slots: Any) -> None:
+def test_invalid_slots_are_refused(slots: Any) -> None:
     with pytest.raises(ConfigurationError, match="the number of slots"):
         Limit(slots)
 
 
 @pytest.mark.parametrize("slots", [0, 1, MOST_SLOTS])
-def test_a_limit_may_be_zero(slots: int) -> None:
+def test_slots_from_zero_to_the_maximum_are_accepted(slots: int) -> None:
     assert Limit(slots).numbers == {"slots": slots}
 
 
@@ -149,7 +149,7 @@ def test_a_burst_is_a_tenth_of_a_second_and_at_least_one_job(rate: Rate, burst: 
     assert rate.numbers["burst"] == burst
 
 
-def test_the_numbers_of_a_rate() -> None:
+def test_a_rate_has_units_a_period_and_a_burst() -> None:
     assert Rate(90, per="1m").numbers == {"units": 90.0, "period": 60.0, "burst": 1.0}
 
 
@@ -159,7 +159,7 @@ def test_limits_are_named_after_their_owner() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"concurrency": [Limit(1, name="x"), Limit(2, name="x")]}, "the same name"),
         ({"concurrency": Limit(1, name="x"), "rate": Rate(1, name="x")}, "the same name"),
@@ -170,8 +170,8 @@ def test_limits_are_named_after_their_owner() -> None:
         ({"dead_blocks": True}, "needs an order_key"),
     ],
 )
-def test_a_declaration_that_contradicts_itself_is_refused(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words):
+def test_a_declaration_that_contradicts_itself_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         rule("mail", **options)
 
 
@@ -180,7 +180,7 @@ def test_a_declaration_that_contradicts_itself_is_refused(options: dict[str, Any
     [
         {"concurrency": Limit(1, key="{acount}")},
         {"rate": Rate(1, units="{size}")},
-        {"fair_key": "{nobody}"},
+        {"fair_key": "{unknown}"},
         {"order_key": "{account}-{other}"},
     ],
 )
@@ -192,7 +192,7 @@ def test_a_placeholder_that_is_not_an_argument_is_refused(options: dict[str, Any
 # Rules.
 
 
-def test_the_keys_of_a_job() -> None:
+def test_the_keys_of_a_job_are_filled_in_from_its_values() -> None:
     found = rule(
         "t",
         Limit(2, key="{tenant}"),
@@ -232,7 +232,7 @@ def test_units_that_are_not_a_number_are_refused(pages: Any) -> None:
 def test_an_empty_rule_has_no_keys() -> None:
     assert not NO_RULE
     assert (NO_RULE.keys({}), NO_RULE.as_row(), NO_RULE.words) == ({}, {}, set())
-    assert merged([None, NO_RULE], {}) == {}
+    assert merge_keys([None, NO_RULE], {}) == {}
 
 
 def test_limits_given_with_a_job_store_their_numbers() -> None:
@@ -247,7 +247,7 @@ def test_limits_of_several_rules_add_up_and_the_last_keys_win() -> None:
     queue = rule("queue.q", Limit(1, key="{tenant}", name="b"), fair_key="queue")
     own = rule("t", Limit(1, name="c"), fair_key="task", order_key="first")
     extra = rule("", Limit(1, name="a"), order_key="last")
-    assert merged([queue, None, own, extra], {"tenant": "t1"}) == {
+    assert merge_keys([queue, None, own, extra], {"tenant": "t1"}) == {
         "limits": [["a", "", 1], ["b", "t1", 1], ["c", "", 1]],
         "fair": "task",
         "order": "last",
@@ -255,9 +255,9 @@ def test_limits_of_several_rules_add_up_and_the_last_keys_win() -> None:
 
 
 @given(st.permutations(["a", "b", "é", "Z", "z.2", "1"]))
-def test_the_same_limits_are_the_same_keys_in_whatever_order(names: list[str]) -> None:
+def test_the_keys_of_limits_do_not_depend_on_their_order(names: list[str]) -> None:
     rules = [rule("t", Limit(1, name=name)) for name in names]
-    assert [entry[0] for entry in merged(rules, {})["limits"]] == sorted(names)
+    assert [entry[0] for entry in merge_keys(rules, {})["limits"]] == sorted(names)
 
 
 # The registry.
@@ -272,7 +272,7 @@ def test_tasks_that_name_the_same_limit_share_it() -> None:
 
 
 @pytest.mark.parametrize("other", [Limit(3, name="shared"), Rate(2, name="shared")])
-def test_one_name_with_other_numbers_is_refused(other: Limit | Rate) -> None:
+def test_one_name_with_different_numbers_is_refused(other: Limit | Rate) -> None:
     registry = Registry()
     registry.add(task(name="one", concurrency=Limit(2, name="shared")))
     options = {"concurrency": other} if isinstance(other, Limit) else {"rate": other}
@@ -280,7 +280,7 @@ def test_one_name_with_other_numbers_is_refused(other: Limit | Rate) -> None:
         registry.add(task(name="two", **options))
 
 
-def test_a_queue_is_declared_once() -> None:
+def test_a_queue_that_is_declared_twice_is_refused() -> None:
     registry = Registry()
     registry.add_queue(define_queue("q", concurrency=Limit(2)))
     with pytest.raises(ConfigurationError, match="declared twice"):
@@ -297,7 +297,7 @@ def test_a_queue_limit_without_a_key_applies_to_the_whole_queue() -> None:
 
 
 @pytest.mark.parametrize("options", [{"rate": Rate(5, units=2)}, {"rate": Rate(5, units="{pages}")}])
-def test_a_rate_of_a_whole_queue_counts_jobs(options: dict[str, Any]) -> None:
+def test_a_rate_of_a_whole_queue_with_units_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         define_queue("q", **options)
 

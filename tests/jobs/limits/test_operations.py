@@ -10,7 +10,8 @@ from sereno import ConfigurationError, InvalidArguments, Limit, Rate, Sereno
 from sereno.errors import Refused
 from sereno.jobs.limits import operations as limits
 from sereno.jobs.limits import weights
-from sereno.jobs.limits.store import LimitRow, declare
+from sereno.jobs.limits.rows import LimitRow
+from sereno.jobs.limits.store import declare
 from tests.facts import advance, one
 from tests.manual_worker import ManualWorker
 
@@ -38,7 +39,7 @@ def found(app: Sereno, name: str) -> LimitRow:
     return app.database.run(limits.find(name))
 
 
-def test_a_list_by_name_and_by_pattern(limited: ManualWorker) -> None:
+def test_limits_are_listed_by_name_and_by_pattern(limited: ManualWorker) -> None:
     run = limited.app.database.run
     names = [row.name for row in run(limits.list_limits())]
     assert names == ["ifood", "own.rate", "queue.apart.concurrency", "queue.reconcile.concurrency", "sync.concurrency"]
@@ -49,7 +50,7 @@ def test_a_list_by_name_and_by_pattern(limited: ManualWorker) -> None:
     assert run(limits.list_limits("it's; drop table sereno.limits")) == []
 
 
-def test_numbers_in_words() -> None:
+def test_numbers_are_formatted_as_text() -> None:
     assert limits.in_words(Limit(2).numbers) == "2 at once"
     assert limits.in_words(Rate(100, per="1m", burst=10).numbers) == "100 a minute, burst 10"
     assert limits.in_words(Rate(0.5).numbers) == "0.5 a second, burst 1"
@@ -59,20 +60,20 @@ def test_numbers_in_words() -> None:
 
 def test_slots_are_changed_and_reset(limited: ManualWorker) -> None:
     run = limited.app.database.run
-    changed = run(limits.set_slots("sync.concurrency", 5, note="more slots", actor="eve@desk"))
-    assert (changed.slots, changed.overridden, changed.note, changed.changed_by) == (5, True, "more slots", "eve@desk")
+    changed = run(limits.set_slots("sync.concurrency", 5, note="more slots", actor="eve@host"))
+    assert (changed.slots, changed.overridden, changed.note, changed.changed_by) == (5, True, "more slots", "eve@host")
     assert changed.declared == {"slots": 2}
     run(declare(limited.app.registry, "shop"))
-    assert found(limited.app, "sync.concurrency").slots == 5, "a deploy does not undo it"
-    back = run(limits.reset("sync.concurrency", actor="eve@desk"))
+    assert found(limited.app, "sync.concurrency").slots == 5, "a new declaration does not undo the change"
+    back = run(limits.reset("sync.concurrency", actor="eve@host"))
     assert back is not None
     assert (back.slots, back.overridden, back.note) == (2, False, None)
     again = run(limits.reset("sync.concurrency"))
     assert again is not None
     assert again.slots == 2
     assert limited.audit() == [
-        ("eve@desk", "limit.set", "limit sync.concurrency"),
-        ("eve@desk", "limit.reset", "limit sync.concurrency"),
+        ("eve@host", "limit.set", "limit sync.concurrency"),
+        ("eve@host", "limit.reset", "limit sync.concurrency"),
     ]
     detail = one(limited.connection, "select detail from sereno.audit where action = 'limit.set'")
     assert detail == {"slots": 5, "queue": None, "note": "more slots", "before": {"slots": 2}}
@@ -85,7 +86,7 @@ def test_a_rate_is_changed_with_its_burst_or_with_the_default(limited: ManualWor
     assert run(limits.change("ifood", rate=7, per="1h")).numbers == Rate(7, per="1h").numbers
 
 
-def test_a_queue_gets_a_limit_that_no_code_declares_and_loses_it(limited: ManualWorker) -> None:
+def test_a_queue_can_get_an_undeclared_limit_until_it_is_reset(limited: ManualWorker) -> None:
     run = limited.app.database.run
     made = run(limits.change(queue="mail", slots=5))
     assert (made.name, made.queue, made.declared) == ("queue.mail.concurrency", "mail", None)
@@ -95,7 +96,7 @@ def test_a_queue_gets_a_limit_that_no_code_declares_and_loses_it(limited: Manual
     assert [row.name for row in run(limits.list_limits("queue.mail.*"))] == ["queue.mail.rate"]
 
 
-def test_a_queue_that_the_code_limits_keeps_its_limit_whatever_its_name(limited: ManualWorker) -> None:
+def test_a_change_of_a_queue_finds_its_declared_limit_by_any_name(limited: ManualWorker) -> None:
     run = limited.app.database.run
     assert run(limits.change(queue="reconcile", slots=9)).name == "queue.reconcile.concurrency"
     assert run(limits.change(queue="apart", rate=9)).name == "own.rate"
@@ -127,12 +128,12 @@ def test_an_unknown_name_is_refused_with_the_existing_names(limited: ManualWorke
     assert limited.audit() == []
 
 
-def test_an_unknown_name_without_any_limit_explains_where_limits_come_from(manual: ManualWorker) -> None:
+def test_an_unknown_name_without_any_limit_is_refused_with_an_explanation(manual: ManualWorker) -> None:
     with pytest.raises(ConfigurationError, match="a worker stores the declared ones when it starts"):
         manual.app.database.run(limits.find("ifood"))
 
 
-def test_a_limit_keeps_its_kind(limited: ManualWorker) -> None:
+def test_a_change_of_the_kind_of_a_limit_is_refused(limited: ManualWorker) -> None:
     run = limited.app.database.run
     with pytest.raises(InvalidArguments, match=r"the limit ifood is a rate .*: give it a rate, not slots"):
         run(limits.set_slots("ifood", 3))
@@ -175,7 +176,7 @@ def test_a_limit_keeps_its_kind(limited: ManualWorker) -> None:
     ],
     ids=str,
 )
-def test_bad_numbers_are_refused_before_anything_is_written(limited: ManualWorker, numbers: dict[str, Any]) -> None:
+def test_invalid_numbers_are_refused_before_anything_is_written(limited: ManualWorker, numbers: dict[str, Any]) -> None:
     for name in ("ifood", "sync.concurrency"):
         with pytest.raises(InvalidArguments):
             limited.app.database.run(limits.change(name, **numbers))
@@ -208,26 +209,26 @@ def test_hostile_names_are_refused(limited: ManualWorker, text: Any) -> None:
 
 def test_a_queue_whose_name_is_not_valid_for_a_limit_is_refused(limited: ManualWorker) -> None:
     with pytest.raises(InvalidArguments, match="is not a valid limit name"):
-        limited.app.database.run(limits.change(queue='a "queue" of its own', slots=1))
-    named = limited.app.database.run(limits.change("quoted", queue='a "queue" of its own', slots=1))
-    assert named.queue == 'a "queue" of its own'
+        limited.app.database.run(limits.change(queue='a "quoted" queue', slots=1))
+    named = limited.app.database.run(limits.change("quoted", queue='a "quoted" queue', slots=1))
+    assert named.queue == 'a "quoted" queue'
 
 
-def test_close_until_and_open_again(limited: ManualWorker) -> None:
+def test_a_limit_is_closed_for_a_time_and_opened_again(limited: ManualWorker) -> None:
     run = limited.app.database.run
-    until = run(limits.close("ifood", "30s", actor="eve@desk"))
+    until = run(limits.close("ifood", "30s", actor="eve@host"))
     assert 20 < (until - datetime.now(UTC)).total_seconds() <= 30
     assert run(limits.close("ifood", 1)) == until, "closing again never shortens the time"
     detail = run(limits.show("ifood"))
     assert detail.limit.closed == 1
     assert [(limiter.key, limiter.closed_until) for limiter in detail.keys] == [("", until)]
-    assert run(limits.reopen("ifood", actor="eve@desk")) == 1
+    assert run(limits.reopen("ifood", actor="eve@host")) == 1
     assert run(limits.reopen("ifood")) == 0
     run(limits.close("ifood", "30s"))
     advance(limited.connection, 31)
     assert found(limited.app, "ifood").closed == 0
     assert [action for _, action, _ in limited.audit()] == ["limit.close", "limit.close", "limit.open", "limit.close"]
-    assert limited.audit()[0] == ("eve@desk", "limit.close", "limit ifood")
+    assert limited.audit()[0] == ("eve@host", "limit.close", "limit ifood")
 
 
 def test_keys_that_are_counted_separately_are_closed_one_by_one(limited: ManualWorker) -> None:
@@ -255,31 +256,31 @@ def test_an_invalid_closing_time_is_refused(limited: ManualWorker, length: Any) 
 def test_a_limit_given_with_a_job_stays_while_jobs_use_it(limited: ManualWorker) -> None:
     run = limited.app.database.run
     task = limited.app.task(name="call")(lambda: None)
-    job = task.using(concurrency=Limit(1, key="{tenant}", name="guest"), tenant="r1", delay="1h").enqueue()
-    limited.connection.execute("insert into sereno.limits (name, kind, slots) values ('guest', 'slots', 1)")
-    run(limits.set_slots("guest", 3))
+    job = task.using(concurrency=Limit(1, key="{tenant}", name="temporary"), tenant="r1", delay="1h").enqueue()
+    limited.connection.execute("insert into sereno.limits (name, kind, slots) values ('temporary', 'slots', 1)")
+    run(limits.set_slots("temporary", 3))
     with pytest.raises(Refused, match="jobs use it: set other numbers"):
-        run(limits.reset("guest"))
+        run(limits.reset("temporary"))
     limited.connection.execute("delete from sereno.jobs where id = %s", [job.id])
-    assert run(limits.reset("guest")) is None
+    assert run(limits.reset("temporary")) is None
 
 
-def test_weights_of_fair_keys(limited: ManualWorker) -> None:
+def test_weights_of_fair_keys_are_set_listed_and_removed(limited: ManualWorker) -> None:
     run = limited.app.database.run
-    run(weights.weigh("r1", 3, actor="eve@desk"))
+    run(weights.weigh("r1", 3, actor="eve@host"))
     run(weights.weigh("r2", 0.5))
     run(weights.weigh("", 2))
     assert [(line.key, line.weight) for line in run(weights.list_weights())] == [("r1", 3.0), ("", 2.0), ("r2", 0.5)]
     run(weights.weigh("r2", 1))
     assert run(weights.unweigh(""))
     assert not run(weights.unweigh(""))
-    assert [(line.key, line.changed_by) for line in run(weights.list_weights())] == [("r1", "eve@desk")]
-    assert limited.audit()[0] == ("eve@desk", "limit.weigh", "fair key r1")
+    assert [(line.key, line.changed_by) for line in run(weights.list_weights())] == [("r1", "eve@host")]
+    assert limited.audit()[0] == ("eve@host", "limit.weigh", "fair key r1")
     assert len(limited.audit()) == 5
 
 
 @pytest.mark.parametrize("weight", [0, -1, math.nan, math.inf, 1e7, "3", True, None], ids=str)
-def test_a_weight_is_a_number_above_zero(limited: ManualWorker, weight: Any) -> None:
+def test_an_invalid_weight_is_refused(limited: ManualWorker, weight: Any) -> None:
     with pytest.raises(InvalidArguments, match="a weight is a number from"):
         limited.app.database.run(weights.weigh("r1", weight))
     assert limited.audit() == []

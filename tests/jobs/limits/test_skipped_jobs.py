@@ -1,4 +1,4 @@
-"""Claims by SQL and claims of lanes read a bounded number of rows, however many jobs they pass over."""
+"""Claims by SQL and claims of lanes read a bounded number of rows, with any number of jobs to skip."""
 
 from collections.abc import Callable, Iterator
 
@@ -13,7 +13,7 @@ from tests.jobs.limits.lane_steps import Claimer, keys, put, set_limit
 from tests.jobs.public_sql.sql_worker import SqlWorker
 
 MANY, FLOOR, BACK, LANES = 20_000, 200, 1000, 500
-WHY = ["tenant", "task", "unknown task"]
+REASONS = ["tenant", "task", "unknown task"]
 
 
 @pytest.fixture
@@ -30,18 +30,18 @@ def connection(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
         yield opened
 
 
-def pause(connection: Connection, why: str) -> None:
-    if why != "unknown task":
-        do(connection, pauses.pause("tenant" if why == "tenant" else "task", "big", "me", None))
+def pause(connection: Connection, reason: str) -> None:
+    if reason != "unknown task":
+        do(connection, pauses.pause("tenant" if reason == "tenant" else "task", "big", actor="me"))
 
 
-def fill(connection: Connection, why: str, of: dict[str, object] | None = None) -> None:
+def fill(connection: Connection, reason: str, of: dict[str, object] | None = None) -> None:
     """Create many jobs that cannot be claimed."""
-    options = {"tenant": "big"} if why == "tenant" else {"task": "big"}
+    options = {"tenant": "big"} if reason == "tenant" else {"task": "big"}
     put(connection, of, MANY, **options)
 
 
-def counted(connection: Connection, index: str, act: Callable[[], list[int]], costs: list[int]) -> list[int]:
+def count_reads(connection: Connection, index: str, action: Callable[[], list[int]], costs: list[int]) -> list[int]:
     """Return the result of the action; add the number of index entries that it read to the costs."""
 
     def read() -> int:
@@ -50,33 +50,33 @@ def counted(connection: Connection, index: str, act: Callable[[], list[int]], co
         return int(one(connection, "select idx_tup_read from pg_stat_user_indexes where indexrelname = %s", index))
 
     before = read()
-    found = act()
+    found = action()
     costs.append(read() - before)
     return found
 
 
-def tasks(why: str) -> list[str]:
-    return ["work"] if why == "unknown task" else ["work", "big"]
+def tasks(reason: str) -> list[str]:
+    return ["work"] if reason == "unknown task" else ["work", "big"]
 
 
 @pytest.mark.parametrize("queue_limit", [False, True])
-@pytest.mark.parametrize("why", WHY)
-def test_a_claim_by_sql_reads_no_more_than_its_share(connection: Connection, why: str, queue_limit: bool) -> None:
+@pytest.mark.parametrize("reason", REASONS)
+def test_a_claim_by_sql_reads_a_bounded_number_of_rows(connection: Connection, reason: str, queue_limit: bool) -> None:
     if queue_limit:
         set_limit(connection, "whole", Limit(100), queue="default")
-    fill(connection, why)
+    fill(connection, reason)
     (behind,) = add(connection)
-    pause(connection, why)
-    worker = SqlWorker(connection, tasks=tasks(why), lease="1 hour")
+    pause(connection, reason)
+    worker = SqlWorker(connection, tasks=tasks(reason), lease="1 hour")
     costs: list[int] = []
 
     def claim() -> list[int]:
-        return counted(connection, "jobs_ready", lambda: [job.id for job in worker.claim()], costs)
+        return count_reads(connection, "jobs_ready", lambda: [job.id for job in worker.claim()], costs)
 
     found = claim()
     (new,) = add(connection)
     found += claim()
-    assert new in found, "what is new is not behind the others"
+    assert new in found, "a new job does not wait behind the others"
     for _ in range(2 * MANY // BACK):
         advance(connection, 31)
         found += claim()
@@ -102,7 +102,7 @@ def test_a_job_whose_transaction_took_long_is_found_below_the_floor(connection: 
     assert found == [job]
 
 
-def test_after_a_pause_a_worker_by_sql_starts_from_the_beginning(connection: Connection) -> None:
+def test_a_worker_by_sql_starts_from_the_beginning_after_a_pause(connection: Connection) -> None:
     fill(connection, "tenant")
     pause(connection, "tenant")
     worker = SqlWorker(connection, lease="1 hour")
@@ -114,40 +114,40 @@ def test_after_a_pause_a_worker_by_sql_starts_from_the_beginning(connection: Con
     assert one(connection, "select passed_over is null from sereno.sessions")
 
 
-def lane_claims(connection: Connection, why: str, by_sql: bool) -> Callable[[], list[int]]:
+def lane_claims(connection: Connection, reason: str, by_sql: bool) -> Callable[[], list[int]]:
     if by_sql:
-        worker = SqlWorker(connection, tasks=tasks(why), lease="1 hour")
+        worker = SqlWorker(connection, tasks=tasks(reason), lease="1 hour")
         return lambda: [job.id for job in worker.claim()]
-    claimer = Claimer(connection, tasks=tasks(why))
+    claimer = Claimer(connection, tasks=tasks(reason))
     return claimer.take
 
 
 @pytest.mark.parametrize("by_sql", [False, True])
 @pytest.mark.parametrize("of", [keys(("each", "a")), keys(("each", "a"), fair="f")])
-@pytest.mark.parametrize("why", WHY)
-def test_jobs_of_one_lane_behind_many_that_are_passed_over(
-    connection: Connection, why: str, of: dict[str, object], by_sql: bool
+@pytest.mark.parametrize("reason", REASONS)
+def test_a_job_of_a_lane_behind_many_skipped_ones_is_claimed(
+    connection: Connection, reason: str, of: dict[str, object], by_sql: bool
 ) -> None:
     set_limit(connection, "each", Limit(100))
-    fill(connection, why, of)
+    fill(connection, reason, of)
     (behind,) = put(connection, of)
-    pause(connection, why)
+    pause(connection, reason)
     while do(connection, lane_claim.open_lanes(0))[0]:
         pass
     connection.execute("analyze sereno.jobs, sereno.lanes")
-    claim = lane_claims(connection, why, by_sql)
+    claim = lane_claims(connection, reason, by_sql)
     costs: list[int] = []
     found: list[int] = []
     for _ in range(MANY // LANES + 5):
-        found += counted(connection, "jobs_lane", claim, costs)
+        found += count_reads(connection, "jobs_lane", claim, costs)
     assert found == [behind]
-    walks = 5 if by_sql else 1
-    assert max(costs) <= walks * (2 * LANES + 100)
+    scans = 5 if by_sql else 1
+    assert max(costs) <= scans * (2 * LANES + 100)
 
 
 @pytest.mark.parametrize("ends", ["resume", "time"])
-def test_passed_over_jobs_of_a_lane_are_read_again(connection: Connection, ends: str) -> None:
-    """Also in a lane with an endless supply of other jobs, and for a worker that started later."""
+def test_skipped_jobs_of_a_lane_are_read_again(connection: Connection, ends: str) -> None:
+    """After a resume, and after a periodic wake-up, while other jobs of the lane wait."""
     of = keys(("each", "a"))
     set_limit(connection, "each", Limit(100))
     fill(connection, "tenant", of)
@@ -173,7 +173,7 @@ def test_a_lane_that_was_read_to_its_end_is_read_from_the_beginning_again(connec
     set_limit(connection, "each", Limit(100))
     (paused,) = put(connection, of, tenant="big")
     put(connection, of, 20)
-    do(connection, pauses.pause("tenant", "big", "me", None))
+    do(connection, pauses.pause("tenant", "big", actor="me"))
     claimer = Claimer(connection)
     assert paused not in claimer.take_all()
     connection.execute("delete from sereno.pauses")
@@ -182,17 +182,15 @@ def test_a_lane_that_was_read_to_its_end_is_read_from_the_beginning_again(connec
 
 
 @pytest.mark.parametrize("by_sql", [False, True])
-def test_few_jobs_that_were_passed_over_run_after_their_pause_beside_others_without_end(
-    connection: Connection, by_sql: bool
-) -> None:
+def test_a_skipped_job_is_claimed_after_its_pause_while_others_wait(connection: Connection, by_sql: bool) -> None:
     of = keys(("each", "a"))
     set_limit(connection, "each", Limit(1000))
     (paused,) = put(connection, of, tenant="big")
     put(connection, of, 200)
-    do(connection, pauses.pause("tenant", "big", "me", None))
+    do(connection, pauses.pause("tenant", "big", actor="me"))
     claim = lane_claims(connection, "tenant", by_sql)
     while not one(connection, "select coalesce(max(floor_seq), 0) > 20 from sereno.lanes"):
         assert paused not in claim()
     do(connection, pauses.resume("tenant", "big"))
     assert paused in claim()
-    assert one(connection, "select count(*) from sereno.jobs where state = 'ready'") > 0, "there were others"
+    assert one(connection, "select count(*) from sereno.jobs where state = 'ready'") > 0, "there are other jobs"

@@ -1,4 +1,4 @@
-"""A sweep of lanes and limiters reads every row once, however many are in use or idle."""
+"""A sweep of lanes and limiters reads each row a bounded number of times."""
 
 import psycopg
 import pytest
@@ -28,7 +28,7 @@ def fill(connection: psycopg.Connection) -> None:
 
 
 @pytest.mark.parametrize("table", ["lanes", "limiters"])
-def test_a_sweep_is_linear(database_url: str, table: str) -> None:
+def test_a_sweep_reads_each_row_a_bounded_number_of_times(database_url: str, table: str) -> None:
     sweep = {"lanes": limits.sweep_lanes, "limiters": limits.sweep_limiters}[table]
     read = "select seq_tup_read + idx_tup_fetch from pg_stat_xact_user_tables where relid = %s::regclass"
     with line(database_url) as connection:
@@ -40,7 +40,7 @@ def test_a_sweep_is_linear(database_url: str, table: str) -> None:
                 place = do(connection, sweep(place))
                 pages += 1
             assert one(connection, f"select count(*) from sereno.{table}") == KEYS
-            looked_at = one(connection, read, f"sereno.{table}") - KEYS
+            examined = one(connection, read, f"sereno.{table}") - KEYS
         assert pages == 2 * KEYS / limits.SWEEP + 1
         # Each row is read with its page; idle ones again when they are locked and deleted.
-        assert looked_at <= 2 * KEYS + 2 * KEYS + limits.SWEEP
+        assert examined <= 2 * KEYS + 2 * KEYS + limits.SWEEP

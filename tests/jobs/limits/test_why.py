@@ -14,7 +14,7 @@ from sereno.jobs import operations as jobs
 from sereno.jobs.attempt import Settlement
 from sereno.jobs.filters import JobFilter
 from sereno.jobs.limits import store as limits
-from sereno.jobs.why import why
+from sereno.jobs.queries.why import why
 from tests.database.plans import nodes, plan
 from tests.facts import advance
 from tests.jobs.job_steps import do
@@ -34,7 +34,9 @@ def claimer(connection: Connection) -> Claimer:
     return Claimer(connection)
 
 
-def test_every_slot_of_its_key_is_taken_with_the_holders(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_why_names_the_jobs_that_hold_every_slot_of_a_key(
+    app: Sereno, connection: Connection, claimer: Claimer
+) -> None:
     set_limit(connection, "sync.concurrency", Limit(2))
     first, second, third, fourth = put(connection, keys(("sync.concurrency", "r42")), 4)
     assert claimer.take() == [first, second]
@@ -50,7 +52,7 @@ def test_every_slot_of_its_key_is_taken_with_the_holders(app: Sereno, connection
     assert _why(app, other) == SOON
 
 
-def test_slots_of_several_workers_are_listed_separately_up_to_a_bound(
+def test_why_lists_the_slots_of_each_worker_up_to_a_bound(
     app: Sereno, connection: Connection, claimer: Claimer
 ) -> None:
     set_limit(connection, "l", Limit(5))
@@ -65,14 +67,14 @@ def test_slots_of_several_workers_are_listed_separately_up_to_a_bound(
     assert f"worker session {other.session}) and 2 more." in text
 
 
-def test_a_limit_of_zero(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_why_names_a_limit_of_zero(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     set_limit(connection, "l", Limit(0))
     (job,) = put(connection, keys(("l", "k")))
     assert claimer.take() == []
     assert "The limit l for the key 'k' admits no jobs: it is 0." in _why(app, job)
 
 
-def test_a_free_slot_will_be_assigned(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_why_says_that_a_free_slot_will_be_assigned(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     set_limit(connection, "l", Limit(1))
     _, second = put(connection, keys(("l", "k")), 2)
     claimer.wake()
@@ -82,7 +84,9 @@ def test_a_free_slot_will_be_assigned(app: Sereno, connection: Connection, claim
     assert "allows 1 at once for the key 'k', and 0 are running: a worker will assign the free slots within" in text
 
 
-def test_a_rate_says_when_the_next_one_may_start(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_why_says_when_the_next_job_under_a_rate_may_start(
+    app: Sereno, connection: Connection, claimer: Claimer
+) -> None:
     set_limit(connection, "ifood", Rate(1, per="2d"))
     ids = put(connection, keys(("ifood", "")), 4)
     assert claimer.take() == ids[:1]
@@ -96,14 +100,14 @@ def test_a_rate_says_when_the_next_one_may_start(app: Sereno, connection: Connec
     assert "1.0 are left: the next one may start now." in _why(app, ids[1])
 
 
-def test_the_cost_of_a_job_under_a_rate(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_why_names_the_units_of_a_job_under_a_rate(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     set_limit(connection, "pages", Rate(10, per="1h", burst=5))
     first, second = put(connection, keys(("pages", "k", 5)), 2)
     assert claimer.take() == [first]
     assert "allows 10 starts in 1 h for the key 'k' (this one takes 5), and 0." in _why(app, second)
 
 
-def test_a_closed_limit_says_until_when_and_how_to_open_it(
+def test_why_says_until_when_a_limit_is_closed_and_how_to_open_it(
     app: Sereno, connection: Connection, claimer: Claimer
 ) -> None:
     set_limit(connection, "ifood", Rate(100))
@@ -116,7 +120,7 @@ def test_a_closed_limit_says_until_when_and_how_to_open_it(
     assert "the next one may start" not in text
 
 
-def test_an_undeclared_limit(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_why_names_an_undeclared_limit(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     (job,) = put(connection, keys(("lost", "k")))
     assert claimer.take() == []
     text = _why(app, job)
@@ -124,28 +128,26 @@ def test_an_undeclared_limit(app: Sereno, connection: Connection, claimer: Claim
     assert "sereno limit set lost" in text
 
 
-def test_a_limit_given_with_the_job_is_not_unknown(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_why_accepts_a_limit_that_was_given_with_the_job(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     (job,) = put(connection, {"limits": [["own", "", 1, {"slots": 1}]]})
     assert _why(app, job) == SOON
     assert claimer.take() == [job]
 
 
-def test_a_limit_of_the_whole_queue_applies_to_plain_jobs_too(
-    app: Sereno, connection: Connection, claimer: Claimer
-) -> None:
+def test_why_names_a_limit_of_the_whole_queue(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     set_limit(connection, "queue.default.concurrency", Limit(1), queue="default")
     first, second, third = put(connection, None, 3)
     assert claimer.take() == [first]
-    words = "The limit queue.default.concurrency allows 1 at once for its whole queue 'default', and 1 is running: "
-    assert words + f"job {first} (task work" in _why(app, second)
+    message = "The limit queue.default.concurrency allows 1 at once for its whole queue 'default', and 1 is running: "
+    assert message + f"job {first} (task work" in _why(app, second)
     assert "1 job is ahead of it in its queue" in _why(app, third)
     (keyed,) = put(connection, keys(fair="t1"))
-    assert words in _why(app, keyed)
+    assert message in _why(app, keyed)
     (elsewhere,) = put(connection, None, queue="elsewhere")
     assert "limit" not in _why(app, elsewhere)
 
 
-def test_behind_the_head_of_its_order(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_why_names_the_head_of_an_order(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     head, second, third = put(connection, keys(order="acct"), 3)
     assert _why(app, head) == SOON
     assert f"job {head} (task work), is ready. To see why it does not run: sereno why {head}" in _why(app, second)
@@ -165,7 +167,9 @@ def test_behind_the_head_of_its_order(app: Sereno, connection: Connection, claim
     assert "2 jobs with its order key wait until it has ended ('acct')." in text
 
 
-def test_a_dead_letter_that_blocks_its_key(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_why_names_a_dead_letter_that_blocks_its_order_key(
+    app: Sereno, connection: Connection, claimer: Claimer
+) -> None:
     head, second, third = put(connection, keys(order="acct", blocks=True), 3)
     claimer.wake()
     (job,) = claimer.claim().jobs
@@ -179,7 +183,7 @@ def test_a_dead_letter_that_blocks_its_key(app: Sereno, connection: Connection, 
     assert _why(app, second) == SOON
 
 
-def test_whose_turn_it_is(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_why_counts_the_fair_keys_in_front(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     put(connection, keys(fair="t1"), 3)
     claimer.take(2)
     (behind,) = put(connection, keys(fair="t1"))
@@ -200,7 +204,9 @@ def test_whose_turn_it_is(app: Sereno, connection: Connection, claimer: Claimer)
     )
 
 
-def test_other_keys_wait_for_the_same_limit(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_why_counts_other_keys_that_wait_for_the_same_limit(
+    app: Sereno, connection: Connection, claimer: Claimer
+) -> None:
     set_limit(connection, "shared", Limit(1))
     for n in range(3):
         put(connection, keys(("shared", ""), (f"own{n}", "")))
@@ -215,7 +221,7 @@ def test_other_keys_wait_for_the_same_limit(app: Sereno, connection: Connection,
     assert "own9" not in text
 
 
-def test_a_running_job_says_what_it_holds(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_why_names_the_slots_of_a_running_job(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     set_limit(connection, "a", Limit(3))
     set_limit(connection, "r", Rate(5))
     (job,) = put(connection, keys(("a", "k"), ("r", "")))
@@ -225,7 +231,7 @@ def test_a_running_job_says_what_it_holds(app: Sereno, connection: Connection, c
     assert "limit r" not in text
 
 
-def test_it_reads_by_index_and_bounded(connection: Connection, claimer: Claimer) -> None:
+def test_why_reads_lanes_and_orders_by_index(connection: Connection, claimer: Claimer) -> None:
     """A lane and an order with very many jobs are read by index, and never completely."""
     connection.execute(
         "insert into sereno.jobs (task, queue, keys, lane, order_id, state, ready_seq) "
@@ -234,15 +240,15 @@ def test_it_reads_by_index_and_bounded(connection: Connection, claimer: Claimer)
     )
     for name in ("limiters", "lane", "order"):
         top = plan(connection, "jobs/limits/why_queries", name, {"id": 20000, "most": 3, "bound": 100})
-        walked = [
+        full_scans = [
             node["Node Type"]
             for node in nodes(top)
             if node.get("Relation Name") in ("jobs", "lanes", "history_dead") and node["Node Type"] == "Seq Scan"
         ]
-        assert walked == [], name
+        assert full_scans == [], name
 
 
-def test_the_page_of_a_job_shows_its_keys(database_url: str, connection: Connection) -> None:
+def test_job_show_lists_the_keys_of_a_job(database_url: str, connection: Connection) -> None:
     (job,) = put(connection, keys(("sync", "r42"), ("pages", "", 3), fair="t1", order="acct", blocks=True))
     shown = CliRunner().invoke(main, ["job", "show", str(job)], env={"SERENO_DATABASE_URL": database_url})
     lines = [line.split(maxsplit=1) for line in shown.stdout.splitlines()]

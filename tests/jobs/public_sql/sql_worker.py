@@ -46,8 +46,8 @@ class Beat(NamedTuple):
     lost: list[int]
 
 
-def outcome(job: Claimed, word: str = "succeeded", **more: Any) -> dict[str, Any]:
-    return {"id": job.id, "attempt": job.attempt, "outcome": word, **more}
+def outcome(job: Claimed, name: str = "succeeded", **fields: Any) -> dict[str, Any]:
+    return {"id": job.id, "attempt": job.attempt, "outcome": name, **fields}
 
 
 class SqlWorker:
@@ -60,37 +60,37 @@ class SqlWorker:
         queues: Sequence[str] = ("default",),
         tasks: Sequence[str] = ("work",),
         lease: str = "30 seconds",
-        **more: Any,
+        **options: Any,
     ) -> None:
         self.connection = connection
-        given = "".join(f", {name} => %({name})s" for name in more)
-        self.session: int = self.ask(
+        given = "".join(f", {name} => %({name})s" for name in options)
+        self.session: int = self.query(
             f"select sereno.open_session(%(queues)s, %(tasks)s, lease => %(lease)s::interval{given})",
-            {"queues": list(queues), "tasks": list(tasks), "lease": lease, **more},
+            {"queues": list(queues), "tasks": list(tasks), "lease": lease, **options},
         )[0][0]
 
-    def ask(self, query: str, params: Any = None) -> list[tuple[Any, ...]]:
-        return self.connection.execute(query.encode(), params).fetchall()
+    def query(self, sql: str, params: Any = None) -> list[tuple[Any, ...]]:
+        return self.connection.execute(sql.encode(), params).fetchall()
 
     def claim(self, most: int = 10, queues: Sequence[str] | None = None) -> list[Claimed]:
         wanted = None if queues is None else list(queues)
-        found = self.ask("select * from sereno.claim_jobs(%s, %s, %s)", [self.session, wanted, most])
+        found = self.query("select * from sereno.claim_jobs(%s, %s, %s)", [self.session, wanted, most])
         return [Claimed(*row) for row in found]
 
     def settle(self, *outcomes: Any, strict: bool = False) -> list[Settled]:
         given = [self.session, json.dumps(outcomes), strict]
-        return [Settled(*row) for row in self.ask("select * from sereno.settle_jobs(%s, %s, %s)", given)]
+        return [Settled(*row) for row in self.query("select * from sereno.settle_jobs(%s, %s, %s)", given)]
 
-    def end(self, jobs: Sequence[Claimed], word: str = "succeeded", **more: Any) -> list[bool]:
+    def end(self, jobs: Sequence[Claimed], name: str = "succeeded", **fields: Any) -> list[bool]:
         """Settle all jobs the same way; return whether each was written."""
-        return [each.settled for each in self.settle(*(outcome(job, word, **more) for job in jobs))]
+        return [each.settled for each in self.settle(*(outcome(job, name, **fields) for job in jobs))]
 
     def beat(self, held: Sequence[int] | None = None) -> Beat:
         given = None if held is None else list(held)
-        return Beat(*self.ask("select * from sereno.heartbeat(%s, %s::bigint[])", [self.session, given])[0])
+        return Beat(*self.query("select * from sereno.heartbeat(%s, %s::bigint[])", [self.session, given])[0])
 
     def close(self) -> int:
-        closed: int = self.ask("select sereno.close_session(%s)", [self.session])[0][0]
+        closed: int = self.query("select sereno.close_session(%s)", [self.session])[0][0]
         return closed
 
 

@@ -9,13 +9,14 @@ import pytest
 
 from sereno.jobs import pauses
 from sereno.jobs.limits.limit import Limit
+from sereno.jobs.rows import PauseKind
 from tests.facts import advance, one
 from tests.jobs.job_steps import Connection, add, do, line, past, row
 from tests.jobs.limits.lane_steps import Claimer, keys, put, set_limit
 from tests.jobs.public_sql.sql_worker import SqlWorker
 
 
-def test_a_claim_gives_what_a_worker_needs(connection: Connection) -> None:
+def test_a_claim_returns_the_documented_columns(connection: Connection) -> None:
     (id_,) = add(connection, args=b'{"n": 7}', tenant="r42", trace="t", priority=2)
     worker = SqlWorker(connection)
     (job,) = worker.claim()
@@ -25,7 +26,7 @@ def test_a_claim_gives_what_a_worker_needs(connection: Connection) -> None:
     assert (job.run_at, job.claimed_at, job.planned_at) == (found["run_at"], found["claimed_at"], None)
 
 
-def test_the_most_urgent_job_is_first_and_the_rest_stays(connection: Connection) -> None:
+def test_jobs_are_claimed_by_priority_up_to_the_requested_number(connection: Connection) -> None:
     made = [add(connection, priority=priority)[0] for priority in (9, 5, 0, 5)]
     connection.execute("select setseed(0.5)")
     worker = SqlWorker(connection)
@@ -38,37 +39,37 @@ def test_a_claim_takes_only_tasks_and_queues_of_the_session(connection: Connecti
     add(connection, task="other")
     add(connection, queue="elsewhere")
     add(connection, delay="1h")
-    (mine,) = add(connection, queue="b")
+    (eligible,) = add(connection, queue="b")
     worker = SqlWorker(connection, queues=["a", "b", "default"])
     assert worker.claim(queues=["a"]) == []
-    assert [job.id for job in worker.claim()] == [mine]
+    assert [job.id for job in worker.claim()] == [eligible]
 
 
 @pytest.mark.parametrize(("kind", "name"), [("queue", "default"), ("task", "work"), ("tenant", "r42")])
 @pytest.mark.parametrize("of", [None, keys(("each", "a"))], ids=["plain", "limited"])
 def test_paused_jobs_are_not_claimed(
-    connection: Connection, kind: pauses.PauseKind, name: str, of: dict[str, Any] | None
+    connection: Connection, kind: PauseKind, name: str, of: dict[str, Any] | None
 ) -> None:
     set_limit(connection, "each", Limit(1))
     put(connection, of, tenant="r42")
     worker = SqlWorker(connection)
-    do(connection, pauses.pause(kind, name, "me", None))
+    do(connection, pauses.pause(kind, name, actor="me"))
     assert worker.claim() == []
     do(connection, pauses.resume(kind, name))
     assert len(worker.claim()) == 1
 
 
 def test_two_sessions_never_claim_the_same_job(database_url: str) -> None:
-    with line(database_url) as here, line(database_url) as there:
-        add(here, 20)
-        first, second = SqlWorker(here), SqlWorker(there)
-        with here.transaction():
+    with line(database_url) as one_line, line(database_url) as other_line:
+        add(one_line, 20)
+        first, second = SqlWorker(one_line), SqlWorker(other_line)
+        with one_line.transaction():
             mine = {job.id for job in first.claim(8)}
             theirs = {job.id for job in second.claim(20)}
         assert (len(mine), len(theirs), mine & theirs) == (8, 12, set())
 
 
-def test_a_job_that_has_just_become_due_is_claimed(connection: Connection) -> None:
+def test_a_scheduled_job_is_claimed_when_it_is_due(connection: Connection) -> None:
     (id_,) = add(connection, delay=30)
     worker = SqlWorker(connection, lease="1 hour")
     assert worker.claim() == []
@@ -86,13 +87,13 @@ def test_an_expired_job_is_dead_and_not_returned(connection: Connection) -> None
     assert (found["state"], found["reason"]) == ("dead", "expired before it could run")
 
 
-@pytest.mark.parametrize("way", ["dead", "closed", "ran out", "none"])
+@pytest.mark.parametrize("way", ["dead", "closed", "expired", "deleted"])
 def test_a_session_without_a_lease_is_refused(connection: Connection, way: str) -> None:
     add(connection)
     worker = SqlWorker(connection)
     if way in ("dead", "closed"):
         connection.execute("update sereno.sessions set state = %s, ended_at = sereno.now()", [way])
-    elif way == "ran out":
+    elif way == "expired":
         connection.execute("insert into sereno.clock (ahead) values ('31 seconds')")
     else:
         connection.execute("delete from sereno.sessions")
@@ -115,18 +116,18 @@ def test_an_invalid_claim_is_refused(connection: Connection, queues: Any, most: 
 
 
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
-@pytest.mark.parametrize("act", [SqlWorker.claim, SqlWorker.beat, SqlWorker.close, SqlWorker.settle])
-def test_a_transaction_that_sees_the_past_is_refused(
-    connection: Connection, level: str, act: Callable[[SqlWorker], Any]
+@pytest.mark.parametrize("action", [SqlWorker.claim, SqlWorker.beat, SqlWorker.close, SqlWorker.settle])
+def test_a_transaction_with_a_fixed_snapshot_is_refused(
+    connection: Connection, level: str, action: Callable[[SqlWorker], Any]
 ) -> None:
     worker = SqlWorker(connection)
     with connection.transaction():
         connection.execute(f"set transaction isolation level {level}".encode())
         with pytest.raises(psycopg.errors.InvalidTransactionState, match="workers need read committed"):
-            act(worker)
+            action(worker)
 
 
-def test_a_claim_that_is_rolled_back_took_nothing(connection: Connection) -> None:
+def test_a_claim_that_is_rolled_back_counts_no_attempt(connection: Connection) -> None:
     add(connection)
     worker = SqlWorker(connection)
     with connection.transaction(force_rollback=True):
@@ -145,7 +146,7 @@ def test_jobs_with_limits_and_without_are_claimed_together(connection: Connectio
     assert [job.id for job in worker.claim()] == limited[2:]
 
 
-def test_limited_and_plain_jobs_take_turns(connection: Connection) -> None:
+def test_limited_and_plain_jobs_are_both_claimed_by_single_claims(connection: Connection) -> None:
     set_limit(connection, "each", Limit(100))
     limited, plain = set(put(connection, keys(("each", "a")), 40)), set(add(connection, 40))
     worker = SqlWorker(connection)
@@ -163,15 +164,15 @@ def test_the_limit_of_a_queue_applies_to_all_its_jobs(connection: Connection) ->
     assert sum(len(worker.claim()) for _ in range(4)) == 3
 
 
-def test_a_slot_that_comes_free_by_sql_is_taken_at_once(connection: Connection) -> None:
+def test_a_slot_that_is_freed_by_sql_is_claimed_at_once(connection: Connection) -> None:
     """The limiter is handed over, so no worker waits until it is due."""
     set_limit(connection, "one", Limit(1))
     first, second = put(connection, keys(("one", "")), 2)
     worker, other = SqlWorker(connection), Claimer(connection)
     (job,) = worker.claim()
     assert (job.id, other.take_all()) == (first, [])
-    far_away = "update sereno.limiters set look_at = sereno.now() + interval '1 hour'"
-    connection.execute(far_away)
+    postpone = "update sereno.limiters set check_at = sereno.now() + interval '1 hour'"
+    connection.execute(postpone)
     worker.end([job])
     assert other.take_all() == [second]
 
@@ -184,7 +185,7 @@ def test_the_slot_of_a_released_job_is_handed_over(connection: Connection, way: 
     assert len(worker.claim()) == 1
     assert other.claim() == []
     assert other.claim() == []
-    connection.execute("update sereno.limiters set look_at = sereno.now() + interval '1 hour'")
+    connection.execute("update sereno.limiters set check_at = sereno.now() + interval '1 hour'")
     if way == "closed":
         worker.close()
     elif way == "unlisted":

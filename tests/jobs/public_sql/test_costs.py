@@ -1,4 +1,4 @@
-"""The cost of the public functions depends on what they do, not on the size of tables."""
+"""The cost of the public functions depends on the rows that they change, not on the size of tables."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -15,7 +15,7 @@ from tests.jobs.limits.lane_steps import keys, put, set_limit
 from tests.jobs.public_sql.sql_worker import SqlWorker, outcome
 
 
-def test_claims_start_at_their_floor_while_looking_back_is_expensive(connection: Connection) -> None:
+def test_claims_start_at_their_floor_until_the_next_look_back(connection: Connection) -> None:
     late, early = add(connection, 2)
     worker = SqlWorker(connection, lease="1 hour")
     floor = row(connection, early)["ready_seq"]
@@ -47,11 +47,11 @@ def test_a_slow_claim_stores_where_the_next_one_may_start(connection: Connection
     assert one(connection, "select (floors ->> 'default:5')::bigint from sereno.sessions") == lowest + 1
     connection.execute(learn, [worker.session, ids[:1], False, True, "1 second"])
     assert one(connection, "select (floors ->> 'default:5')::bigint from sereno.sessions") == lowest
-    # What a Python worker reads when it starts.
+    # A Python worker can read these floors when it starts.
     do(connection, sessions.register(host="h", pid=1, version="0", queues={"default": 1}, tasks=["work"], lease=30))
 
 
-def test_claims_stay_flat_under_a_pinned_snapshot(database_url: str) -> None:
+def test_the_cost_of_claims_by_sql_is_constant_under_a_pinned_snapshot(database_url: str) -> None:
     with (
         psycopg.connect(database_url, autocommit=True) as connection,
         line(database_url) as pinning,
@@ -66,26 +66,26 @@ def test_claims_stay_flat_under_a_pinned_snapshot(database_url: str) -> None:
         connection.execute("update sereno.sessions set look_back_at = sereno.now() + interval '30 s'")
         assert entries(worker) < 2000
         connection.execute("update sereno.sessions set look_back_at = null")
-        assert entries(worker) > 10_000, "without a floor the cost explodes"
+        assert entries(worker) > 10_000, "a claim without a floor should be expensive here"
 
 
 def entries(worker: SqlWorker) -> int:
     """Return the entries of the index of ready rows that a claim reads; the claim is rolled back."""
     read = "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'jobs_ready'"
-    worker.ask("select pg_stat_force_next_flush()")
+    worker.query("select pg_stat_force_next_flush()")
     before = one(worker.connection, read)
     with worker.connection.transaction(force_rollback=True):
         assert len(worker.claim(100)) == 100
-    worker.ask("select pg_stat_force_next_flush()")
+    worker.query("select pg_stat_force_next_flush()")
     return int(one(worker.connection, read) - before)
 
 
 @pytest.fixture(scope="module")
-def crowded(server_url: str, template: str) -> Iterator[Connection]:
+def large(server_url: str, template: str) -> Iterator[Connection]:
     """Create many jobs of every kind without statistics, as after a bulk enqueue; return a plain connection."""
     name = f"public_{template}"
-    with line(server_url) as maker:
-        maker.execute(f"create database {name} template {template}".encode())
+    with line(server_url) as admin:
+        admin.execute(f"create database {name} template {template}".encode())
         with psycopg.connect(server_url.replace("/postgres?", f"/{name}?", 1), autocommit=True) as opened:
             opened.execute("alter table sereno.jobs set (autovacuum_enabled = off)")
             set_limit(opened, "each", Limit(1))
@@ -104,27 +104,27 @@ def crowded(server_url: str, template: str) -> Iterator[Connection]:
                 "1, 0, 0, 0, 0, 5, 'dead', 'default', 'work', '{}' from generate_series(1, 5000) as n"
             )
             yield opened
-        maker.execute(f"drop database {name} with (force)".encode())
+        admin.execute(f"drop database {name} with (force)".encode())
 
 
 @pytest.mark.parametrize("call", ["claim", "settle", "beat", "close"])
-def test_what_a_call_costs_follows_what_it_does(crowded: Connection, call: str) -> None:
+def test_a_call_reads_few_rows_of_large_tables(large: Connection, call: str) -> None:
     """Checked by server statistics: no sequential scan of jobs, and few rows read by index."""
-    worker = SqlWorker(crowded)
-    # All wake-ups are read once.
+    worker = SqlWorker(large)
+    # These claims read all wake-ups, so that the measured call does not.
     held = [job for _ in range(5) for job in worker.claim(10)]
-    acts: dict[str, Callable[[], Any]] = {
+    actions: dict[str, Callable[[], Any]] = {
         "claim": lambda: worker.claim(10),
         "settle": lambda: worker.settle(
-            *(outcome(job, word) for job, word in zip(held, ["succeeded", "retry", "dead"] * 3, strict=False))
+            *(outcome(job, name) for job, name in zip(held, ["succeeded", "retry", "dead"] * 3, strict=False))
         ),
         "beat": lambda: worker.beat([job.id for job in held]),
         "close": worker.close,
     }
-    crowded.execute("select pg_stat_force_next_flush()")
-    with crowded.transaction(force_rollback=True):
-        acts[call]()
-        read = crowded.execute(
+    large.execute("select pg_stat_force_next_flush()")
+    with large.transaction(force_rollback=True):
+        actions[call]()
+        read = large.execute(
             "select relname, seq_tup_read, idx_tup_fetch from pg_stat_xact_user_tables where schemaname = 'sereno' "
             "and (relname in ('jobs', 'attempts') or relname like 'history%%')"
         ).fetchall()

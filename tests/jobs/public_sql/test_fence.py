@@ -25,12 +25,12 @@ def is_taken_over(connection: Connection, worker: SqlWorker) -> None:
     assert SqlWorker(connection).claim()
 
 
-def is_forgotten(connection: Connection, worker: SqlWorker) -> None:
+def is_deleted(connection: Connection, worker: SqlWorker) -> None:
     is_rescued(connection, worker)
     connection.execute("delete from sereno.sessions where id = %s", [worker.session])
 
 
-def lets_its_lease_run_out(connection: Connection, worker: SqlWorker) -> None:
+def lease_expires(connection: Connection, worker: SqlWorker) -> None:
     connection.execute("insert into sereno.clock (ahead) values ('31 seconds')")
 
 
@@ -40,30 +40,30 @@ def closes(connection: Connection, worker: SqlWorker) -> None:
 
 @pytest.mark.parametrize(
     "loses",
-    [dies, is_rescued, is_taken_over, is_forgotten, lets_its_lease_run_out, closes],
+    [dies, is_rescued, is_taken_over, is_deleted, lease_expires, closes],
     ids=lambda act: act.__name__,
 )
-@pytest.mark.parametrize("word", ["succeeded", "retry", "snooze", "release", "crash", "dead", "cancelled"])
-def test_a_session_that_lost_its_lease_changes_nothing(
-    connection: Connection, loses: Callable[[Connection, SqlWorker], None], word: str
+@pytest.mark.parametrize("name", ["succeeded", "retry", "snooze", "release", "crash", "dead", "cancelled"])
+def test_a_settlement_of_a_session_without_a_lease_changes_nothing(
+    connection: Connection, loses: Callable[[Connection, SqlWorker], None], name: str
 ) -> None:
     add(connection)
     worker = SqlWorker(connection)
     (job,) = worker.claim()
     loses(connection, worker)
     before = snapshot(connection)
-    (result,) = worker.settle(outcome(job, word, delay=1))
+    (result,) = worker.settle(outcome(job, name, delay=1))
     assert (result.id, result.attempt, result.settled, result.why) == (job.id, 1, False, "the session has no lease")
     with pytest.raises(psycopg.Error) as refused:
-        worker.settle(outcome(job, word, delay=1), strict=True)
+        worker.settle(outcome(job, name, delay=1), strict=True)
     assert refused.value.sqlstate == "SR002"
-    assert not worker.beat([job.id]).alive or loses is lets_its_lease_run_out
-    if loses is not lets_its_lease_run_out:
+    assert not worker.beat([job.id]).alive or loses is lease_expires
+    if loses is not lease_expires:
         assert snapshot(connection) == before
 
 
-@pytest.mark.parametrize("word", ["succeeded", "retry", "dead"])
-def test_an_ended_attempt_changes_nothing(connection: Connection, word: str) -> None:
+@pytest.mark.parametrize("name", ["succeeded", "retry", "dead"])
+def test_a_settlement_of_an_earlier_attempt_changes_nothing(connection: Connection, name: str) -> None:
     """Its session is alive and holds the job again, in another attempt."""
     add(connection)
     worker = SqlWorker(connection)
@@ -72,7 +72,7 @@ def test_an_ended_attempt_changes_nothing(connection: Connection, word: str) -> 
     (second,) = worker.claim()
     assert (second.id, second.attempt) == (first.id, 2)
     before = snapshot(connection)
-    (result,) = worker.settle(outcome(first, word))
+    (result,) = worker.settle(outcome(first, name))
     assert (result.settled, result.why) == (False, "the session does not have this attempt of it")
     assert snapshot(connection) == before
     assert worker.end([second]) == [True]
@@ -83,31 +83,31 @@ def test_an_expired_lease_that_is_renewed_in_time_stays_valid(connection: Connec
     add(connection)
     worker = SqlWorker(connection)
     (job,) = worker.claim()
-    lets_its_lease_run_out(connection, worker)
+    lease_expires(connection, worker)
     assert worker.end([job]) == [False]
     assert worker.beat([job.id]).alive
     assert worker.end([job]) == [True]
 
 
-@pytest.mark.parametrize("whose", ["python", "another role"])
-def test_no_session_settles_jobs_of_another(connection: Connection, whose: str) -> None:
+@pytest.mark.parametrize("owner_kind", ["python", "another role"])
+def test_no_session_settles_jobs_of_another(connection: Connection, owner_kind: str) -> None:
     add(connection)
-    if whose == "python":
+    if owner_kind == "python":
         owner = session(connection)
         job = take_one(connection, owner)
     else:
         other = SqlWorker(connection)
         owner = other.session
         (job,) = other.claim()  # type: ignore[assignment]
-        connection.execute("update sereno.sessions set opened_by = 'somebody'")
-    intruder = SqlWorker(connection)
-    intruder.session = owner
+        connection.execute("update sereno.sessions set opened_by = 'another_role'")
+    other_session = SqlWorker(connection)
+    other_session.session = owner
     before = snapshot(connection)
     for act in (
-        lambda: intruder.settle({"id": job.id, "attempt": 1, "outcome": "succeeded"}),
-        intruder.claim,
-        intruder.beat,
-        intruder.close,
+        lambda: other_session.settle({"id": job.id, "attempt": 1, "outcome": "succeeded"}),
+        other_session.claim,
+        other_session.beat,
+        other_session.close,
     ):
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match="was not opened by the role"):
             act()
@@ -162,7 +162,7 @@ def test_strict_makes_effects_and_settlement_atomic(connection: Connection) -> N
     assert [found[0] for found in connection.execute("select n from effects")] == [first.id]
 
 
-def test_a_unique_key_is_free_when_its_job_has_ended(connection: Connection) -> None:
+def test_a_unique_key_is_free_when_its_job_was_settled_by_sql(connection: Connection) -> None:
     (first,) = add(connection, unique_key="k")
     worker = SqlWorker(connection)
     worker.end(worker.claim(), "dead")

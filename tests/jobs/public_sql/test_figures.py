@@ -1,19 +1,19 @@
 """Attempts settled by SQL are counted in the statistics."""
 
-from sereno.jobs import error_groups, minute_stats
+from sereno.jobs.queries import error_groups, minute_stats
 from sereno.telemetry.metrics import BUCKETS
 from tests.facts import advance, one
 from tests.jobs.job_steps import Connection, add, do, past
 from tests.jobs.public_sql.sql_worker import SqlWorker, outcome
 
 
-def test_what_ended_is_in_the_figures_after_a_heartbeat(connection: Connection) -> None:
+def test_ended_attempts_are_counted_after_a_heartbeat(connection: Connection) -> None:
     add(connection, 6, tenant="r42")
     worker = SqlWorker(connection, lease="1 hour")
     claimed = worker.claim()
     advance(connection, 20)
-    words = ["succeeded", "retry", "crash", "dead", "cancelled", "snooze"]
-    worker.settle(*(outcome(job, word, seconds=2, delay=60) for job, word in zip(claimed, words, strict=True)))
+    names = ["succeeded", "retry", "crash", "dead", "cancelled", "snooze"]
+    worker.settle(*(outcome(job, name, seconds=2, delay=60) for job, name in zip(claimed, names, strict=True)))
     assert worker.beat().alive
     for rows in (do(connection, minute_stats.read(600)), do(connection, minute_stats.read(86400, step=600))):
         (found,) = rows
@@ -27,10 +27,10 @@ def test_what_ended_is_in_the_figures_after_a_heartbeat(connection: Connection) 
 
 
 def test_the_buckets_are_those_of_the_metrics(connection: Connection) -> None:
-    for place, edge in enumerate(BUCKETS):
-        for value, wanted in ((edge, place), (edge * 1.0001, place + 1)):
+    for index, edge in enumerate(BUCKETS):
+        for value, expected in ((edge, index), (edge * 1.0001, index + 1)):
             found = one(connection, "select sereno.bucket(%s)", value)
-            assert (len(found), sum(found), found.index(1)) == (len(BUCKETS) + 1, 1, wanted)
+            assert (len(found), sum(found), found.index(1)) == (len(BUCKETS) + 1, 1, expected)
 
 
 def test_failures_are_found_by_fingerprint(connection: Connection) -> None:
@@ -60,7 +60,7 @@ def test_failures_are_found_by_fingerprint(connection: Connection) -> None:
     assert found.error_message == 'order 4712 of "bob" not paid'
 
 
-def test_how_many_tries_a_success_took_is_counted(connection: Connection) -> None:
+def test_successes_by_sql_are_counted_by_their_number_of_attempts(connection: Connection) -> None:
     add(connection, 2)
     worker = SqlWorker(connection, lease="1 hour")
     first, second = worker.claim()

@@ -12,7 +12,7 @@ from tests.jobs.job_steps import Connection, add, line
 from tests.jobs.limits.lane_steps import keys, put, set_limit
 from tests.jobs.public_sql.sql_worker import SqlWorker, outcome
 
-SHAPES = """\
+SIGNATURES = """\
 claim_jobs(session bigint, queues text[], most integer) SETOF sereno.claimed_job
 close_session(session bigint) integer
 functions_version() integer
@@ -28,7 +28,7 @@ def test_the_public_functions_have_version_1(connection: Connection) -> None:
     assert one(connection, "select sereno.functions_version()") == 1
 
 
-def test_public_functions_keep_their_shape(connection: Connection) -> None:
+def test_the_signatures_of_public_functions_are_unchanged(connection: Connection) -> None:
     """A change of this list breaks programs of users: arguments and columns are only added, at the end."""
     found = connection.execute(
         "select proname || '(' || regexp_replace(pg_get_function_arguments(oid), ' DEFAULT [^,)]+', '', 'g') || ') ' "
@@ -36,7 +36,7 @@ def test_public_functions_keep_their_shape(connection: Connection) -> None:
         "where pronamespace = 'sereno'::regnamespace and proname = any(%s) order by proname",
         [PUBLIC],
     ).fetchall()
-    assert "\n".join(shape for (shape,) in found) == SHAPES
+    assert "\n".join(signature for (signature,) in found) == SIGNATURES
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_a_read_only_role_may_not_claim(connection: Connection, database_url: st
                 own.execute(f"select sereno.{call}".encode())
 
 
-def test_a_callers_search_path_does_not_gain_the_owners_rights(
+def test_objects_in_the_search_path_of_a_caller_are_not_used(
     connection: Connection, database_url: str, role: str
 ) -> None:
     connection.execute(GRANTS.format(role).encode())

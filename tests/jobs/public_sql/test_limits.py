@@ -24,19 +24,19 @@ class SqlClaimer(Claimer):
         self.connection, self.queue, self.session = connection, queue, self.worker.session
         self.freed: dict[int, set[int]] = {}
 
-    def plain(self, room: int = 10) -> list[Any]:
-        rows = self.worker.ask(
+    def plain(self, free_slots: int = 10) -> list[Any]:
+        rows = self.worker.query(
             "select id, attempt from sereno.claim_plain(%s, %s, %s, %s, '{}', false)",
-            [self.session, [self.queue], ["work"], room],
+            [self.session, [self.queue], ["work"], free_slots],
         )
-        return [Got(*row) for row in rows]
+        return [ClaimedBySql(*row) for row in rows]
 
     def wake(self) -> int:
         return 0
 
-    def claim(self, room: int = 10, *, now: int | None = None, turned: bool = False) -> LaneClaim:  # noqa: ARG002 - chosen at random by the function
-        most = room if now is None else min(room, now)
-        jobs: list[Any] = [Got(job.id, job.attempt) for job in self.worker.claim(most)] if most else []
+    def claim(self, free_slots: int = 10, *, now: int | None = None, turned: bool = False) -> LaneClaim:  # noqa: ARG002 - chosen at random by the function
+        most = free_slots if now is None else min(free_slots, now)
+        jobs: list[Any] = [ClaimedBySql(job.id, job.attempt) for job in self.worker.claim(most)] if most else []
         return LaneClaim(
             jobs=jobs,
             missed=set(),
@@ -46,7 +46,7 @@ class SqlClaimer(Claimer):
             after={},
             elsewhere=set(),
             lacks_limiters=None,
-            next_look=None,
+            next_check=None,
         )
 
     def finish(self, claimed: Sequence[Any], ending: Any = None) -> set[int]:
@@ -57,8 +57,8 @@ class SqlClaimer(Claimer):
         pass
 
 
-class Got:
-    """A job claimed under limits."""
+class ClaimedBySql:
+    """A job claimed by SQL, with the fields that the model reads."""
 
     def __init__(self, job_id: int, attempt: int) -> None:
         self.id = job_id
@@ -68,10 +68,10 @@ class Got:
 def as_outcome(ending: Ending) -> dict[str, Any]:
     """Return an outcome as a worker in another language would send it."""
     decision = decided(ending)
-    words: dict[str, Any] = {"word": decision.outcome}
+    fields: dict[str, Any] = {"name": decision.outcome}
     if decision.outcome in ("retry", "snooze"):
-        words["delay"] = decision.delay
-    return words
+        fields["delay"] = decision.delay
+    return fields
 
 
 class SqlLanes(Lanes):
@@ -98,7 +98,7 @@ class SqlLanes(Lanes):
         pytest.param(1500, marks=[pytest.mark.storm, pytest.mark.timeout(3600)]),
     ],
 )
-def test_limits_hold_and_no_job_is_forgotten(database_url: str, examples: int) -> None:
+def test_limits_hold_and_no_job_is_forgotten_by_sql_workers(database_url: str, examples: int) -> None:
     with ExitStack() as stack:
         SqlLanes.connection = stack.enter_context(line(database_url))
         SqlLanes.lines = (stack.enter_context(line(database_url)), stack.enter_context(line(database_url)))

@@ -83,12 +83,12 @@ def test_closing_releases_held_jobs_without_a_failure(connection: Connection) ->
 @pytest.mark.parametrize("listens", [True, False])
 def test_a_listening_session_is_notified_of_new_jobs(connection: Connection, database_url: str, listens: bool) -> None:
     SqlWorker(connection, listens=listens)
-    with psycopg.connect(database_url, autocommit=True) as ear:
-        ear.execute('listen "sereno.ready"')
+    with psycopg.connect(database_url, autocommit=True) as listener:
+        listener.execute('listen "sereno.ready"')
         connection.execute("select sereno.enqueue('work')")
         # Earlier notifications arrive before this one.
         connection.execute("""select pg_notify('sereno.ready', 'end')""")
-        notified = [word.payload for word in ear.notifies(timeout=10, stop_after=1 + listens)]
+        notified = [notice.payload for notice in listener.notifies(timeout=10, stop_after=1 + listens)]
     assert notified == ["default", "end"][1 - listens :]
 
 
@@ -105,7 +105,7 @@ def test_a_heartbeat_keeps_the_lease(connection: Connection) -> None:
     assert worker.claim() == []
 
 
-def test_a_dead_session_stays_dead(connection: Connection) -> None:
+def test_a_heartbeat_does_not_revive_a_dead_session(connection: Connection) -> None:
     (id_,) = add(connection)
     worker = SqlWorker(connection)
     worker.claim()
@@ -133,11 +133,13 @@ def test_a_claim_whose_reply_was_lost_is_released_by_a_heartbeat(connection: Con
     known, *lost = worker.claim()
     assert worker.beat([known.id]).lost == []
     assert one(connection, "select count(*) from sereno.jobs where state = 'running'") == 3, (
-        "its reply may be on the way"
+        "the reply of the claim may be on its way"
     )
     advance(connection, 11)
     worker.beat()
-    assert one(connection, "select count(*) from sereno.jobs where state = 'running'") == 3, "nothing was compared"
+    assert one(connection, "select count(*) from sereno.jobs where state = 'running'") == 3, (
+        "a heartbeat without a list releases nothing"
+    )
     worker.beat([known.id])
     assert [row(connection, job.id)["state"] for job in lost] == ["ready", "ready"]
     assert row(connection, known.id)["state"] == "running"
@@ -148,12 +150,12 @@ def test_maintenance_works_without_a_python_worker(connection: Connection) -> No
     """Dead sessions are found, their jobs are rescued, and scheduled jobs are promoted."""
     (id_,) = add(connection)
     later = add(connection, delay=40)
-    silent = SqlWorker(connection)
-    assert [job.id for job in silent.claim()] == [id_]
+    expired = SqlWorker(connection)
+    assert [job.id for job in expired.claim()] == [id_]
     worker = SqlWorker(connection, lease="1 hour")
     connection.execute("insert into sereno.clock (ahead) values ('41 seconds')")
     assert worker.beat([]).alive
-    assert one(connection, "select state from sereno.sessions where id = %s", silent.session) == "dead"
+    assert one(connection, "select state from sereno.sessions where id = %s", expired.session) == "dead"
     assert tries(connection, id_) == [(1, "crash")]
     assert sorted((job.id, job.attempt, job.crashes) for job in worker.claim()) == [(id_, 2, 1), (later[0], 1, 0)]
 
@@ -176,14 +178,14 @@ def test_a_failing_side_task_of_a_heartbeat_does_not_lose_the_lease(connection: 
     assert one(connection, "select sum(succeeded) from sereno.minutes") == 1
 
 
-def test_python_and_sql_fence_each_other(connection: Connection) -> None:
+def test_an_sql_worker_takes_over_the_job_of_a_dead_python_session(connection: Connection) -> None:
     (id_,) = add(connection)
-    ours, theirs = session(connection), SqlWorker(connection)
-    (job,) = take(connection, ours)
-    assert theirs.claim() == []
-    do(connection, sessions.finish([ours], "dead"))
-    assert theirs.beat([]).alive
-    (again,) = theirs.claim()
+    python_session, sql_worker = session(connection), SqlWorker(connection)
+    (job,) = take(connection, python_session)
+    assert sql_worker.claim() == []
+    do(connection, sessions.finish([python_session], "dead"))
+    assert sql_worker.beat([]).alive
+    (again,) = sql_worker.claim()
     assert (again.id, again.attempt) == (id_, job.attempt + 1)
     assert do(connection, sessions.rescue(everywhere=True)) == []
-    assert theirs.end([again]) == [True]
+    assert sql_worker.end([again]) == [True]

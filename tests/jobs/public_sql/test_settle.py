@@ -46,12 +46,12 @@ def as_outcome(decision: Settlement, policy: Backoff) -> dict[str, Any]:
     if found is not None:
         given = {"error_type": found.kind, "error_message": found.message, "traceback": found.traceback}
     if decision.reason == "failed 1 times":
-        return {"word": "retry", "retries": policy.retries, **given}
+        return {"name": "retry", "retries": policy.retries, **given}
     if decision.outcome in ("retry", "snooze", "crash"):
         given["delay"] = decision.delay
     if not (decision.reason or "").startswith("permanent error"):
         given["reason"] = decision.reason
-    return {"word": decision.outcome, **given}
+    return {"name": decision.outcome, **given}
 
 
 # Columns that differ between two equal jobs.
@@ -64,7 +64,7 @@ OWN = {
     "started_at",
     "finished_at",
     # The partition key of an attempt is derived from finished_at.
-    "kept_from",
+    "partition_at",
     "run_at",
     "created_at",
     "claimed_at",
@@ -81,17 +81,18 @@ def everything(connection: Connection, job_id: int) -> dict[str, list[dict[str, 
         names = [each.name for each in cursor.description or ()]
         rows = [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
         found[table] = [
-            {name: _alike(name, value, each) for name, value in each.items() if name not in OWN} | _waits(each, settled)
+            {name: _comparable(name, value, each) for name, value in each.items() if name not in OWN}
+            | _wait(each, settled)
             for each in rows
         ]
     return found
 
 
-def _alike(name: str, value: Any, _: dict[str, Any]) -> Any:
+def _comparable(name: str, value: Any, _: dict[str, Any]) -> Any:
     return value is not None if name == "fingerprint" else value
 
 
-def _waits(of: dict[str, Any], settled: datetime | None) -> dict[str, Any]:
+def _wait(of: dict[str, Any], settled: datetime | None) -> dict[str, Any]:
     """Return how long after the end of its attempt the job is due."""
     if of.get("state") != "scheduled" or settled is None:
         return {}
@@ -126,25 +127,25 @@ def test_every_outcome_is_written_as_by_the_python_worker(
 
     with connection.transaction():
         owner = session(connection)
-        ours = take_one(connection, owner)
+        by_python = take_one(connection, owner)
         worker = SqlWorker(connection)
-        (theirs,) = worker.claim(1)
+        (by_sql,) = worker.claim(1)
         claimed()
         item = Ended(
-            ours.id,
-            ours.attempt,
+            by_python.id,
+            by_python.attempt,
             0.0,
             decision,
             fingerprint="f" if decision.outcome in ("retry", "crash", "dead") else None,
         )
-        assert do(connection, settlement.settle(item.way, owner, [item])) == {ours.id}
-        do(connection, settlement.forget_side_rows([ours.id]))
+        assert do(connection, settlement.settle(item.way, owner, [item])) == {by_python.id}
+        do(connection, settlement.forget_side_rows([by_python.id]))
         given = as_outcome(decided(ending, policy=policy), policy)
-        assert [each.settled for each in worker.settle(outcome(theirs, **given))] == [True]
-    assert everything(connection, theirs.id) == everything(connection, ours.id)
+        assert [each.settled for each in worker.settle(outcome(by_sql, **given))] == [True]
+    assert everything(connection, by_sql.id) == everything(connection, by_python.id)
 
 
-def test_a_success_without_history_leaves_nothing(connection: Connection) -> None:
+def test_a_success_by_sql_without_history_leaves_no_row(connection: Connection) -> None:
     add(connection)
     worker = SqlWorker(connection, lease="1 hour")
     worker.end(worker.claim(), "retry", delay=1)
@@ -155,7 +156,7 @@ def test_a_success_without_history_leaves_nothing(connection: Connection) -> Non
         assert one(connection, f"select count(*) from sereno.{table}") == 0
 
 
-def test_a_retry_without_a_delay_backs_off_and_is_dead_in_the_end(connection: Connection) -> None:
+def test_retries_without_a_delay_back_off_until_the_job_is_dead(connection: Connection) -> None:
     (id_,) = add(connection)
     worker = SqlWorker(connection, lease="1 hour")
     waits = []
@@ -181,7 +182,7 @@ def test_a_job_is_dead_after_the_third_crash(connection: Connection) -> None:
     assert (job.crashes, tries(connection, id_)) == (2, [(1, "crash"), (2, "crash")])
 
 
-def test_a_snooze_until_a_moment_waits_for_it(connection: Connection) -> None:
+def test_a_snooze_until_a_time_is_scheduled_for_it(connection: Connection) -> None:
     add(connection)
     worker = SqlWorker(connection)
     until = one(connection, "select sereno.now()") + timedelta(hours=2)
@@ -215,7 +216,7 @@ ONE = {"id": 1, "attempt": 1, "outcome": "succeeded"}
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "message"),
     [
         ([7], "this is not an object: 7"),
         ([{"attempt": 1, "outcome": "dead"}], "the id and the attempt must be as"),
@@ -238,7 +239,7 @@ ONE = {"id": 1, "attempt": 1, "outcome": "succeeded"}
     ids=lambda value: str(value)[:40],
 )
 def test_invalid_outcomes_are_refused_and_nothing_is_changed(
-    connection: Connection, given: list[Any], words: str
+    connection: Connection, given: list[Any], message: str
 ) -> None:
     add(connection)
     worker = SqlWorker(connection)
@@ -247,7 +248,7 @@ def test_invalid_outcomes_are_refused_and_nothing_is_changed(
     before = snapshot(connection)
     with pytest.raises(psycopg.errors.InvalidParameterValue) as refused:
         worker.settle(*given)
-    assert words in str(refused.value)
+    assert message in str(refused.value)
     assert "nothing was changed" in str(refused.value.diag.message_hint)
     assert snapshot(connection) == before
 
@@ -256,9 +257,9 @@ def test_invalid_outcomes_are_refused_and_nothing_is_changed(
 def test_outcomes_that_are_not_a_list_are_refused(connection: Connection, text: str) -> None:
     worker = SqlWorker(connection)
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="they are not a list"):
-        worker.ask("select sereno.settle_jobs(%s, %s::jsonb)", [worker.session, text])
+        worker.query("select sereno.settle_jobs(%s, %s::jsonb)", [worker.session, text])
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="they are not a list"):
-        worker.ask("select sereno.settle_jobs(%s, null)", [worker.session])
+        worker.query("select sereno.settle_jobs(%s, null)", [worker.session])
 
 
 def test_texts_that_are_too_long_are_truncated(connection: Connection) -> None:

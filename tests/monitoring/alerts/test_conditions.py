@@ -8,22 +8,22 @@ import pytest
 from sereno import Daily, Sereno
 from sereno.database.migrate import migrate
 from sereno.errors import InvalidArguments
-from sereno.jobs import queues
+from sereno.jobs import pauses
 from sereno.monitoring.alerts import condition_queries as store
 from sereno.monitoring.alerts.condition import KINDS, AlertCondition, clean, condition, filled
-from sereno.monitoring.alerts.current_conditions import attention
+from sereno.monitoring.alerts.current_conditions import current_conditions
 from sereno.notifications.deliveries import store as deliveries
 from tests.facts import advance, until
 from tests.manual_worker import ManualWorker
 
 
-def look(manual: ManualWorker, **options: object) -> dict[str, AlertCondition]:
+def conditions_by_kind(manual: ManualWorker, **options: object) -> dict[str, AlertCondition]:
     """Return the last condition of each kind."""
     return {each.kind: each for each in found(manual, **options)}
 
 
 def found(manual: ManualWorker, **options: object) -> list[AlertCondition]:
-    return manual.app.database.run(attention(manual.app.settings, **options))  # type: ignore[arg-type]  # as a caller would
+    return manual.app.database.run(current_conditions(manual.app.settings, **options))  # type: ignore[arg-type]  # as a caller would
 
 
 @pytest.fixture
@@ -37,15 +37,15 @@ def test_an_idle_system_has_no_conditions(quiet: ManualWorker) -> None:
     assert found(quiet) == []
 
 
-def test_no_worker(manual: ManualWorker) -> None:
-    assert look(manual)["worker.none"].level == "warn"
+def test_a_missing_worker_is_found(manual: ManualWorker) -> None:
+    assert conditions_by_kind(manual)["worker.none"].level == "warn"
     manual.enqueue()
     first = found(manual)[0]
     assert (first.kind, first.level, first.remedy) == ("worker.none", "bad", "sereno worker")
     assert first.words == "No worker is alive."
 
 
-def test_an_unserved_queue(quiet: ManualWorker) -> None:
+def test_an_unserved_queue_is_found(quiet: ManualWorker) -> None:
     quiet.enqueue(queue="mails")
     quiet.enqueue(queue="mails")
     (each,) = found(quiet)
@@ -57,20 +57,20 @@ def test_an_unserved_queue(quiet: ManualWorker) -> None:
 
 def test_a_queue_is_late_until_it_is_paused(quiet: ManualWorker, connection: psycopg.Connection) -> None:
     quiet.enqueue()
-    assert "queue.late" not in look(quiet)
+    assert "queue.late" not in conditions_by_kind(quiet)
     advance(connection, 180)
-    late = look(quiet)["queue.late"]
+    late = conditions_by_kind(quiet)["queue.late"]
     assert (late.subject, late.level, str(late.values["age"])[:3]) == ("default", "warn", "3 m")
-    assert "queue.late" not in look(quiet, late="8m")
+    assert "queue.late" not in conditions_by_kind(quiet, late="8m")
     advance(connection, 7200 - 180)
-    late = look(quiet)["queue.late"]
+    late = conditions_by_kind(quiet)["queue.late"]
     assert (late.subject, late.level, late.values["age"]) == ("default", "bad", "2 h")
-    # What a person has stopped waits because they wanted so.
+    # Jobs that an operator has paused are expected to wait.
     for kind, name in (("queue", "default"), ("task", "greet")):
-        quiet.app.database.run(queues.pause(kind, name))  # type: ignore[arg-type]  # one of the two
-        assert "queue.late" not in look(quiet)
-        quiet.app.database.run(queues.resume(kind, name))  # type: ignore[arg-type]  # see above
-    assert "queue.late" in look(quiet)
+        quiet.app.database.run(pauses.pause(kind, name))  # type: ignore[arg-type]  # one of the two
+        assert "queue.late" not in conditions_by_kind(quiet)
+        quiet.app.database.run(pauses.resume(kind, name))  # type: ignore[arg-type]  # see above
+    assert "queue.late" in conditions_by_kind(quiet)
 
 
 def test_counting_stops_at_a_bound(
@@ -79,43 +79,45 @@ def test_counting_stops_at_a_bound(
     monkeypatch.setattr(store, "COUNTED", 3)
     for _ in range(5):
         quiet.enqueue(queue="mails")
-    assert "has 3 or more ready jobs" in look(quiet)["queue.unserved"].words
+    assert "has 3 or more ready jobs" in conditions_by_kind(quiet)["queue.unserved"].words
 
 
-def test_an_unknown_task(manual: ManualWorker) -> None:
+def test_an_unknown_task_is_found(manual: ManualWorker) -> None:
     manual.worker(tasks=["other"])
     manual.enqueue()
-    unknown = look(manual)["task.unknown"]
+    unknown = conditions_by_kind(manual)["task.unknown"]
     assert (unknown.subject, unknown.values) == ("greet in default", {"task": "greet", "queue": "default"})
 
 
-def test_recently_dead_jobs_for_all_and_for_one_tenant(quiet: ManualWorker, connection: psycopg.Connection) -> None:
+def test_recently_dead_jobs_are_found_for_all_and_for_one_tenant(
+    quiet: ManualWorker, connection: psycopg.Connection
+) -> None:
     for tenant in ("r42", "r42", "r7", None):
         quiet.dead(tenant=tenant)
-    dead = look(quiet)["job.dead"]
+    dead = conditions_by_kind(quiet)["job.dead"]
     assert (dead.subject, dead.words) == ("greet", "Jobs of the task greet died within the last hour: 4.")
     assert [each.values["count"] for each in found(quiet, tenant="r42")] == [2]
     assert found(quiet, tenant="unknown") == []
     advance(connection, 3601)
-    assert "job.dead" not in look(quiet)
+    assert "job.dead" not in conditions_by_kind(quiet)
 
 
-def test_schedules_without_a_scheduler_and_behind(quiet: ManualWorker, connection: psycopg.Connection) -> None:
+def test_a_missing_or_slow_scheduler_is_found(quiet: ManualWorker, connection: psycopg.Connection) -> None:
     job = quiet.app.new_job("greet", b'{"name": "Ada"}')
     quiet.app.schedules.upsert("nightly", job, Daily("03:00", tz="UTC"))
-    assert look(quiet)["scheduler.none"].level == "bad"
+    assert conditions_by_kind(quiet)["scheduler.none"].level == "bad"
     connection.execute(
         "insert into sereno.leases (name, holder, since, until) "
         "values ('scheduler', 'me', sereno.now(), sereno.now() + interval '9 days')"
     )
-    assert "scheduler.none" not in look(quiet)
+    assert "scheduler.none" not in conditions_by_kind(quiet)
     advance(connection, 2 * 86400)
-    behind = look(quiet)["scheduler.behind"]
+    behind = conditions_by_kind(quiet)["scheduler.behind"]
     assert behind.since is not None
     assert "waits for 1 d" in behind.words or "waits for 2 d" in behind.words
 
 
-def test_schedules_that_are_parked_failed_or_missed(quiet: ManualWorker, connection: psycopg.Connection) -> None:
+def test_parked_failed_and_missed_schedules_are_found(quiet: ManualWorker, connection: psycopg.Connection) -> None:
     connection.execute(
         "insert into sereno.schedules (key, rule, task, tenant, state, note) values "
         "('a', '{}', 'greet', 'r42', 'parked', 'no such zone'), "
@@ -140,10 +142,10 @@ def test_schedules_that_are_parked_failed_or_missed(quiet: ManualWorker, connect
     assert found(quiet, tenant="r7") == []
 
 
-def test_channels_that_are_paused_or_fail(quiet: ManualWorker, connection: psycopg.Connection) -> None:
+def test_paused_and_failing_channels_are_found(quiet: ManualWorker, connection: psycopg.Connection) -> None:
     quiet.app.database.run(deliveries.pause_channel("sms", "", "401: bad credentials"))
     quiet.app.database.run(deliveries.pause_channel("sms", "r42", "no_account: none"))
-    paused = look(quiet)
+    paused = conditions_by_kind(quiet)
     assert (paused["channel.paused"].level, paused["channel.account"].level) == ("bad", "warn")
     assert "401: bad credentials" in paused["channel.paused"].words
     assert [each.kind for each in found(quiet, tenant="r42")] == ["channel.account"]
@@ -156,40 +158,40 @@ def test_channels_that_are_paused_or_fail(quiet: ManualWorker, connection: psyco
         "select e.id, r.id, 'pager', case when r.key::integer < 12 then 'failed' else 'sent' end, sereno.now() "
         "from sereno.events e, sereno.recipients r"
     )
-    failing = look(quiet)["channel.failing"]
+    failing = conditions_by_kind(quiet)["channel.failing"]
     assert failing.words == "The channel pager fails: 11 of the last 15 deliveries."
 
 
 def test_a_paused_tenant_is_a_condition_of_that_tenant(quiet: ManualWorker) -> None:
-    quiet.app.database.run(queues.pause("tenant", "r42"))
+    quiet.app.database.run(pauses.pause("tenant", "r42"))
     assert found(quiet) == []
     (each,) = found(quiet, tenant="r42")
     assert (each.kind, each.remedy) == ("tenant.paused", "sereno queue resume --tenant r42")
     assert found(quiet, tenant="r7") == []
 
 
-def test_a_long_transaction(quiet: ManualWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_transaction_is_found(quiet: ManualWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "LONG_TRANSACTION", 0.0)
     with psycopg.connect(quiet.app.url, application_name="a report") as holder:
         holder.execute("select 1")
         subject = f"transaction {holder.info.backend_pid}"
-        # Others use the same server; ours is among the oldest before long.
+        # Other tests use the same server; this transaction soon is among the oldest.
         (pinned,) = until(lambda: [each for each in found(quiet) if each.subject == subject])
         assert (pinned.kind, "a report" in pinned.words) == ("snapshot.pinned", True)
 
 
-def test_a_moved_clock(quiet: ManualWorker, connection: psycopg.Connection) -> None:
+def test_a_moved_clock_is_found(quiet: ManualWorker, connection: psycopg.Connection) -> None:
     advance(connection, 30)
-    assert look(quiet)["clock.moved"].words == "The clock is moved by 30 s: this is for tests."
+    assert conditions_by_kind(quiet)["clock.moved"].words == "The clock is moved by 30 s: this is for tests."
 
 
-def test_a_missing_or_outdated_schema(
+def test_a_missing_or_outdated_schema_is_found(
     app: Sereno, manual: ManualWorker, connection: psycopg.Connection, empty_database_url: str
 ) -> None:
     connection.execute("delete from sereno.migrations where number = (select max(number) from sereno.migrations)")
-    assert look(manual)["schema.behind"].words == "1 migrations are not applied."
+    assert conditions_by_kind(manual)["schema.behind"].words == "1 migrations are not applied."
     empty = Sereno(empty_database_url)
-    (only,) = empty.database.run(attention(empty.settings))
+    (only,) = empty.database.run(current_conditions(empty.settings))
     assert (only.kind, only.words) == ("schema.none", "The schema sereno of sereno does not exist.")
     empty.close()
     with psycopg.connect(empty_database_url, autocommit=True) as other:
@@ -209,8 +211,8 @@ def test_user_chosen_names_are_cleaned_and_quoted(quiet: ManualWorker) -> None:
 
 
 def test_every_kind_belongs_to_a_query() -> None:
-    looked_for = [kind for look in store.LOOKS for kind in look.kinds]
-    assert sorted([*looked_for, "log.lines"]) == sorted(KINDS)
+    covered = [kind for query in store.QUERIES for kind in query.kinds]
+    assert sorted([*covered, "log.lines"]) == sorted(KINDS)
 
 
 def test_a_sentence_in_another_language_takes_the_same_values() -> None:

@@ -20,7 +20,7 @@ from sereno import Sereno
 from sereno.channels.discord import Discord
 from sereno.channels.webhook import Webhook
 from sereno.errors import InvalidAddress, InvalidArguments
-from sereno.jobs import queues
+from sereno.jobs import pauses
 from sereno.monitoring.alerts import condition_queries, store
 from sereno.monitoring.alerts import operations as alerts
 from sereno.monitoring.alerts import sender as alert_sender
@@ -69,7 +69,7 @@ def pause_sms(app: Sereno, reason: str = "401: bad") -> None:
     app.database.run(deliveries.pause_channel("sms", "", reason))
 
 
-def mend_sms(app: Sereno) -> None:
+def resume_sms(app: Sereno) -> None:
     app.database.run(deliveries.resume_channel("sms"))
 
 
@@ -86,30 +86,30 @@ async def test_an_alert_is_sent_repeated_and_resolved_once(
     app: Sereno, watch: AlertWatcher, connection: psycopg.Connection
 ) -> None:
     rule(app, **ONLY)
-    await watch.look()
+    await watch.check()
     assert sent(connection) == []
     pause_sms(app)
     for _ in range(3):
-        await watch.look()
+        await watch.check()
     assert sent(connection) == ["opened"]
     advance(connection, AGAIN - 60)
-    await watch.look()
+    await watch.check()
     assert sent(connection) == ["opened"]
     advance(connection, 61)
-    await watch.look()
-    await watch.look()
+    await watch.check()
+    await watch.check()
     assert sent(connection) == ["opened", "again"]
-    mend_sms(app)
-    await watch.look()
-    assert sent(connection) == ["opened", "again"], "it may come back at once"
+    resume_sms(app)
+    await watch.check()
+    assert sent(connection) == ["opened", "again"], "the condition may return at once"
     advance(connection, 61)
     for _ in range(3):
-        await watch.look()
+        await watch.check()
     assert sent(connection) == ["opened", "again", "over"]
     (row,) = app.database.run(alerts.list_alerts(10))
     assert (row.rule, row.kind, row.subject, row.times) == ("ops", "channel.paused", "sms", 2)
     assert row.resolved_at is not None
-    assert row.resolved_told_at is not None
+    assert row.resolved_notified_at is not None
     assert row.words == "The channel sms is paused: 401: bad"
 
 
@@ -119,20 +119,20 @@ async def test_a_returning_condition_reopens_its_alert_and_takes_longer_to_resol
     rule(app, **ONLY)
     for _ in range(2):
         pause_sms(app)
-        await watch.look()
-        mend_sms(app)
+        await watch.check()
+        resume_sms(app)
         advance(connection, 61)
-        await watch.look()
-    # The second time, a minute is not enough.
+        await watch.check()
+    # The second time, a minute without the condition is not enough to resolve the alert.
     assert sent(connection) == ["opened", "over", "opened"]
     advance(connection, 61)
-    await watch.look()
+    await watch.check()
     assert sent(connection) == ["opened", "over", "opened", "over"]
     assert one(connection, "select openings from sereno.alerts") == 2
     assert one(connection, "select count(*) from sereno.alerts") == 1
     advance(connection, 3700)
     pause_sms(app)
-    await watch.look()
+    await watch.check()
     assert one(connection, "select count(*) from sereno.alerts") == 2
 
 
@@ -141,15 +141,15 @@ async def test_a_condition_that_does_not_last_is_not_sent(
 ) -> None:
     rule(app, **ONLY, for_seconds=300)
     pause_sms(app)
-    await watch.look()
+    await watch.check()
     assert (sent(connection), one(connection, "select count(*) from sereno.alerts")) == ([], 1)
-    mend_sms(app)
-    await watch.look()
+    resume_sms(app)
+    await watch.check()
     assert one(connection, "select count(*) from sereno.alerts") == 0, "it was never sent"
     pause_sms(app)
-    await watch.look()
+    await watch.check()
     advance(connection, 301)
-    await watch.look()
+    await watch.check()
     assert sent(connection) == ["opened"]
 
 
@@ -162,7 +162,7 @@ async def test_a_rule_matches_only_its_kind_level_queue_and_tenant(
     rule(app, "others", tenant="r7")
     pause_sms(app)
     app.database.run(deliveries.pause_channel("sms", "r42", "no_account: none"))
-    await watch.look()
+    await watch.check()
     found = connection.execute("select rule, kind from sereno.alerts order by rule").fetchall()
     assert found == [("bad", "channel.paused"), ("theirs", "channel.account")]
 
@@ -175,20 +175,22 @@ async def test_a_worse_level_is_sent_at_once(app: Sereno, connection: psycopg.Co
     assert sent(connection) == ["opened", "again"]
 
 
-async def test_silence_and_its_end(app: Sereno, watch: AlertWatcher, connection: psycopg.Connection) -> None:
+async def test_a_silenced_alert_is_not_repeated_until_the_silence_ends(
+    app: Sereno, watch: AlertWatcher, connection: psycopg.Connection
+) -> None:
     rule(app, **ONLY)
     pause_sms(app)
-    await watch.look()
+    await watch.check()
     (row,) = app.database.run(alerts.list_alerts(1))
     until = one(connection, "select sereno.now() + interval '10 hours'")
     silenced = app.database.run(alerts.silence(row.id, until, actor="ann"))
     assert silenced is not None
     assert (silenced.silenced_by, silenced.silenced_until) == ("ann", until)
     advance(connection, AGAIN + 1)
-    await watch.look()
+    await watch.check()
     assert sent(connection) == ["opened"]
     advance(connection, 6 * 3600)
-    await watch.look()
+    await watch.check()
     assert sent(connection) == ["opened", "again"]
     assert app.database.run(alerts.silence(10**6, until)) is None
 
@@ -196,14 +198,14 @@ async def test_silence_and_its_end(app: Sereno, watch: AlertWatcher, connection:
 async def test_two_concurrent_watchers_send_an_alert_once(app: Sereno, connection: psycopg.Connection) -> None:
     rule(app, **ONLY)
     pause_sms(app)
-    watches = [AlertWatcher(app.url, app.settings, lambda: True) for _ in range(4)]
+    watchers = [AlertWatcher(app.url, app.settings, lambda: True) for _ in range(4)]
     for _ in range(3):
-        await asyncio.gather(*[each.look() for each in watches])
-    mend_sms(app)
+        await asyncio.gather(*[each.check() for each in watchers])
+    resume_sms(app)
     advance(connection, 61)
     for _ in range(3):
-        await asyncio.gather(*[each.look() for each in watches])
-    for each in watches:
+        await asyncio.gather(*[each.check() for each in watchers])
+    for each in watchers:
         await each.stop()
     assert sent(connection) == ["opened", "over"]
 
@@ -211,7 +213,7 @@ async def test_two_concurrent_watchers_send_an_alert_once(app: Sereno, connectio
 async def test_the_leading_scheduler_watches_and_the_next_leader_continues(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(engine, "POLL_INTERVAL", 0.05)
     rule(app, **ONLY)
     pause_sms(app)
     first = scheduler_with_alerts(app.url, app.settings)
@@ -227,7 +229,7 @@ async def test_the_leading_scheduler_watches_and_the_next_leader_continues(
     rounds = watcher.rounds
     await auntil(lambda: watcher.rounds > rounds + 5)
     assert sent(connection) == ["opened"]
-    mend_sms(app)
+    resume_sms(app)
     advance(connection, 61)
     await auntil(lambda: sent(connection) == ["opened", "over"])
     await second.stop()
@@ -237,7 +239,7 @@ PROGRAM = """
 import sys
 from sereno.cli.main import main
 from sereno.monitoring.alerts import watcher as alerts
-alerts.LOOK_EVERY = 0.05
+alerts.POLL_INTERVAL = 0.05
 main(["scheduler"], prog_name="sereno")
 """
 
@@ -250,19 +252,19 @@ async def test_a_killed_leader_loses_no_alert(app: Sereno, connection: psycopg.C
         sys.executable, "-c", PROGRAM, env=environment, stdout=subprocess.DEVNULL
     )
     try:
-        await auntil(lambda: sent(connection) == ["opened"], patience=60)
+        await auntil(lambda: sent(connection) == ["opened"], timeout=60)
     finally:
         os.kill(leader.pid, signal.SIGKILL)
         await leader.wait()
     app.database.run(deliveries.pause_channel("fax", "", "broken"))
     advance(connection, 60)
-    heir = Scheduler(app.url, app.settings)
-    watcher = AlertWatcher(app.url, app.settings, lambda: heir.leads)
-    await heir.run_once()
-    assert heir.leads
-    await watcher.look()
+    next_leader = Scheduler(app.url, app.settings)
+    watcher = AlertWatcher(app.url, app.settings, lambda: next_leader.leads)
+    await next_leader.run_once()
+    assert next_leader.leads
+    await watcher.check()
     await watcher.stop()
-    await heir.stop()
+    await next_leader.stop()
     found = connection.execute("select subject, times from sereno.alerts order by id").fetchall()
     assert found == [("sms", 1), ("fax", 1)]
     assert sent(connection) == ["opened", "opened"]
@@ -282,14 +284,16 @@ async def test_a_failing_rule_or_query_does_not_affect_others(
     )
     advance(connection, 3700)
 
-    def breaks(_tenant: str | None, _late: float) -> Any:
+    def fail(_tenant: str | None, _late: float) -> Any:
         raise psycopg.errors.InternalError("a table is broken")
 
-    looks = [each._replace(see=breaks) if "job.dead" in each.kinds else each for each in condition_queries.LOOKS]
-    monkeypatch.setattr(condition_queries, "LOOKS", tuple(looks))
-    await watch.look()
-    told = connection.execute("select rule from sereno.alerts where told_at is not null order by rule").fetchall()
-    assert [each for (each,) in told] == ["a-good", "c-good", "d-dead"]
+    queries = [each._replace(read=fail) if "job.dead" in each.kinds else each for each in condition_queries.QUERIES]
+    monkeypatch.setattr(condition_queries, "QUERIES", tuple(queries))
+    await watch.check()
+    notified = connection.execute(
+        "select rule from sereno.alerts where notified_at is not null order by rule"
+    ).fetchall()
+    assert [each for (each,) in notified] == ["a-good", "c-good", "d-dead"]
     errors: dict[str, Any] = dict(connection.execute("select name, error from sereno.alert_rules").fetchall())
     assert "ValidationError" in errors["b-broken"]
     assert (errors["a-good"], errors["d-dead"]) == (None, None)
@@ -313,22 +317,22 @@ async def test_a_log_rule_counts_matching_lines(
     say(level="info")
     say(event="job.other")
     say(task="another")
-    await watch.look()
-    await watch.look()
+    await watch.check()
+    await watch.check()
     assert sent(connection) == [], "each line counts once"
     say(level="critical")
-    await watch.look()
-    await watch.look()
+    await watch.check()
+    await watch.check()
     assert sent(connection) == ["opened"]
     assert one(connection, "select words from sereno.alerts") == "3 log lines within 5 m: warning, job.dead"
     advance(connection, 301)
-    await watch.look()
+    await watch.check()
     advance(connection, 61)
-    await watch.look()
+    await watch.check()
     assert sent(connection) == ["opened", "over"]
     say()
     say()
-    await watch.look()
+    await watch.check()
     assert sent(connection) == ["opened", "over"]
 
 
@@ -350,16 +354,16 @@ async def test_a_discord_message_pings_no_one(
     rule(app, **ONLY, targets=[AlertTarget(channel="discord", address=discord.address)])
     pause_sms(app, "401: hello @everyone and @here")
     async with app.working():
-        await watch.look()
+        await watch.check()
         (content,) = await auntil(lambda: list(discord.sent.values()))
         assert content["allowed_mentions"] == {"parse": []}
         assert "@everyone" not in content["content"]
         assert "@here" not in content["content"]
         assert content["content"].startswith("The channel sms is paused: 401: hello")
         assert "Remedy: sereno channel resume sms" in content["content"]
-        mend_sms(app)
+        resume_sms(app)
         advance(connection, 61)
-        await watch.look()
+        await watch.check()
         await auntil(lambda: len(discord.sent) == 2)
         assert list(discord.sent.values())[1]["content"].startswith("Over: The channel sms is paused")
     # The address is a secret, and is in no job.
@@ -376,8 +380,8 @@ async def test_a_webhook_is_signed_and_needs_no_code(app: Sereno, work: Any, con
         async with app.working():
             (job,) = app.database.run(alerts.try_rule("ops", actor="test"))
             await auntil(lambda: len(receiver.accepted) == 1)
-            said = receiver.accepted[f"sereno-alert-{job}"]
-            assert (said["type"], said["data"]) == ("sereno.alert", {"rule": "ops", "what": "test"})
+            messages = receiver.accepted[f"sereno-alert-{job}"]
+            assert (messages["type"], messages["data"]) == ("sereno.alert", {"rule": "ops", "what": "test"})
 
 
 async def test_a_refused_message_is_retried_or_becomes_a_dead_job(
@@ -418,7 +422,7 @@ def test_an_alert_is_enqueued_in_a_served_queue(app: Sereno, connection: psycopg
     app.database.run(sessions.register(queues={"default": 1}, tasks=["other"], **given))  # type: ignore[arg-type]  # as a worker would
     app.database.run(sessions.register(queues={"b": 1, "c": 1}, tasks=["sereno.alert"], **given))  # type: ignore[arg-type]  # see above
     assert app.database.run(store.notification_queue()) == "b"
-    app.database.run(queues.pause("queue", "b"))
+    app.database.run(pauses.pause("queue", "b"))
     assert app.database.run(store.notification_queue()) == "c"
 
 
@@ -434,7 +438,7 @@ async def test_without_workers_the_scheduler_sends_an_alert_once(
     target = AlertTarget(channel="discord", address=discord.address)
     rule(app, kinds=["worker.none"], targets=[target, AlertTarget(channel="fax", address="1")])
     work.enqueue()
-    await watch.look()
+    await watch.check()
     (content,) = discord.sent.values()
     assert content["content"].startswith("No worker is alive.")
     assert one(connection, "select array_length(sent, 1) from sereno.alerts") == 1
@@ -535,7 +539,7 @@ def test_invalid_rules_are_refused(wrong: dict[str, Any]) -> None:
         checked(AlertRule(**GOOD | wrong))
 
 
-# What is decided, whatever happens
+# Decisions for random sequences of conditions
 
 SUBJECTS = st.sampled_from(["a", "b"])
 MOMENTS = st.lists(st.tuples(st.sets(SUBJECTS), st.integers(1, 4000)), max_size=30)
@@ -546,23 +550,23 @@ def test_messages_of_each_subject_are_in_a_valid_order(
     moments: list[tuple[set[str], int]], lasts: int, again: int
 ) -> None:
     """Opened first, repeated only while open and not too soon, resolved only once and after it was sent."""
-    told = AlertRule(**GOOD, for_seconds=lasts, again_seconds=again)
+    rule_ = AlertRule(**GOOD, for_seconds=lasts, again_seconds=again)
     now, known = NOW, dict[str, Alert]()
-    said: dict[str, list[tuple[str, datetime]]] = {"a": [], "b": []}
+    messages: dict[str, list[tuple[str, datetime]]] = {"a": [], "b": []}
     for present, passed in moments:
         now += timedelta(seconds=passed)
         seen = [condition("job.dead", subject, "warn", "") for subject in sorted(present)]
-        for step in decide(told, list(known.values()), seen, (), now):
-            if step.tell is not None:
-                said[step.subject].append((step.tell, now))
+        for step in decide(rule_, list(known.values()), seen, (), now):
+            if step.notification is not None:
+                messages[step.subject].append((step.notification, now))
             _apply(known, step, now)
         known = {
             subject: alert
             for subject, alert in known.items()
             if alert.resolved_at is None or now - alert.resolved_at < timedelta(hours=1)
         }
-    for lines in said.values():
-        _check_story(lines, again)
+    for lines in messages.values():
+        _check_order(lines, again)
 
 
 def _apply(known: dict[str, Alert], step: Any, now: datetime) -> None:
@@ -576,7 +580,7 @@ def _apply(known: dict[str, Alert], step: Any, now: datetime) -> None:
             known[step.subject] = _changed(before, resolved_at=now)
         return
     is_new = before is None or before.resolved_at is not None
-    told_at = now if step.tell else None if is_new or before is None else before.told_at
+    notified_at = now if step.notification else None if is_new or before is None else before.notified_at
     known[step.subject] = Alert(
         id=1,
         kind=step.kind,
@@ -584,7 +588,7 @@ def _apply(known: dict[str, Alert], step: Any, now: datetime) -> None:
         level=step.condition.level,
         opened_at=step.opened_at,
         last_seen_at=now,
-        told_at=told_at,
+        notified_at=notified_at,
         openings=step.openings,
     )
 
@@ -593,7 +597,7 @@ def _changed(alert: Alert, **values: Any) -> Alert:
     return msgspec.structs.replace(alert, **values)
 
 
-def _check_story(lines: list[tuple[str, datetime]], again: int) -> None:
+def _check_order(lines: list[tuple[str, datetime]], again: int) -> None:
     for (before, at), (after, then) in itertools.pairwise(lines):
         assert after in {"opened": ("again", "over"), "again": ("again", "over"), "over": ("opened",)}[before]
         if after == "again":
@@ -606,9 +610,9 @@ def _check_story(lines: list[tuple[str, datetime]], again: int) -> None:
 def test_alerts_of_a_failed_query_are_not_resolved() -> None:
     long_ago = NOW - timedelta(days=1)
     alert = Alert(
-        id=1, kind="job.dead", subject="a", level="bad", opened_at=long_ago, last_seen_at=long_ago, told_at=long_ago
+        id=1, kind="job.dead", subject="a", level="bad", opened_at=long_ago, last_seen_at=long_ago, notified_at=long_ago
     )
     nothing: list[AlertCondition] = []
     assert decide(AlertRule(**GOOD), [alert], nothing, {"job.dead"}, NOW) == []
     (step,) = decide(AlertRule(**GOOD), [alert], nothing, {"queue.late"}, NOW)
-    assert (step.resolved, step.tell) == (True, "over")
+    assert (step.resolved, step.notification) == (True, "over")

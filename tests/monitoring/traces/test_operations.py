@@ -10,7 +10,7 @@ from sereno.channels.outcome import Failed, Receipt
 from sereno.error_text import describe
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs.attempt import Settlement
-from sereno.monitoring.traces import store as traces
+from sereno.monitoring.traces import queries as traces
 from sereno.monitoring.traces.operations import Trace, find, trace
 from sereno.schedules.rules.when import Every
 from tests.facts import advance, one
@@ -19,33 +19,33 @@ from tests.notifications.conftest import Pager, Tender
 
 
 @pytest.fixture
-def told(app: Sereno, connection: psycopg.Connection) -> int:
+def event_id(app: Sereno, connection: psycopg.Connection) -> int:
     """An event with a trace and three deliveries: one failed, one has a receipt."""
     pager = Pager()
-    pager.answers = {"a2": Failed("too_big")}
+    pager.outcomes = {"a2": Failed("too_big")}
     published = app.event("tender.published", Tender, channels=[pager])
 
-    async def tell() -> int:
+    async def publish() -> int:
         for number in range(3):
             await app.recipients.aupsert(f"u{number}", {"pager": f"a{number}"}, tenant="t")
         names = ["u0", "u1", "u2"]
         event = await published.anotify(Tender("T"), to=names, subject="tender 1057-22", tenant="t", trace="abc")
         await app.notifications.fanout.fan_out(event)
-        await app.notifications.dispatch.deliver(1, "pager", "", -2)
+        await app.notifications.sender.deliver(1, "pager", "", -2)
         first = pager.sent[0].delivery
-        said = [Receipt(provider_id=f"p{first}", outcome="delivered", id="r1")]
-        await app.notifications.fanout.received("pager", "", said)
+        receipts = [Receipt(provider_id=f"p{first}", outcome="delivered", id="r1")]
+        await app.notifications.receipts.apply("pager", "", receipts)
         await app.database.aclose()
         return event
 
-    return asyncio.run(tell())
+    return asyncio.run(publish())
 
 
 def lanes(found: Trace) -> list[tuple[str, str, dict[str, int]]]:
     return [(lane.kind, lane.name, lane.counts) for lane in found.lanes]
 
 
-def test_an_event_and_its_deliveries_are_lanes(app: Sereno, told: int) -> None:
+def test_an_event_and_its_deliveries_are_lanes(app: Sereno, event_id: int) -> None:
     found = app.database.run(trace("abc"))
     assert lanes(found) == [
         ("job", "sereno.fan_out", {}),
@@ -58,10 +58,10 @@ def test_an_event_and_its_deliveries_are_lanes(app: Sereno, told: int) -> None:
     assert (found.segments[0].low, found.segments[-1].high) == (0.0, 1.0)
 
 
-def test_a_trace_is_found_by_subject_delivery_and_job(app: Sereno, told: int, manual: ManualWorker) -> None:
+def test_a_trace_is_found_by_subject_delivery_and_job(app: Sereno, event_id: int, manual: ManualWorker) -> None:
     run = app.database.run
     (by_subject,) = run(find(subject="tender 1057-22"))
-    assert (by_subject.id, by_subject.kind, by_subject.number, by_subject.tenant) == ("abc", "event", told, "t")
+    assert (by_subject.id, by_subject.kind, by_subject.number, by_subject.tenant) == ("abc", "event", event_id, "t")
     delivery = run(trace("abc")).deliveries[0].id
     assert run(find(delivery=delivery)) == [by_subject]
     assert run(find(subject="another")) == []
@@ -69,7 +69,7 @@ def test_a_trace_is_found_by_subject_delivery_and_job(app: Sereno, told: int, ma
     assert [line.id for line in run(find(job=traced))] == ["abc"]
     assert [line.id for line in run(find(job=plain))] == [f"job:{plain}"]
     assert [lane.id for lane in run(trace(f"job:{plain}")).lanes] == [str(plain)]
-    assert run(trace(f"event:{told}")).id == "abc"
+    assert run(trace(f"event:{event_id}")).id == "abc"
     for number in (2**70, 10**9):
         assert run(find(job=number)) == run(find(delivery=number)) == []
     for wrong in (find(), find(job=1, subject="x"), find(subject="\x00")):
@@ -80,7 +80,7 @@ def test_a_trace_is_found_by_subject_delivery_and_job(app: Sereno, told: int, ma
             run(trace(name))
 
 
-def test_a_tenant_sees_only_its_part(app: Sereno, told: int, manual: ManualWorker) -> None:
+def test_a_tenant_sees_only_its_part(app: Sereno, event_id: int, manual: ManualWorker) -> None:
     theirs = manual.enqueue(trace="abc", tenant="s")
     assert {lane.tenant for lane in app.database.run(trace("abc")).lanes} == {"t", "s"}
     mine = app.database.run(trace("abc", tenant="s"))

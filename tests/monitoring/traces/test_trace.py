@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.monitoring.traces.trace import MOST_BREAK_WIDTH, MOST_BREAKS, Span, cut, place
+from sereno.monitoring.traces.trace import MOST_BREAK_WIDTH, MOST_BREAKS, TraceSpan, cut, place
 
 START = datetime(2026, 11, 15, 3, tzinfo=UTC)
 
@@ -16,8 +16,8 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def span(kind: str, start: float, length: float) -> Span:
-    return Span(kind, at(start), at(start + length), "")  # type: ignore[arg-type]  # one of the three
+def span(kind: str, start: float, length: float) -> TraceSpan:
+    return TraceSpan(kind, at(start), at(start + length), "")  # type: ignore[arg-type]  # one of the three
 
 
 lengths = st.floats(0, 1e7, allow_nan=False)
@@ -25,7 +25,7 @@ spans = st.lists(st.builds(span, st.sampled_from(["wait", "run", "mark"]), lengt
 
 
 @given(spans, st.lists(st.floats(-1e8, 1e8, allow_nan=False), max_size=10))
-def test_segments_are_contiguous_and_every_time_has_a_position(found: list[Span], moments: list[float]) -> None:
+def test_segments_are_contiguous_and_every_time_has_a_position(found: list[TraceSpan], moments: list[float]) -> None:
     segments = cut(found)
     if not found:
         assert segments == []
@@ -47,7 +47,7 @@ def test_segments_are_contiguous_and_every_time_has_a_position(found: list[Span]
 
 
 @given(spans)
-def test_running_spans_are_never_cut(found: list[Span]) -> None:
+def test_running_spans_are_never_cut(found: list[TraceSpan]) -> None:
     for segment in cut(found):
         if segment.kind == "break":
             assert not any(

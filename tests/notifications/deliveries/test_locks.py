@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from sereno.channels.outcome import Receipt
-from sereno.notifications.deliveries import receipts
+from sereno.notifications.deliveries import receipt_store
 from sereno.notifications.deliveries import store as deliveries
 from sereno.notifications.deliveries.delivery import State
 from sereno.notifications.deliveries.store import take_batches
 from sereno.notifications.deliveries.transition import Transition
 from sereno.notifications.recipients import store as recipients
-from tests.facts import PATIENCE, one, until
+from tests.facts import TIMEOUT, one, until
 from tests.jobs.job_steps import Connection, do, line
 
 ROUNDS = 12
-PEOPLE = 60
+RECIPIENTS = 60
 DEADLOCKS = "select deadlocks from pg_stat_database where datname = current_database()"
 JOB = 7
 
@@ -46,7 +46,7 @@ def blocked_on(connection: Connection, waiting: Connection) -> list[int]:
 
 
 def test_a_job_that_waits_for_a_batch_locks_no_batch_of_another_job(database_url: str) -> None:
-    """A deadlock seen on a busy machine, step by step.
+    """Repeats a deadlock that occurred on a busy machine, step by step.
 
     One job claims the batches 1 and 3 and another job batch 2. A third one finds all of them locked and waits. It must
     not lock 3 before it waits for 1, because the first job locks 1 and then 3 when it records its outcomes.
@@ -76,20 +76,23 @@ def test_a_job_that_waits_for_a_batch_locks_no_batch_of_another_job(database_url
         writing = threads.submit(do, owner, deliveries.record(JOB, [last, first], []))
         until(lambda: writing.done() or blocked_on(connection, owner) == [waiter.info.backend_pid])
         other.execute("commit")
-        assert waiting.result(PATIENCE) == []
-        writing.result(PATIENCE)
+        assert waiting.result(TIMEOUT) == []
+        writing.result(TIMEOUT)
         assert one(connection, "select array_agg(id) from sereno.batches") == [middle]
         assert one(connection, DEADLOCKS) == 0
 
 
-def make_world(connection: Connection, seed: int, state: State) -> Ids:
-    """Each recipient has two addresses, a delivery in this state, and others collected into it; ids are shuffled.
+def make_deliveries(connection: Connection, seed: int, state: State) -> Ids:
+    """Create recipients with two addresses each, a delivery in this state, and others collected into it.
 
-    Batches hold the deliveries: job 7 is sending them, or the time to request their receipts is over.
+    The ids are shuffled. Batches hold the deliveries: job 7 is sending them, or the time to request their receipts is
+    over. Return the ids of the deliveries that collect others.
     """
     connection.execute("truncate sereno.recipients, sereno.deliveries, sereno.batches, sereno.message_ids cascade")
     connection.execute("truncate sereno.receipts, sereno.early_receipts, sereno.addresses, sereno.inbox")
-    connection.execute("insert into sereno.recipients (key) select 'u' || n from generate_series(1, %s) as n", [PEOPLE])
+    connection.execute(
+        "insert into sereno.recipients (key) select 'u' || n from generate_series(1, %s) as n", [RECIPIENTS]
+    )
     connection.execute(
         "insert into sereno.addresses (recipient_id, channel, address) "
         "select id, 'pager', side || id from sereno.recipients cross join (values ('a'), ('b')) as s(side) "
@@ -138,24 +141,24 @@ def fails(connection: Connection, ids: Ids) -> object:
     return do(connection, deliveries.record(JOB, list(batches_of(connection)), transitions))
 
 
-def gets_receipts(connection: Connection, ids: Ids, **answer: Any) -> object:
+def gets_receipts(connection: Connection, ids: Ids, **options: Any) -> object:
     names = dict(connection.execute("select id, provider_id from sereno.deliveries where event_id = 1").fetchall())
     reported = [
         Receipt(provider_id=names[each], outcome="invalid", code="gone", id=f"r{each}")
         for each in ids
         if names.get(each)
     ]
-    return do(connection, receipts.apply("pager", "", reported, [60.0], **answer))
+    return do(connection, receipt_store.apply("pager", "", reported, [60.0], **options))
 
 
 def gets_requested_receipts(connection: Connection, ids: Ids) -> object:
-    asked_for = {f"p{each}": [each] for each in ids}
+    requested = {f"p{each}": [each] for each in ids}
     left_over = {batch: each[5:] for batch, each in batches_of(connection).items()}
-    return gets_receipts(connection, ids[:20], asked_for=asked_for, left_over=left_over)
+    return gets_receipts(connection, ids[:20], requested=requested, left_over=left_over)
 
 
-def stops_asking(connection: Connection, ids: Ids) -> object:
-    return do(connection, receipts.end_asking("pager", ""))
+def stops_requesting(connection: Connection, ids: Ids) -> object:
+    return do(connection, receipt_store.stop_expired("pager", ""))
 
 
 def requeues(connection: Connection, ids: Ids) -> object:
@@ -173,7 +176,7 @@ def takes(connection: Connection, ids: Ids) -> object:
 
 
 def all_keys() -> list[str]:
-    return [f"u{number}" for number in range(1, PEOPLE + 1)]
+    return [f"u{number}" for number in range(1, RECIPIENTS + 1)]
 
 
 def reads_all(connection: Connection, ids: Ids) -> object:
@@ -196,52 +199,52 @@ def edits_addresses(connection: Connection, ids: Ids) -> object:
     return None
 
 
-def deletes_people(connection: Connection, ids: Ids) -> object:
+def deletes_recipients(connection: Connection, ids: Ids) -> object:
     return [do(connection, recipients.delete(key, tenant=None)) for key in all_keys()[::2]]
 
 
-CROWDS: dict[str, tuple[State, list[Act]]] = {
+CONCURRENT_ACTS: dict[str, tuple[State, list[Act]]] = {
     "outcomes": ("sending", [fails, requeues, settles_stranded, takes]),
-    "outcomes and people": ("sending", [fails, edits_addresses, deletes_people]),
-    "receipts": ("sent", [gets_receipts, gets_receipts, gets_requested_receipts, stops_asking]),
+    "outcomes and operators": ("sending", [fails, edits_addresses, deletes_recipients]),
+    "receipts": ("sent", [gets_receipts, gets_receipts, gets_requested_receipts, stops_requesting]),
     "receipts and operators": ("unknown", [gets_receipts, gets_requested_receipts, requeues, takes]),
-    "inbox": ("delivered", [reads_all, archives_some, deletes_people]),
+    "inbox": ("delivered", [reads_all, archives_some, deletes_recipients]),
 }
-# Acts of one operator at a time: a transaction per statement, not one around all of them.
-APART = {edits_addresses, deletes_people, reads_all, archives_some}
+# Acts of an operator: a transaction per statement, not one around all of them.
+ONE_TRANSACTION_PER_STATEMENT = {edits_addresses, deletes_recipients, reads_all, archives_some}
 
 
-@pytest.mark.parametrize(("state", "crowd"), CROWDS.values(), ids=CROWDS)
-def test_opposite_orders_never_deadlock(database_url: str, state: State, crowd: list[Act]) -> None:
+@pytest.mark.parametrize(("state", "acts"), CONCURRENT_ACTS.values(), ids=CONCURRENT_ACTS)
+def test_opposite_orders_never_deadlock(database_url: str, state: State, acts: list[Act]) -> None:
     """All acts lock the same deliveries, half of them in reverse order; PostgreSQL would report a deadlock."""
-    limiter = Barrier(len(crowd) + 1)
-    turn: list[Ids] = []
+    barrier = Barrier(len(acts) + 1)
+    rounds: list[Ids] = []
 
     def call(number: int, act: Act) -> None:
         with line(database_url) as own:
             own.execute("set deadlock_timeout = '20ms'")
             try:
                 for _ in range(ROUNDS):
-                    limiter.wait(PATIENCE)
-                    ids = turn[-1] if number % 2 else turn[-1][::-1]
-                    if act in APART:
+                    barrier.wait(TIMEOUT)
+                    ids = rounds[-1] if number % 2 else rounds[-1][::-1]
+                    if act in ONE_TRANSACTION_PER_STATEMENT:
                         act(own, ids)
                     else:
                         with own.transaction():
                             act(own, ids)
-                    limiter.wait(PATIENCE)
+                    barrier.wait(TIMEOUT)
             except Exception:
-                limiter.abort()
+                barrier.abort()
                 raise
 
-    with line(database_url) as connection, ThreadPoolExecutor(len(crowd)) as threads:
-        calls = [threads.submit(call, number, act) for number, act in enumerate(crowd)]
+    with line(database_url) as connection, ThreadPoolExecutor(len(acts)) as threads:
+        calls = [threads.submit(call, number, act) for number, act in enumerate(acts)]
         with suppress(BrokenBarrierError):
             for number in range(ROUNDS):
-                turn.append(make_world(connection, number, state))
-                limiter.wait(PATIENCE)
-                limiter.wait(PATIENCE)
+                rounds.append(make_deliveries(connection, number, state))
+                barrier.wait(TIMEOUT)
+                barrier.wait(TIMEOUT)
         errors = [error for finished in calls if (error := finished.exception()) is not None]
         assert [error for error in errors if not isinstance(error, BrokenBarrierError)] == []
-        assert len(turn) == ROUNDS
+        assert len(rounds) == ROUNDS
         assert one(connection, DEADLOCKS) == 0

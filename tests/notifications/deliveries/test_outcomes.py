@@ -10,24 +10,24 @@ import pytest
 from sereno import Content, Digest, QuietHours, Recipient, Sereno, in_app
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.outcome import Failed, Invalid, Outcome, Receipt, Retryable, Sent
-from sereno.notifications.client import Event
 from sereno.notifications.deliveries import store as deliveries
 from sereno.notifications.deliveries.send_jobs import ONCE
 from sereno.notifications.deliveries.transition import Transition
+from sereno.notifications.event_handle import Event
 from tests.facts import advance, one
 from tests.notifications.conftest import Pager, States, Tender
 
 JOB = 7
 
 
-class Asked(Pager):
-    """Its receipts can be requested for ten minutes."""
+class ReceiptPager(Pager):
+    """A pager whose receipts can be requested for ten minutes."""
 
     receipts_after = 60.0
     receipts_for = 600.0
 
 
-class Gone(Asked):
+class SilentPager(ReceiptPager):
     """Accepts messages and never returns receipts."""
 
     async def receipts(self, ids: Sequence[str], exchange: Exchange) -> Sequence[Receipt]:
@@ -35,7 +35,7 @@ class Gone(Asked):
         raise ConnectionError("the provider is gone")
 
 
-class Campaign(Asked):
+class SharedIdPager(ReceiptPager):
     """Has one provider id for all messages of a call."""
 
     async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
@@ -43,7 +43,7 @@ class Campaign(Asked):
         return [Sent("campaign")] * len(batch)
 
 
-class Parked(Pager):
+class ParkingPager(Pager):
     """Unknown outcomes wait for an operator."""
 
     on_unknown = "park"
@@ -55,19 +55,19 @@ class Phone(Pager):
     name = "phone"
 
 
-async def people(app: Sereno, *keys: str, **person: Any) -> None:
+async def add_recipients(app: Sereno, *keys: str, **fields: Any) -> None:
     for key in keys:
-        await app.recipients.aupsert(key, {"pager": key}, **person)
+        await app.recipients.aupsert(key, {"pager": key}, **fields)
 
 
-async def tell(app: Sereno, event: Event[Any], *codes: str, tenant: str | None = None) -> None:
-    """Create the deliveries without a worker."""
+async def publish(app: Sereno, event: Event[Any], *codes: str, tenant: str | None = None) -> None:
+    """Publish events with these codes and fan them out without a worker."""
     for code in codes:
         await app.notifications.fanout.fan_out(await event.anotify(Tender(code), subject=code, tenant=tenant))
 
 
-async def turn(app: Sereno, channel: str = "pager", account: str = "") -> None:
-    await app.notifications.dispatch.deliver(JOB, channel, account, ONCE)
+async def run_send_job(app: Sereno, channel: str = "pager", account: str = "") -> None:
+    await app.notifications.sender.deliver(JOB, channel, account, ONCE)
 
 
 async def own_account(app: Sereno, connection: psycopg.Connection, tenant: str) -> None:
@@ -76,12 +76,12 @@ async def own_account(app: Sereno, connection: psycopg.Connection, tenant: str) 
     )
 
 
-def numbers(connection: psycopg.Connection) -> list[int]:
-    """Return all deliveries, oldest first."""
+def delivery_ids(connection: psycopg.Connection) -> list[int]:
+    """Return the ids of all deliveries, oldest first."""
     return [row[0] for row in connection.execute("select id from sereno.deliveries order by id").fetchall()]
 
 
-def fates(states: States) -> list[str]:
+def delivery_states(states: States) -> list[str]:
     return [row[2] for row in states()]
 
 
@@ -99,11 +99,11 @@ async def test_an_invalid_template_result_fails_only_its_own_delivery(
     def _(tender: Tender, to: Recipient) -> Content:
         return words if to.key == "b" else Content(tender.code)
 
-    await people(app, "a", "b", "c")
-    await tell(app, published, "T1")
-    await turn(app, channel)
+    await add_recipients(app, "a", "b", "c")
+    await publish(app, published, "T1")
+    await run_send_job(app, channel)
     good = "sent" if channel == "pager" else "delivered"
-    assert fates(states) == [good, "failed", good]
+    assert delivery_states(states) == [good, "failed", good]
 
 
 async def test_a_recipient_deleted_while_sending_does_not_affect_the_others(
@@ -116,9 +116,9 @@ async def test_a_recipient_deleted_while_sending_does_not_affect_the_others(
         connection.execute("delete from sereno.recipients where key = 'b'")
         return Content(tender.code)
 
-    await people(app, "a", "b", "c")
-    await tell(app, published, "T1")
-    await turn(app, "in_app")
+    await add_recipients(app, "a", "b", "c")
+    await publish(app, published, "T1")
+    await run_send_job(app, "in_app")
     rows = connection.execute("select state, unknowns from sereno.deliveries order by state").fetchall()
     assert rows == [("delivered", 0), ("delivered", 0), ("failed", 0)]
     assert one(connection, "select count(*) from sereno.inbox") == 2
@@ -131,25 +131,25 @@ async def test_a_recipient_deleted_while_sending_does_not_affect_the_others(
 async def test_unreadable_credentials_do_not_make_the_outcome_unknown(
     app: Sereno, connection: psycopg.Connection, states: States
 ) -> None:
-    channel = Parked()
+    channel = ParkingPager()
     await own_account(app, connection, "acme")
-    await people(app, "a", "b", tenant="acme")
-    await tell(app, app.event("tender.published", Tender, channels=[channel]), "T1", tenant="acme")
+    await add_recipients(app, "a", "b", tenant="acme")
+    await publish(app, app.event("tender.published", Tender, channels=[channel]), "T1", tenant="acme")
     connection.execute("alter table sereno.accounts rename to out_of_reach")
     with pytest.raises(psycopg.errors.UndefinedTable):
-        await turn(app, account="acme")
+        await run_send_job(app, account="acme")
     connection.execute("alter table sereno.out_of_reach rename to accounts")
     advance(connection, 1)
-    await turn(app, account="acme")
-    assert fates(states) == ["sent", "sent"]
+    await run_send_job(app, account="acme")
+    assert delivery_states(states) == ["sent", "sent"]
     assert len(channel.sent) == 2
 
 
 async def test_a_delivery_released_by_a_dead_job_is_not_settled_with_its_batch(
     app: Sereno, connection: psycopg.Connection, pager: Pager
 ) -> None:
-    await people(app, "a", "b")
-    await tell(app, app.event("tender.published", Tender, channels=[pager]), "T1")
+    await add_recipients(app, "a", "b")
+    await publish(app, app.event("tender.published", Tender, channels=[pager]), "T1")
     now = one(connection, "select sereno.now() at time zone 'UTC'")
     start, end = (f"{now + timedelta(minutes=minutes):%H:%M}" for minutes in (-5, 5))
     await app.recipients.aprefer("b", quiet=QuietHours(start, end))
@@ -166,10 +166,10 @@ async def test_a_delivery_released_by_a_dead_job_is_not_settled_with_its_batch(
 async def test_a_job_records_outcomes_only_for_batches_it_still_holds(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
-    await people(app, "a")
-    await tell(app, app.event("tender.published", Tender, channels=[Parked()]), "T1", "T2")
+    await add_recipients(app, "a")
+    await publish(app, app.event("tender.published", Tender, channels=[ParkingPager()]), "T1", "T2")
     slow = app.database.run(deliveries.take("pager", "", JOB, 10))
-    first, second = numbers(connection)
+    first, second = delivery_ids(connection)
     # One of its two batches was settled, and its delivery is being sent again.
     lost = Transition(id=first, state="unknown", is_unknown=True)
     assert app.database.run(deliveries.record(JOB + 1, slow.batches[:1], [lost])).ids == {first}
@@ -183,13 +183,13 @@ async def test_a_job_records_outcomes_only_for_batches_it_still_holds(
 async def test_a_job_fills_inboxes_only_from_batches_it_still_holds(
     app: Sereno, connection: psycopg.Connection, states: States
 ) -> None:
-    await people(app, "a")
-    await tell(app, app.event("tender.published", Tender, channels=[in_app]), "T1", "T2")
+    await add_recipients(app, "a")
+    await publish(app, app.event("tender.published", Tender, channels=[in_app]), "T1", "T2")
     slow = app.database.run(deliveries.take("in_app", "", JOB, 10))
     row = {"recipient": slow.deliveries[0].recipient_id, "event": "tender.published", "title": "T", "body": ""}
     rows = [{**row, "id": each.id, "attempt": 1, "data": {}} for each in slow.deliveries]
     assert app.database.run(deliveries.put_into_inbox(slow.batches[1:], rows)) == 1
-    assert fates(states) == ["sending", "delivered"]
+    assert delivery_states(states) == ["sending", "delivered"]
 
 
 # Receipts
@@ -198,37 +198,37 @@ async def test_a_job_fills_inboxes_only_from_batches_it_still_holds(
 async def test_an_early_receipt_survives_a_failed_sweep(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
-    await people(app, "a", "b")
-    await tell(app, app.event("tender.published", Tender, channels=[pager]), "T1")
-    fanout = app.notifications.fanout
-    early = [Receipt(provider_id=f"p{each}", outcome="delivered", id=f"r{each}") for each in numbers(connection)]
-    assert await fanout.received("pager", "", early) == 0
-    await turn(app)
+    await add_recipients(app, "a", "b")
+    await publish(app, app.event("tender.published", Tender, channels=[pager]), "T1")
+    receipts, sweeper = app.notifications.receipts, app.notifications.sweeper
+    early = [Receipt(provider_id=f"p{each}", outcome="delivered", id=f"r{each}") for each in delivery_ids(connection)]
+    assert await receipts.apply("pager", "", early) == 0
+    await run_send_job(app)
     connection.execute("alter table sereno.receipts rename to out_of_reach")
     with pytest.raises(psycopg.errors.UndefinedTable):
-        await fanout.sweep()
+        await sweeper.sweep()
     connection.execute("alter table sereno.out_of_reach rename to receipts")
-    assert fates(states) == ["sent", "sent"]
-    await fanout.sweep()
-    assert fates(states) == ["delivered", "delivered"]
+    assert delivery_states(states) == ["sent", "sent"]
+    await sweeper.sweep()
+    assert delivery_states(states) == ["delivered", "delivered"]
 
 
 async def test_an_early_receipt_is_applied_however_old_it_is(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
-    await people(app, "a")
-    await tell(app, app.event("tender.published", Tender, channels=[pager]), "T1")
-    early = [Receipt(provider_id=f"p{each}", outcome="delivered", id="r1") for each in numbers(connection)]
-    await app.notifications.fanout.received("pager", "", early)
-    await turn(app)
+    await add_recipients(app, "a")
+    await publish(app, app.event("tender.published", Tender, channels=[pager]), "T1")
+    early = [Receipt(provider_id=f"p{each}", outcome="delivered", id="r1") for each in delivery_ids(connection)]
+    await app.notifications.receipts.apply("pager", "", early)
+    await run_send_job(app)
     advance(connection, 3600)
-    await app.notifications.fanout.sweep()
-    assert fates(states) == ["delivered"]
+    await app.notifications.sweeper.sweep()
+    assert delivery_states(states) == ["delivered"]
     assert one(connection, "select count(*) from sereno.early_receipts") == 0
 
 
-async def stops_requesting(app: Sereno, connection: psycopg.Connection, account: str = "") -> None:
-    assert await app.notifications.fanout.receipts("pager", account) == 0
+async def assert_requests_stop(app: Sereno, connection: psycopg.Connection, account: str = "") -> None:
+    assert await app.notifications.receipts.request("pager", account) == 0
     assert one(connection, "select count(*) from sereno.batches") == 0
     assert one(connection, "select receipt_at from sereno.deliveries") is None
 
@@ -236,79 +236,79 @@ async def stops_requesting(app: Sereno, connection: psycopg.Connection, account:
 async def test_receipts_of_a_silent_provider_are_requested_until_they_expire(
     app: Sereno, connection: psycopg.Connection, states: States
 ) -> None:
-    channel = Gone()
-    await people(app, "a")
-    await tell(app, app.event("tender.published", Tender, channels=[channel]), "T1")
-    await turn(app)
+    channel = SilentPager()
+    await add_recipients(app, "a")
+    await publish(app, app.event("tender.published", Tender, channels=[channel]), "T1")
+    await run_send_job(app)
     for _ in range(2):
         advance(connection, 120)
         with pytest.raises(ConnectionError):
-            await app.notifications.fanout.receipts("pager", "")
-    assert len(channel.asked) == 2
+            await app.notifications.receipts.request("pager", "")
+    assert len(channel.requested_ids) == 2
     advance(connection, 600)
-    await stops_requesting(app, connection)
-    assert len(channel.asked) == 2
-    assert fates(states) == ["sent"]
+    await assert_requests_stop(app, connection)
+    assert len(channel.requested_ids) == 2
+    assert delivery_states(states) == ["sent"]
 
 
 async def test_receipts_of_a_deleted_account_expire(
     app: Sereno, connection: psycopg.Connection, states: States
 ) -> None:
-    channel = Asked()
+    channel = ReceiptPager()
     published = app.event("tender.published", Tender, channels=[channel])
     await own_account(app, connection, "acme")
-    await people(app, "a", tenant="acme")
-    await tell(app, published, "T1", tenant="acme")
-    await turn(app, account="acme")
-    assert fates(states) == ["sent"]
+    await add_recipients(app, "a", tenant="acme")
+    await publish(app, published, "T1", tenant="acme")
+    await run_send_job(app, account="acme")
+    assert delivery_states(states) == ["sent"]
     connection.execute("delete from sereno.accounts")
-    await app.notifications.dispatch.close()
+    await app.notifications.close()
     advance(connection, 120)
-    assert await app.notifications.fanout.receipts("pager", "acme") == 1
+    assert await app.notifications.receipts.request("pager", "acme") == 1
     advance(connection, 600)
-    await stops_requesting(app, connection, "acme")
-    assert channel.asked == []
+    await assert_requests_stop(app, connection, "acme")
+    assert channel.requested_ids == []
 
 
 @pytest.mark.parametrize("is_requested", [True, False])
 async def test_a_receipt_applies_to_all_deliveries_with_its_provider_id(
     app: Sereno, connection: psycopg.Connection, states: States, is_requested: bool
 ) -> None:
-    channel = Campaign()
-    await people(app, "a", "b", "c")
-    await tell(app, app.event("tender.published", Tender, channels=[channel]), "T1")
-    await turn(app)
-    channel.said = [Receipt(provider_id="campaign", outcome="delivered", id="r1")]
+    channel = SharedIdPager()
+    await add_recipients(app, "a", "b", "c")
+    await publish(app, app.event("tender.published", Tender, channels=[channel]), "T1")
+    await run_send_job(app)
+    channel.receipts_to_return = [Receipt(provider_id="campaign", outcome="delivered", id="r1")]
     advance(connection, 61)
     if is_requested:
-        assert await app.notifications.fanout.receipts("pager", "") == 3
-        assert channel.asked == ["campaign"]
+        assert await app.notifications.receipts.request("pager", "") == 3
+        assert channel.requested_ids == ["campaign"]
         assert one(connection, "select count(*) from sereno.batches") == 0
     else:
-        assert await app.notifications.fanout.received("pager", "", channel.said) == 3
-    assert fates(states) == ["delivered"] * 3
+        assert await app.notifications.receipts.apply("pager", "", channel.receipts_to_return) == 3
+    assert delivery_states(states) == ["delivered"] * 3
 
 
 # Digests
 
 
 @pytest.mark.parametrize(
-    ("answer", "fate"),
+    ("outcome", "state"),
     [(Failed("refused"), "failed"), (Invalid("no such pager"), "invalid"), (Retryable("busy"), "dead")],
 )
 async def test_collected_deliveries_get_the_outcome_of_their_message(
-    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States, answer: Outcome, fate: str
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States, outcome: Outcome, state: str
 ) -> None:
-    await people(app, "a")
-    await tell(app, app.event("tender.published", Tender, channels=[pager], digest=Digest("15m")), "T1", "T2")
-    pager.answers = {"a": answer}
-    tries = len(pager.delays) + 1 if fate == "dead" else 1
+    await add_recipients(app, "a")
+    await publish(app, app.event("tender.published", Tender, channels=[pager], digest=Digest("15m")), "T1", "T2")
+    pager.outcomes = {"a": outcome}
+    tries = len(pager.delays) + 1 if state == "dead" else 1
     for _ in range(tries):
         advance(connection, 16 * 60)
-        await turn(app)
+        await run_send_job(app)
     assert len(pager.sent) == tries
-    first, _ = numbers(connection)
-    assert fates(states) == [fate, fate]
+    first, _ = delivery_ids(connection)
+    assert delivery_states(states) == [state, state]
     assert states()[1][3] == f"as delivery {first}, whose message included it"
 
 
@@ -319,12 +319,12 @@ async def test_escalation_of_a_failed_digest_sends_all_its_events(
     chain = pager.then(phone, after="20m", unless="sent")
     published = app.event("tender.published", Tender, channels=[chain], digest=Digest("15m"))
     await app.recipients.aupsert("a", {"pager": "a", "phone": "+a"})
-    pager.answers = {"a": Failed("refused")}
-    await tell(app, published, "T1", "T2")
+    pager.outcomes = {"a": Failed("refused")}
+    await publish(app, published, "T1", "T2")
     advance(connection, 16 * 60)
-    await turn(app)
+    await run_send_job(app)
     advance(connection, 10 * 60)
     for (event,) in connection.execute("select id from sereno.events").fetchall():
         await app.notifications.fanout.escalate(event)
-    await turn(app, "phone")
+    await run_send_job(app, "phone")
     assert sorted(message.data["code"] for message in phone.sent) == ["T1", "T2"]

@@ -50,7 +50,7 @@ async def test_a_digest_collects_several_events_into_one_message(
         await auntil(lambda: [row[2] for row in states()].count("sent") == 2)
     assert sorted(message.title for message in pager.sent) == ["3 for u: T1 T2 T4", "T3 u"]
     carrier = one(connection, "select id from sereno.deliveries where right(digest, 2) = 'RM' and state = 'sent'")
-    assert [row[3] for row in states() if row[2] == "skipped"] == [f"told by delivery {carrier}"] * 2
+    assert [row[3] for row in states() if row[2] == "skipped"] == [f"covered by delivery {carrier}"] * 2
 
 
 async def test_a_digest_without_a_template_starts_with_the_first_message(
@@ -105,7 +105,7 @@ async def test_escalation_sends_to_recipients_who_were_not_reached(
 ) -> None:
     phone = Phone()
     published = app.event("alarm", Tender, channels=[pager.then(phone, after="10m", unless="delivered")])
-    pager.answers = {"b": Failed("refused")}
+    pager.outcomes = {"b": Failed("refused")}
     for key in ("a", "b", "c"):
         await app.recipients.aupsert(key, {"pager": key, "phone": f"+{key}"})
     await app.recipients.aupsert("d", {"phone": "+d"})
@@ -113,7 +113,7 @@ async def test_escalation_sends_to_recipients_who_were_not_reached(
         await published.anotify(Tender("T1"), subject="T1")
         await auntil(lambda: sorted(row[2] for row in states()) == ["failed", "sent", "sent", "skipped"])
         first = {message.address: f"p{message.delivery}" for message in pager.sent}
-        await app.notifications.fanout.received("pager", "", [Receipt(provider_id=first["a"], outcome="delivered")])
+        await app.notifications.receipts.apply("pager", "", [Receipt(provider_id=first["a"], outcome="delivered")])
         assert phone.sent == []
         advance(connection, 11 * 60)
         await auntil(lambda: sorted(message.address for message in phone.sent) == ["+b", "+c", "+d"])
@@ -127,13 +127,13 @@ class Provider(Pager):
 
     name = "sms"
 
-    def __init__(self, answer: Outcome) -> None:
+    def __init__(self, outcome: Outcome) -> None:
         super().__init__()
-        self._answer = answer
+        self._outcome = outcome
 
     async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
         await super().send(batch, exchange)
-        return [self._answer] * len(batch)
+        return [self._outcome] * len(batch)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ async def test_a_reminder_is_pending_until_its_time_and_then_sent_or_overdue(
     app: Sereno, connection: psycopg.Connection, pager: Pager
 ) -> None:
     reminder = app.event("reminder", Tender, channels=[pager])
-    pager.answers = {"b": Retryable("busy")}
+    pager.outcomes = {"b": Retryable("busy")}
     for key in ("a", "b"):
         await app.recipients.aupsert(key, {"pager": key})
     at = datetime.now(UTC) + timedelta(hours=1)

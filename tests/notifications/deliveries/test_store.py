@@ -9,9 +9,9 @@ import psycopg
 from sereno import Content, Digest, Rate, Recipient, Sereno, in_app
 from sereno.channels.outcome import Failed, Retryable
 from sereno.database.statement import run
-from sereno.notifications.client import Event
 from sereno.notifications.deliveries import store as deliveries
 from sereno.notifications.deliveries.send_jobs import MOST_TOKENS, ONCE
+from sereno.notifications.event_handle import Event
 from tests.database.plans import accesses, nodes, plan
 from tests.facts import advance, auntil, one, until
 from tests.jobs.job_steps import waits_for_a_lock
@@ -20,34 +20,34 @@ from tests.notifications.conftest import Pager, States, Tender
 JOB = 7
 
 
-class Single(Pager):
+class SingleMessagePager(Pager):
     """One message per call and one call per job, so that a test controls each step."""
 
     batch = 1
     rate = Rate(1000, per="1s")
 
 
-async def people(app: Sereno, *keys: str) -> None:
+async def add_recipients(app: Sereno, *keys: str) -> None:
     for key in keys:
         await app.recipients.aupsert(key, {"pager": key})
 
 
-async def tell(app: Sereno, event: Event[Any], *codes: str) -> None:
-    """Create the deliveries without a worker."""
+async def publish(app: Sereno, event: Event[Any], *codes: str) -> None:
+    """Publish events with these codes and fan them out without a worker."""
     for code in codes:
         await app.notifications.fanout.fan_out(await event.anotify(Tender(code), subject=code))
 
 
-async def turn(app: Sereno) -> None:
+async def run_send_job(app: Sereno) -> None:
     """Run one send job of the pager."""
-    await app.notifications.dispatch.deliver(JOB, "pager", "", ONCE)
+    await app.notifications.sender.deliver(JOB, "pager", "", ONCE)
 
 
 def pause(connection: psycopg.Connection) -> None:
     connection.execute("insert into sereno.channel_pauses (channel, account, reason) values ('pager', '', 'broken')")
 
 
-def gathers(app: Sereno, channel: Pager) -> Event[Any]:
+def digest_event(app: Sereno, channel: Pager) -> Event[Any]:
     """An event with a digest of 15 minutes whose title lists the codes."""
     published = app.event("tender.published", Tender, channels=[channel], digest=Digest("15m"))
 
@@ -66,8 +66,8 @@ def titles(channel: Pager) -> list[str]:
     return [message.title for message in channel.sent]
 
 
-def numbers(connection: psycopg.Connection) -> list[int]:
-    """Return all deliveries, oldest first."""
+def delivery_ids(connection: psycopg.Connection) -> list[int]:
+    """Return the ids of all deliveries, oldest first."""
     return [row[0] for row in connection.execute("select id from sereno.deliveries order by id").fetchall()]
 
 
@@ -81,7 +81,7 @@ async def test_partial_batches_are_all_sent_when_a_channel_is_resumed(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
-    await people(app, *"abcdef")
+    await add_recipients(app, *"abcdef")
     pause(connection)
     async with app.working():
         for number in range(20):
@@ -99,7 +99,7 @@ async def test_under_load_no_batch_is_left_behind(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
-    await people(app, *"abcdef")
+    await add_recipients(app, *"abcdef")
     for number in range(50):
         await published.anotify(Tender("T"), subject=str(number))
     async with app.working():
@@ -112,33 +112,35 @@ async def test_under_load_no_batch_is_left_behind(
 async def test_a_full_batch_is_claimed_even_if_the_last_one_must_be_split(
     app: Sereno, connection: psycopg.Connection, pager: Pager
 ) -> None:
-    await people(app, *"abcdef")
-    await tell(app, app.event("tender.published", Tender, channels=[pager]), "T1", "T2")
-    assert app.database.run(deliveries.take("pager", "", JOB, 10)).looked_at == 10
-    assert app.database.run(deliveries.take("pager", "", JOB, 10)).looked_at == 2
+    await add_recipients(app, *"abcdef")
+    await publish(app, app.event("tender.published", Tender, channels=[pager]), "T1", "T2")
+    assert app.database.run(deliveries.take("pager", "", JOB, 10)).examined == 10
+    assert app.database.run(deliveries.take("pager", "", JOB, 10)).examined == 2
 
 
 async def test_a_job_that_finds_all_batches_locked_waits_for_the_rest(
     app: Sereno, connection: psycopg.Connection, database_url: str, pager: Pager
 ) -> None:
-    await people(app, *"abcdef")
-    await tell(app, app.event("tender.published", Tender, channels=[pager]), "T1", "T2")
+    await add_recipients(app, *"abcdef")
+    await publish(app, app.event("tender.published", Tender, channels=[pager]), "T1", "T2")
     with psycopg.connect(database_url) as other, ThreadPoolExecutor(1) as pool:
         first = run(other, deliveries.take("pager", "", JOB, 10))
         late = pool.submit(app.database.run, deliveries.take("pager", "", JOB + 1, 10))
         until(lambda: late.done() or waits_for_a_lock(connection))
         other.commit()
         second = late.result(30)
-    assert (first.looked_at, second.looked_at) == (10, 2)
-    assert {each.id for each in first.deliveries} | {each.id for each in second.deliveries} == set(numbers(connection))
+    assert (first.examined, second.examined) == (10, 2)
+    assert {each.id for each in first.deliveries} | {each.id for each in second.deliveries} == set(
+        delivery_ids(connection)
+    )
 
 
 async def test_later_deliveries_keep_their_job_while_the_channel_is_paused(
     app: Sereno, connection: psycopg.Connection, pager: Pager
 ) -> None:
     pause(connection)
-    await people(app, "a")
-    await tell(app, gathers(app, pager), "T1")
+    await add_recipients(app, "a")
+    await publish(app, digest_event(app, pager), "T1")
     await app.notifications.aresume("pager")
     due = "select min(run_at) from sereno.jobs where task = 'sereno.deliver' and run_at > sereno.now()"
     assert one(connection, due) >= one(connection, "select due_at from sereno.deliveries")
@@ -149,10 +151,10 @@ async def test_resuming_a_channel_during_a_fan_out_loses_no_delivery(
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
     pause(connection)
-    await people(app, "a")
+    await add_recipients(app, "a")
     event = await published.anotify(Tender("T1"), subject="T1")
     with psycopg.connect(database_url) as walker:
-        run(walker, app.notifications.fanout._walk(event))
+        run(walker, app.notifications.fanout.create_deliveries(event))
         await app.notifications.aresume("pager")
         walker.commit()
     async with app.working():
@@ -168,8 +170,8 @@ async def test_small_batches_of_a_channel_with_a_rate_share_jobs(
 
     channel = Limited()
     published = app.event("tender.published", Tender, channels=[channel])
-    await people(app, *"abc")
-    await tell(app, published, *(f"T{number}" for number in range(10)))
+    await add_recipients(app, *"abc")
+    await publish(app, published, *(f"T{number}" for number in range(10)))
     keys = connection.execute("select unique_key from sereno.jobs where task = 'sereno.deliver'").fetchall()
     assert {key for (key,) in keys} <= {f"pager//{slot}" for slot in range(2 * MOST_TOKENS)}
     async with app.working():
@@ -181,37 +183,37 @@ async def test_small_batches_of_a_channel_with_a_rate_share_jobs(
 async def test_a_retry_is_not_sent_early_by_an_older_batch(
     app: Sereno, connection: psycopg.Connection, states: States
 ) -> None:
-    channel = Single()
-    await people(app, "a")
-    await tell(app, gathers(app, channel), "T1", "T2")
+    channel = SingleMessagePager()
+    await add_recipients(app, "a")
+    await publish(app, digest_event(app, channel), "T1", "T2")
     advance(connection, 16 * 60)
-    await turn(app)
+    await run_send_job(app)
     assert [row[2] for row in states()] == ["sent", "skipped"]
     # Its first batch is still stored; the requeue puts it into a second one.
-    channel.answers = {"a": Retryable("busy", after=7200.0)}
-    app.notifications.requeue(numbers(connection)[1:])
-    await turn(app)
+    channel.outcomes = {"a": Retryable("busy", after=7200.0)}
+    app.notifications.requeue(delivery_ids(connection)[1:])
+    await run_send_job(app)
     assert titles(channel) == ["T1 T2", "T2"]
-    await turn(app)
+    await run_send_job(app)
     assert len(channel.sent) == 2
-    channel.answers = {}
+    channel.outcomes = {}
     advance(connection, 7300)
-    await turn(app)
+    await run_send_job(app)
     assert [row[2] for row in states()] == ["sent", "sent"]
 
 
 async def test_expired_deliveries_are_not_collected(
     app: Sereno, connection: psycopg.Connection, states: States
 ) -> None:
-    channel = Single()
-    published = gathers(app, channel)
-    await people(app, "a")
-    await tell(app, published, "T1")
+    channel = SingleMessagePager()
+    published = digest_event(app, channel)
+    await add_recipients(app, "a")
+    await publish(app, published, "T1")
     brief = await published.anotify(Tender("T2"), subject="T2", ttl="1m")
     await app.notifications.fanout.fan_out(brief)
     advance(connection, 16 * 60)
-    await turn(app)
-    await turn(app)
+    await run_send_job(app)
+    await run_send_job(app)
     assert titles(channel) == ["T1"]
     assert [row[2] for row in states()] == ["sent", "expired"]
 
@@ -219,35 +221,35 @@ async def test_expired_deliveries_are_not_collected(
 async def test_a_carrier_can_be_collected_together_with_its_deliveries(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
-    published = gathers(app, pager)
-    pager.answers = {"a": Failed("refused")}
-    await people(app, "a")
+    published = digest_event(app, pager)
+    pager.outcomes = {"a": Failed("refused")}
+    await add_recipients(app, "a")
     for codes in (["T1"], ["T2", "T3"]):
-        await tell(app, published, *codes)
+        await publish(app, published, *codes)
         advance(connection, 16 * 60)
-        await turn(app)
-    pager.answers = {}
-    app.notifications.requeue(numbers(connection))
-    await turn(app)
+        await run_send_job(app)
+    pager.outcomes = {}
+    app.notifications.requeue(delivery_ids(connection))
+    await run_send_job(app)
     assert titles(pager) == ["T1", "T2 T3", "T1 T2 T3"]
-    first = numbers(connection)[0]
-    assert [row[2:] for row in states()] == [("sent", None), *[("skipped", f"told by delivery {first}")] * 2]
+    first = delivery_ids(connection)[0]
+    assert [row[2:] for row in states()] == [("sent", None), *[("skipped", f"covered by delivery {first}")] * 2]
 
 
 async def test_a_requeued_delivery_is_not_sent_by_another_message(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
-    pager.answers = {"a": Retryable("busy", after=3600.0)}
-    await people(app, "a")
-    await tell(app, gathers(app, pager), "T1", "T2")
+    pager.outcomes = {"a": Retryable("busy", after=3600.0)}
+    await add_recipients(app, "a")
+    await publish(app, digest_event(app, pager), "T1", "T2")
     advance(connection, 16 * 60)
-    await turn(app)
-    pager.answers = {}
-    app.notifications.requeue(numbers(connection)[1:])
-    await turn(app)
+    await run_send_job(app)
+    pager.outcomes = {}
+    app.notifications.requeue(delivery_ids(connection)[1:])
+    await run_send_job(app)
     assert titles(pager) == ["T1 T2", "T2"]
     advance(connection, 3700)
-    await turn(app)
+    await run_send_job(app)
     assert titles(pager) == ["T1 T2", "T2", "T1"]
     assert [row[2] for row in states()] == ["sent", "sent"]
 
@@ -260,7 +262,7 @@ async def test_many_requeued_deliveries_are_stored_in_small_batches(
     await app.notifications.fanout.fan_out(event)
     connection.execute("update sereno.deliveries set state = 'dead'")
     connection.execute("delete from sereno.batches")
-    assert len(app.notifications.requeue(numbers(connection))) == 250
+    assert len(app.notifications.requeue(delivery_ids(connection))) == 250
     sizes = connection.execute("select cardinality(deliveries) from sereno.batches order by 1").fetchall()
     assert sizes == [(50,), (100,), (100,)]
 
@@ -268,8 +270,8 @@ async def test_many_requeued_deliveries_are_stored_in_small_batches(
 async def test_collected_deliveries_are_found_by_their_own_index(
     app: Sereno, connection: psycopg.Connection, pager: Pager
 ) -> None:
-    await people(app, "a")
-    await tell(app, gathers(app, pager), "T1")
+    await add_recipients(app, "a")
+    await publish(app, digest_event(app, pager), "T1")
     connection.execute(
         "insert into sereno.deliveries (event_id, recipient_id, channel, state, due_at) "
         "select -n, n % 100, 'pager', 'sent', sereno.now() from generate_series(1, 5000) as n"
@@ -277,7 +279,7 @@ async def test_collected_deliveries_are_found_by_their_own_index(
     connection.execute("analyze sereno.deliveries")
     event = one(connection, "select id from sereno.events")
     for file, name, values in (
-        ("notifications/deliveries/store", "gather", {"ids": numbers(connection)[:1], "job": JOB}),
+        ("notifications/deliveries/store", "gather", {"ids": delivery_ids(connection)[:1], "job": JOB}),
         ("notifications/events", "fan_out", {"event": event, "size": 5000, "sizes": "{}"}),
     ):
         found = accesses(plan(connection, file, name, values), "deliveries")

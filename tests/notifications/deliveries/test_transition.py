@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from sereno.channels.outcome import Delivered, Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 from sereno.notifications.deliveries.delivery import ENDED, TRANSITIONS
-from sereno.notifications.deliveries.transition import LONGEST_AFTER, Policy, judge
+from sereno.notifications.deliveries.transition import LONGEST_AFTER, DeliveryPolicy, judge
 
-POLICY = Policy(delays=(60.0, 120.0), receipts_after=900.0)
-PARKED = Policy(delays=(60.0,), on_unknown="park")
+POLICY = DeliveryPolicy(delays=(60.0, 120.0), receipts_after=900.0)
+PARKED = DeliveryPolicy(delays=(60.0,), on_unknown="park")
 CHANCE = Random(1)
 
 outcomes: st.SearchStrategy[Outcome] = st.one_of(
@@ -38,7 +38,7 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
     ],
 )
 def test_each_outcome_has_one_transition(
-    outcome: Outcome, attempt: int, policy: Policy, expected: dict[str, Any]
+    outcome: Outcome, attempt: int, policy: DeliveryPolicy, expected: dict[str, Any]
 ) -> None:
     transition = judge(7, attempt, outcome, policy, CHANCE)
     assert transition.id == 7
@@ -46,7 +46,7 @@ def test_each_outcome_has_one_transition(
 
 
 @given(outcomes, st.integers(1, 5), st.sampled_from([POLICY, PARKED]))
-def test_every_transition_is_legal_from_sending(outcome: Outcome, attempt: int, policy: Policy) -> None:
+def test_every_transition_is_legal_from_sending(outcome: Outcome, attempt: int, policy: DeliveryPolicy) -> None:
     transition = judge(1, attempt, outcome, policy, CHANCE)
     assert transition.state in TRANSITIONS["sending"]
     if transition.state in ENDED:

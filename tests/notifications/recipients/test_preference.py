@@ -1,4 +1,4 @@
-"""Preferences: which row decides, and what is decided."""
+"""Preferences: which row decides, and the decision."""
 
 from itertools import product
 from typing import Any
@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sereno.errors import InvalidArguments
-from sereno.notifications.recipients.preference import Choice, Decision, Preference, decide, resolve, specificity
+from sereno.notifications.recipients.preference import (
+    Preference,
+    PreferenceChoice,
+    PreferenceDecision,
+    decide,
+    resolve,
+    specificity,
+)
 from sereno.notifications.recipients.quiet_hours import QuietHours
 
 NIGHT = QuietHours("22:00", "08:00")
@@ -23,7 +30,7 @@ def row(names: str = "", **aspects: Any) -> Preference:
     return Preference(tenant="t", **fields, **aspects)
 
 
-def chosen(*rows: Preference) -> Choice:
+def chosen(*rows: Preference) -> PreferenceChoice:
     return resolve(rows, category="money", event="paid", channel="sms")
 
 
@@ -73,9 +80,9 @@ def test_off_and_empty_values_are_values() -> None:
 def test_a_row_for_another_scope_is_ignored() -> None:
     others = [Preference(event="lost", wanted=False), Preference(category="x", wanted=False)]
     others += [Preference(channel="email", wanted=False), Preference(event="paid", channel="email", wanted=False)]
-    assert chosen(*others) == Choice()
-    assert resolve([row("c", wanted=False)], category=None, event="paid", channel="sms") == Choice()
-    assert chosen() == Choice()
+    assert chosen(*others) == PreferenceChoice()
+    assert resolve([row("c", wanted=False)], category=None, event="paid", channel="sms") == PreferenceChoice()
+    assert chosen() == PreferenceChoice()
 
 
 def test_of_two_rows_with_the_same_names_the_later_one_wins() -> None:
@@ -91,10 +98,10 @@ def test_the_highest_specificity_decides(names: list[str], wanted_values: list[b
 
 
 def test_events_are_wanted_by_default_unless_opt_in() -> None:
-    assert decide(Choice(), payload={}, critical=False) == Decision()
-    assert decide(Choice(), payload={}, critical=False).wanted
-    assert str(decide(Choice(), payload={}, critical=False)) == "wanted"
-    opt_in = decide(Choice(), payload={}, critical=False, default_wanted=False)
+    assert decide(PreferenceChoice(), payload={}, critical=False) == PreferenceDecision()
+    assert decide(PreferenceChoice(), payload={}, critical=False).wanted
+    assert str(decide(PreferenceChoice(), payload={}, critical=False)) == "wanted"
+    opt_in = decide(PreferenceChoice(), payload={}, critical=False, default_wanted=False)
     assert (opt_in.wanted, opt_in.reason, opt_in.by) == (False, "preference off", None)
     assert decide(chosen(row("r", wanted=True)), payload={}, critical=False, default_wanted=False).wanted
 
@@ -117,7 +124,7 @@ def test_a_condition_that_does_not_hold_names_its_row() -> None:
 
 def test_critical_events_ignore_preferences_and_quiet_hours() -> None:
     against = row("rech", wanted=False, condition={"amount": 1}, quiet=[NIGHT])
-    assert decide(chosen(against), payload={}, critical=True, default_wanted=False) == Decision()
+    assert decide(chosen(against), payload={}, critical=True, default_wanted=False) == PreferenceDecision()
 
 
 def test_a_preference_can_be_encoded_and_decoded() -> None:

@@ -48,7 +48,7 @@ def test_a_night_ends_in_the_morning_of_the_recipients_zone(text: str, end: str 
     assert until(NIGHT, "America/Santiago", text) == end
 
 
-def test_a_span_within_a_day_and_one_up_to_midnight() -> None:
+def test_a_span_may_lie_within_a_day_or_end_at_midnight() -> None:
     assert until(QuietHours("13:00", "15:00"), "UTC", "2026-06-01 14:00") == "Mon 2026-06-01 15:00 UTC"
     assert until(QuietHours("13:00", "15:00"), "UTC", "2026-06-01 15:00") is None
     assert until(QuietHours("20:00", "00:00"), "UTC", "2026-06-01 21:00") == "Tue 2026-06-02 00:00 UTC"
@@ -94,7 +94,7 @@ def test_at_a_clock_change_the_first_instant_counts(quiet: QuietHours, text: str
     assert until(quiet, "Europe/Riga", text, fold) == end
 
 
-def test_missing_midnights_and_missing_days() -> None:
+def test_missing_midnights_and_days_are_skipped() -> None:
     # In Santiago the clock goes from 24:00 to 01:00; in Apia 2011-12-30 was left out.
     assert until(QuietHours("20:00", "00:00"), "America/Santiago", "2026-09-05 21:00") == "Sun 2026-09-06 01:00 -03"
     assert until(NIGHT, "Pacific/Apia", "2011-12-29 23:00") == "Sat 2011-12-31 08:00 +14"
@@ -102,7 +102,7 @@ def test_missing_midnights_and_missing_days() -> None:
     assert until(friday, "Pacific/Apia", "2011-12-31 00:00") is None
 
 
-def test_a_span_that_began_before_the_clock_was_set_back_over_midnight() -> None:
+def test_a_span_stays_quiet_when_the_clock_is_set_back_over_midnight() -> None:
     # In St. John's, one minute after midnight became 23:01 of the day before.
     sunday = QuietHours("00:00", "06:00", days=["sunday"])
     assert until(sunday, "America/St_Johns", "2010-11-06 23:30", 0) is None

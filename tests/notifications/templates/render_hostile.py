@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from sereno import Recipient
 from sereno.notifications.templates import sandbox, sandbox_costs  # noqa: F401 - imported before there are limits
 from sereno.notifications.templates.render_process import limit
+from sereno.notifications.templates.rows import TemplatePlace
 from sereno.notifications.templates.templates import TemplateFailed, TemplateSet, forget_compiled
 from tests.notifications.templates.hostile_templates import HOSTILE, OUT_OF_THE_SANDBOX, TOO_LARGE, UNPAID, UNPAID_HTML
 
@@ -31,7 +32,7 @@ GROUPS = {
 }
 
 
-class CountedBudget(sandbox_costs.Budget):
+class CountedBudget(sandbox_costs.RenderBudget):
     """Records the last budget that was created."""
 
     last: "CountedBudget | None" = None
@@ -45,7 +46,7 @@ def results(group: str) -> Iterator[dict[str, object]]:
     for part, text, _ in GROUPS[group]:
         CountedBudget.last = None
         templates = TemplateSet(None)
-        templates.use_rows({("e", "any", "", "", part): text})
+        templates.use_rows({TemplatePlace("e", "any", "", "", part): text})
         try:
             templates.render("e", "email", "pt-BR", None, PAYLOAD, Recipient(key="user:7", locale="pt-BR"))
             message = "nothing: it was rendered"
@@ -59,7 +60,7 @@ def results(group: str) -> Iterator[dict[str, object]]:
 def main() -> None:
     limit(MEMORY, CPU_SECONDS)
     sandbox_costs.LONGEST_SECONDS = math.inf
-    sandbox_costs.Budget = CountedBudget  # type: ignore[assignment,misc]  # counted
+    sandbox_costs.RenderBudget = CountedBudget  # type: ignore[assignment,misc]  # counted
     for result in results(sys.argv[1]):
         sys.stdout.write(json.dumps(result) + "\n")
 

@@ -13,6 +13,7 @@ from sereno.notifications.templates import render_process, templates
 from sereno.notifications.templates.lint import declared, lint
 from sereno.notifications.templates.lint_process import compile_apart, lint_apart
 from sereno.notifications.templates.render_process import render_apart
+from sereno.notifications.templates.rows import TemplatePlace
 from sereno.notifications.templates.templates import TemplateFailed, TemplateSet
 from tests.notifications.templates.hostile_templates import LARGE_TO_COMPILE, SLOW_TO_COMPILE, UNPAID
 
@@ -21,7 +22,7 @@ ADA = Recipient(key="user:7", locale="pt-BR", unsubscribe_url="https://u")
 
 def rows(**parts: str) -> TemplateSet:
     made = TemplateSet(None)
-    made.use_rows({("e", "any", "", "", part): text for part, text in parts.items()})
+    made.use_rows({TemplatePlace("e", "any", "", "", part): text for part, text in parts.items()})
     return made
 
 
@@ -32,8 +33,10 @@ def test_a_preview_equals_the_message_of_a_worker_and_compiles_nothing_here(tmp_
     words = TemplateSet(tmp_path)
     words.use_rows(
         {
-            ("e", "email", "", "", "body"): "{% include 'title' %} {{ recipient.key }} {{ unsubscribe_url }}",
-            ("e", "any", "", "", "options"): '{"sound": {{ code|tojson }}}',
+            TemplatePlace(
+                "e", "email", "", "", "body"
+            ): "{% include 'title' %} {{ recipient.key }} {{ unsubscribe_url }}",
+            TemplatePlace("e", "any", "", "", "options"): '{"sound": {{ code|tojson }}}',
         }
     )
     before = templates._made.cache_info().misses
@@ -43,7 +46,7 @@ def test_a_preview_equals_the_message_of_a_worker_and_compiles_nothing_here(tmp_
     assert made == words.render("e", "email", "pt-BR", None, {"code": "é<"}, ADA)
 
 
-def test_missing_and_invalid_templates() -> None:
+def test_missing_and_invalid_templates_are_reported() -> None:
     assert render_apart(TemplateSet(None), "e", "email", {}, ADA) is None
     with pytest.raises(TemplateFailed, match=r"row e/any\.body, line 2: 'nme' is undefined"):
         render_apart(rows(body="Dear\n{{ nme }}"), "e", "email", {}, ADA)
@@ -113,9 +116,9 @@ def test_lint_finds_the_same_in_a_process_and_nothing_is_compiled_here(tmp_path:
     words = TemplateSet(tmp_path)
     words.use_rows(
         {
-            ("a", "sms", "pt", "acme", "body"): "{{ code }}" + "b" * 200,
-            ("b", "email", "", "", "html"): "{{ code",
-            ("c", "any", "", "", "body"): "{{ nme }}",
+            TemplatePlace("a", "sms", "pt", "acme", "body"): "{{ code }}" + "b" * 200,
+            TemplatePlace("b", "email", "", "", "html"): "{{ code",
+            TemplatePlace("c", "any", "", "", "body"): "{{ nme }}",
         }
     )
     events = {"a": declared(["email", "sms"], dict[str, str]), "c": declared(["expo"], None)}
@@ -142,7 +145,7 @@ def test_a_template_that_takes_too_much_is_a_finding_and_the_others_are_checked(
 ) -> None:
     words = TemplateSet(None)
     texts = {"a": "{{ x }}", "b": text, "c": "{{ nme }}"}
-    words.use_rows({(event, "any", "", "", "body"): words for event, words in texts.items()})
+    words.use_rows({TemplatePlace(event, "any", "", "", "body"): words for event, words in texts.items()})
     found = lint_apart(words, None, None, {"a": {"x": 1}, "c": {}}, cpu_seconds=cpu_seconds)
     assert [(finding.level, finding.template, finding.message) for finding in found] == [
         ("error", template, expected),
@@ -152,7 +155,7 @@ def test_a_template_that_takes_too_much_is_a_finding_and_the_others_are_checked(
 
 def test_a_lint_that_times_out_names_the_unchecked_events() -> None:
     words = TemplateSet(None)
-    words.use_rows({(event, "any", "", "", "body"): "x" for event in ("a", "b", "c")})
+    words.use_rows({TemplatePlace(event, "any", "", "", "body"): "x" for event in ("a", "b", "c")})
     (found,) = lint_apart(words, seconds=0.0)
     assert (found.level, found.template) == ("error", "a and 2 more")
     assert found.message.startswith("not checked")

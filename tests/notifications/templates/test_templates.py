@@ -19,8 +19,9 @@ from sereno import Content, Recipient, Sereno
 from sereno.channels.expo import Expo
 from sereno.errors import ConfigurationError
 from sereno.notifications.templates import sandbox_costs
-from sereno.notifications.templates.lint import DeclaredEvent, Finding, declared, lint, sms_parts
+from sereno.notifications.templates.lint import DeclaredEvent, LintFinding, declared, lint, sms_parts
 from sereno.notifications.templates.operations import change, delete, place
+from sereno.notifications.templates.rows import TemplatePlace
 from sereno.notifications.templates.sandbox_costs import ITEMS_A_STEP, LARGEST, LETTERS_A_STEP, MOST_ITEMS, MOST_STEPS
 from sereno.notifications.templates.templates import TemplateFailed, TemplateSet, compiled, directory_of
 from tests.facts import auntil, one
@@ -37,12 +38,12 @@ ONE_STEP = LARGEST // LETTERS_A_STEP + 2 * MOST_ITEMS // ITEMS_A_STEP
 
 def rows(*sources: tuple[str, str], event: str = "e") -> TemplateSet:
     """Templates named like `email.pt.body`, with an optional suffix `@tenant`."""
-    made: dict[tuple[str, str, str, str, str], str] = {}
+    made: dict[TemplatePlace, str] = {}
     for name, text in sources:
         path, _, tenant = name.partition("@")
         words = path.split(".")
         locale = words[1] if len(words) == 3 else ""
-        made[event, words[0], locale, tenant, words[-1]] = text
+        made[TemplatePlace(event, words[0], locale, tenant, words[-1])] = text
     templates = TemplateSet(None)
     templates.use_rows(made)
     return templates
@@ -124,7 +125,7 @@ ORDER = [
 
 
 @pytest.mark.parametrize("first", range(len(ORDER)))
-def test_precedence_of_rows(first: int) -> None:
+def test_the_most_specific_row_is_used(first: int) -> None:
     others = [("email.fr.body", "fr"), ("sms.body", "sms"), ("email.pt.body@other", "other")]
     templates = rows(*((name, name) for name in ORDER[first:]), *others)
     assert rendered(templates, tenant="acme").body == ORDER[first]
@@ -139,7 +140,7 @@ def test_files_come_last_and_an_unreadable_one_does_not_affect_the_others(tmp_pa
     templates = TemplateSet(tmp_path)
     assert templates.unknown_files == ["e/notes.txt"]
     assert rendered(templates) == Content("any.title of a file", "email.pt_BR.body of a file")
-    templates.use_rows({("e", "any", "", "", "body"): "row"})
+    templates.use_rows({TemplatePlace("e", "any", "", "", "body"): "row"})
     assert rendered(templates) == Content("any.title of a file", "row")
     templates.use_rows({})
     with pytest.raises(TemplateFailed, match=r"e/sms\.body\.j2: it cannot be read"):
@@ -147,7 +148,9 @@ def test_files_come_last_and_an_unreadable_one_does_not_affect_the_others(tmp_pa
     assert rendered(templates, "expo").title == "any.title of a file"
 
 
-def test_the_directory_of_templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_default_directory_of_templates_may_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert directory_of(None) is None
     with pytest.raises(ConfigurationError, match="no directory words"):
@@ -222,7 +225,7 @@ def test_a_template_that_times_out_repeatedly_is_disabled_for_a_while(monkeypatc
         with pytest.raises(TemplateFailed, match="is disabled for a minute"):
             rendered(templates)
     assert tries == 3
-    templates.use_rows({("e", "any", "", "", "body"): "better"})
+    templates.use_rows({TemplatePlace("e", "any", "", "", "body"): "better"})
     assert rendered(templates).body == "better"
 
 
@@ -249,7 +252,7 @@ class Order:
     event: str = ""
 
 
-def messages(found: list[Finding], level: str) -> list[str]:
+def messages(found: list[LintFinding], level: str) -> list[str]:
     return [f"{finding.template}: {finding.message}" for finding in found if finding.level == level]
 
 
@@ -320,7 +323,7 @@ def test_sms_parts_are_counted(text: str, parts: tuple[int, bool]) -> None:
 # Sending
 
 
-async def test_precedence_of_functions_and_templates(
+async def test_rows_and_files_precede_functions_but_not_those_of_a_channel(
     app: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     (tmp_path / "b").mkdir()

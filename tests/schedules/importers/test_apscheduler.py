@@ -28,7 +28,7 @@ from sereno.schedules.importers import (
     from_object,
     read,
 )
-from sereno.schedules.importers.draft import Draft, finished
+from sereno.schedules.importers.draft import ScheduleDraft, finished
 from tests.facts import advance, one
 from tests.schedules.importers import old_states
 from tests.schedules.importers.fires import fires
@@ -178,7 +178,7 @@ def read_state(state: Any, protocol: int = pickle.HIGHEST_PROTOCOL) -> ImportedS
 def read_bytes(raw: bytes) -> ImportedSchedule:
     """Read as the importer does, without a database."""
     row = {"id": "a job", "state": base64.b64encode(raw).decode(), "size": len(raw)}
-    return finished(Draft("apscheduler:a job", True, ""), lambda draft: apscheduler._fill(row, NOW, draft), NOW)
+    return finished(ScheduleDraft("apscheduler:a job", True, ""), lambda draft: apscheduler._fill(row, NOW, draft), NOW)
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
@@ -283,7 +283,7 @@ def test_the_options_of_a_job_are_imported(add: Add) -> None:
         ),
     ],
 )
-def test_misfires_and_instances(
+def test_misfire_and_instance_options_become_policies(
     add: Add, scheduler: BackgroundScheduler, options: dict[str, Any], fields: dict[str, Any], noted: str
 ) -> None:
     scheduler._job_defaults["coalesce"] = True

@@ -153,9 +153,9 @@ def test_a_small_pickle_of_an_endless_value_is_refused(mark: Path) -> None:
 
 
 def test_a_list_that_holds_itself_is_refused(mark: Path) -> None:
-    snake: list[Any] = []
-    snake.append(snake)
-    found = read_state(state_of(TRIGGER, kwargs={"to": snake}))
+    endless: list[Any] = []
+    endless.append(endless)
+    found = read_state(state_of(TRIGGER, kwargs={"to": endless}))
     assert found.schedule is None
     assert "nested more than 32 levels deep" in str(found.problem)
 
@@ -218,5 +218,5 @@ def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
 def test_the_pickle_module_would_execute_it(tmp_path: Path) -> None:
     """Shows why these tests exist: the same bytes do harm with pickle.loads."""
     mark = tmp_path / "mark"
-    pickle.loads(pickle.dumps(calls(mark)["os.system"]))  # noqa: S301 - its danger is the point
+    pickle.loads(pickle.dumps(calls(mark)["os.system"]))  # noqa: S301 - shows the danger
     assert mark.exists()

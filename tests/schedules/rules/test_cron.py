@@ -133,7 +133,7 @@ def test_an_unknown_nickname_is_refused_with_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    "monster",
+    "expression",
     [
         "x" * 10_000,
         "*," * 5_000 + "* * * * *",
@@ -154,10 +154,10 @@ def test_an_unknown_nickname_is_refused_with_the_known_ones() -> None:
         b"0 3 * * *",
         ["0", "3", "*", "*", "*"],
     ],
-    ids=lambda monster: repr(monster)[:20],
+    ids=lambda expression: repr(expression)[:20],
 )
-def test_a_huge_expression_is_refused_with_a_short_message(monster: Any) -> None:
-    assert len(refusal(monster)) < 500
+def test_a_huge_expression_is_refused_with_a_short_message(expression: Any) -> None:
+    assert len(refusal(expression)) < 500
 
 
 def test_a_long_expression_is_shown_around_the_fault() -> None:
@@ -189,7 +189,7 @@ def test_every_value_spelled_out_is_within_the_length_limit() -> None:
         ("0 3 */2 * *", False),
     ],
 )
-def test_what_counts_as_a_wildcard(expression: str, expected: bool) -> None:
+def test_wildcard_expressions_are_recognised(expression: str, expected: bool) -> None:
     assert CronExpression(expression).is_wildcard is expected
 
 
@@ -216,7 +216,7 @@ def test_what_counts_as_a_wildcard(expression: str, expected: bool) -> None:
         ("* * * * *", wall(9999, 12, 31, 23, 59, 1), None),
     ],
 )
-def test_the_next_wall_time(expression: str, start: datetime, found: datetime | None) -> None:
+def test_the_next_wall_time_is_found(expression: str, start: datetime, found: datetime | None) -> None:
     assert CronExpression(expression).next_wall(start) == found
 
 
@@ -274,7 +274,7 @@ def test_the_search_agrees_with_cronsim_without_clock_changes() -> None:
     assert compared > 4000
 
 
-def test_what_is_accepted_is_what_cronsim_accepts() -> None:
+def test_nothing_is_accepted_that_cronsim_refuses() -> None:
     """For any characters: nothing is accepted that cronsim refuses, and every expression can be explained."""
     chance = Random(3)
     accepted = 0

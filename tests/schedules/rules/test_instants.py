@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sereno.errors import InvalidSchedule
 from sereno.schedules.rules.cron import CronExpression
-from sereno.schedules.rules.instants import FIRST, LAST, Rule, WallRule, compile_rule, compile_text
+from sereno.schedules.rules.instants import FIRST, LAST, InstantRule, WallRule, compile_rule, compile_text
 from sereno.schedules.rules.when import Cron, Daily, Every, Once, When, encode
 from sereno.zones import DAY, SECOND, instant, moment
 
@@ -23,7 +23,7 @@ def at(text: str) -> int:
     return instant(datetime.fromisoformat(text).replace(tzinfo=UTC))
 
 
-def walk(rule: Rule, after: int, until: int, anchor: int = 0) -> list[int]:
+def walk(rule: InstantRule, after: int, until: int, anchor: int = 0) -> list[int]:
     found = []
     following = rule.next(after, anchor)
     while following is not None and following <= until:

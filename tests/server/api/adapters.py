@@ -1,7 +1,7 @@
-"""Pydantic adapters of types, built once a process.
+"""Pydantic type adapters, built once per process.
 
-FastAPI builds them again for each of the hundred routes of each server. A server that starts once does not care; but
-it is two thirds of the time of a start, and a run of the tests starts some seven hundred.
+FastAPI builds them again for each of the hundred routes of each server. That is two thirds of a server's start time,
+and a test run starts about seven hundred servers.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _known: dict[tuple[Any, str, str], TypeAdapter[Any]] = {}
 
 @contextmanager
 def known_types() -> Iterator[None]:
-    """Meanwhile FastAPI gets the cached adapter for the same type and description."""
+    """Make FastAPI use the cached adapter for the same type and description."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(v2, "TypeAdapter", _adapter)
         yield

@@ -17,7 +17,7 @@ Ask = Callable[..., httpx.Client]
 
 
 class Served(Serving):
-    """The address of the server."""
+    """A running server of an application."""
 
     def __init__(self, app: Sereno, **options: Any) -> None:
         with known_types():
@@ -27,7 +27,7 @@ class Served(Serving):
 
 @pytest.fixture
 def serve(app: Sereno) -> Iterator[Callable[..., Served]]:
-    """Start a server with other options."""
+    """Return a function that starts a server with the given options."""
     started: list[Served] = []
 
     def start(**options: Any) -> Served:
@@ -46,7 +46,7 @@ def served(serve: Callable[..., Served]) -> Served:
 
 @pytest.fixture
 def ask(app: Sereno, served: Served) -> Iterator[Ask]:
-    """`ask("viewer")`, `ask("operator", tenant="r42")`: a client with a token of that kind; `ask(None)` has none."""
+    """`ask("operator", tenant="r42")` returns a client with such a token; the client of `ask(None)` has none."""
     clients: list[httpx.Client] = []
 
     def client(role: str | None = "admin", tenant: str | None = None) -> httpx.Client:

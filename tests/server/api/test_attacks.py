@@ -21,10 +21,10 @@ from tests.server.api.conftest import Ask, Served
 from tests.server.api.schedules.schedule_steps import DAILY, JSON, body
 
 KEY = {"Idempotency-Key": "k"}
-WHO = [(role, tenant) for role in ("viewer", "operator", "admin") for tenant in (None, "a")]
-OWN = "is a task of the engine"
+USERS = [(role, tenant) for role in ("viewer", "operator", "admin") for tenant in (None, "a")]
+REFUSAL = "is a task of the engine"
 ADDRESS = "pager-of-ana-7777"
-ANSWERS = "select count(*) from sereno.answers"
+STORED_RESPONSES = "select count(*) from sereno.idempotency_keys"
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def work(app: Sereno) -> Any:
 
 @pytest.fixture
 def own_job(app: Sereno, work: Any, connection: psycopg.Connection) -> int:
-    """A finished job of the engine's own, as if it were a tenant's."""
+    """A finished job of an engine task, assigned to a tenant."""
     wanted = JobFilter(ids=[work.enqueue(1).id])
     number = app.database.run(bulk.begin("job.cancel", wanted, actor="test")).job_id
     assert number is not None
@@ -55,7 +55,7 @@ def test_tasks_of_the_engine_cannot_be_enqueued(
 ) -> None:
     # Registered, as in a process that also runs a worker.
     app.task(name="sereno.tick")(_nothing)
-    for role, tenant in WHO:
+    for role, tenant in USERS:
         client = ask(role, tenant)
         answers = [client.post(f"/jobs/{own_job}/retry", json={"arguments": {"operation": 1}})]
         for task in (TASK, "sereno.tick", "sereno.anything"):
@@ -64,7 +64,7 @@ def test_tasks_of_the_engine_cannot_be_enqueued(
             answers.append(client.put("/schedules/k", json=body(task=task), params={"unchecked": True}))
         assert {each.status_code for each in answers} == {403}, (role, tenant)
         if role == "admin":
-            assert all(OWN in each.json()["detail"] for each in answers)
+            assert all(REFUSAL in each.json()["detail"] for each in answers)
     assert one(connection, "select count(*) from sereno.jobs where task like 'sereno.%%'") == 0
     assert one(connection, "select count(*) from sereno.schedules") == 0
 
@@ -75,15 +75,15 @@ def _nothing() -> None: ...
 def test_tasks_of_the_engine_cannot_be_imported(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     """A refused definition is reported at its position; with `strict`, nothing is imported."""
     app.task(name="sereno.tick")(_nothing)
-    brought = [{"key": f"k{at}", **body(task=task)} for at, task in enumerate((TASK, "sereno.tick"))]
+    definitions = [{"key": f"k{at}", **body(task=task)} for at, task in enumerate((TASK, "sereno.tick"))]
     for client, params in product((ask("admin"), ask("admin", tenant="a")), ({}, {"unchecked": True})):
-        answer = client.post("/schedules/import", json={"schedules": brought}, params=params).json()
-        assert [(each["at"], OWN in each["problem"]) for each in answer["refused"]] == [(0, True), (1, True)]
+        answer = client.post("/schedules/import", json={"schedules": definitions}, params=params).json()
+        assert [(each["at"], REFUSAL in each["problem"]) for each in answer["refused"]] == [(0, True), (1, True)]
         assert answer["created"] == 0
-        strict = client.post("/schedules/import", json={"schedules": brought, "strict": True}, params=params)
+        strict = client.post("/schedules/import", json={"schedules": definitions, "strict": True}, params=params)
         assert strict.status_code == 422
     for role in ("viewer", "operator"):
-        assert ask(role).post("/schedules/import", json={"schedules": brought}).status_code == 403
+        assert ask(role).post("/schedules/import", json={"schedules": definitions}).status_code == 403
     assert one(connection, "select count(*) from sereno.schedules") == 0
 
 
@@ -92,15 +92,15 @@ def test_tasks_of_the_engine_cannot_be_imported(app: Sereno, ask: Ask, connectio
 
 def test_a_rate_has_a_minimum(ask: Ask, work: Any) -> None:
     client = ask("operator")
-    asked = {"ids": [work.enqueue(1).id], "in_background": True}
+    request = {"ids": [work.enqueue(1).id], "in_background": True}
     for path, given in (
-        ("/jobs/cancel", asked),
-        ("/jobs/retry", asked),
+        ("/jobs/cancel", request),
+        ("/jobs/retry", request),
         ("/schedules/pause", {"keys": ["k"], "in_background": True}),
         ("/deliveries/requeue", {"ids": [1], "in_background": True}),
     ):
         assert client.post(path, json=given | {"rate": 0.099}).status_code == 422, path
-    assert client.post("/jobs/cancel", json=asked | {"rate": 0.1}).status_code == 202
+    assert client.post("/jobs/cancel", json=request | {"rate": 0.1}).status_code == 202
 
 
 def test_operations_of_a_tenant_are_limited(ask: Ask, work: Any) -> None:
@@ -137,7 +137,7 @@ def test_all_operations_together_are_limited_to_fifty(app: Sereno, ask: Ask, wor
 async def test_no_secret_is_stored_for_a_repeated_request(
     app: Sereno, ask: Ask, work: Any, connection: psycopg.Connection
 ) -> None:
-    """A repeated reveal with the same key is audited each time."""
+    """A reveal that is repeated with the same key is audited each time."""
     published = app.event("tender.published", Tender, channels=[Pager()])
     await app.recipients.aupsert("ana", {"pager": ADDRESS})
     await app.notifications.fanout.fan_out(await published.anotify(Tender("T1"), to="ana"))
@@ -154,24 +154,24 @@ async def test_no_secret_is_stored_for_a_repeated_request(
             assert "idempotent-replay" not in answer.headers
             assert one(connection, "select count(*) from sereno.audit where action = %s", action) == times
     assert client.post("/tokens", json={"name": "n"}, headers=KEY).status_code == 201
-    assert one(connection, ANSWERS) == 0
+    assert one(connection, STORED_RESPONSES) == 0
 
 
 def test_a_request_is_authenticated_before_its_body_is_read(ask: Ask, connection: psycopg.Connection) -> None:
-    stranger, viewer = ask(None), ask("viewer")
+    anonymous, viewer = ask(None), ask("viewer")
     for path in ("/tokens", "/jobs/1/reveal", "/recipients/ana/reveal", "/deliveries/1/reveal"):
-        for client, status in ((stranger, 401), (viewer, 403)):
+        for client, status in ((anonymous, 401), (viewer, 403)):
             answer = client.post(path, content=b'{"name": ', headers=JSON | KEY)
             assert answer.status_code == status, path
-    assert one(connection, ANSWERS) == 0
+    assert one(connection, STORED_RESPONSES) == 0
 
 
 def test_only_responses_of_changes_are_stored(ask: Ask, work: Any, connection: psycopg.Connection) -> None:
-    """A viewer's requests write nothing."""
+    """A request that changes nothing stores nothing, so a viewer cannot fill the table."""
     for client in (ask("viewer"), ask("admin")):
         for _ in range(2):
             assert client.post("/schedules/preview", json={"when": DAILY}, headers=KEY).status_code == 200
-    assert one(connection, ANSWERS) == 0
+    assert one(connection, STORED_RESPONSES) == 0
     client, wanted = ask("operator"), {"task": "work", "arguments": {"account": 1}}
     assert client.post("/jobs", json=wanted, headers=KEY).status_code == 201
     again = client.post("/jobs", json=wanted, headers=KEY)
@@ -200,11 +200,11 @@ def test_masked_values_cannot_be_found_by_guessing(ask: Ask, work: Any) -> None:
 
 
 def test_the_audit_names_the_tenant_of_an_actor(ask: Ask, work: Any, connection: psycopg.Connection) -> None:
-    """A tenant's users choose their names: they cannot pass for operators."""
+    """A tenant's users choose their names; with the tenant in the audit they cannot pass for operators."""
     job = work.using(tenant="a").enqueue(1).id
-    theirs, context = ask("admin", tenant="a"), ask("admin")
+    theirs, admin = ask("admin", tenant="a"), ask("admin")
     many = {"ids": [job], "in_background": True}
-    did: dict[str, Callable[[httpx.Client], httpx.Response]] = {
+    requests: dict[str, Callable[[httpx.Client], httpx.Response]] = {
         "job.enqueue": lambda client: client.post("/jobs", json={"task": "work", "arguments": {"account": 1}}),
         "schedule.write": lambda client: client.put(
             f"/schedules/of {client.headers['Authorization'][-5:]}", json=body(task="work", args={"account": 1})
@@ -212,8 +212,8 @@ def test_the_audit_names_the_tenant_of_an_actor(ask: Ask, work: Any, connection:
         "job.reveal": lambda client: client.post(f"/jobs/{job}/reveal"),
         "operation.begin": lambda client: client.post("/jobs/cancel", json=many),
     }
-    for action, act in did.items():
-        for client, name in ((context, "admin None 1"), (theirs, "admin a 0 of a")):
+    for action, act in requests.items():
+        for client, name in ((admin, "admin None 1"), (theirs, "admin a 0 of a")):
             answer = act(client)
             assert answer.is_success, (action, answer.text)
             newest = "select actor from sereno.audit where action = %s order by id desc limit 1"

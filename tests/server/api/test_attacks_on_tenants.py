@@ -1,4 +1,4 @@
-"""A tenant's user cannot learn about other tenants, or undo what operators did."""
+"""A tenant's user can neither learn about other tenants nor undo changes of operators."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +11,14 @@ import pytest
 from sereno import Limit, Sereno
 from sereno.error_text import describe
 from sereno.jobs.attempt import Settlement
-from sereno.jobs.queues import pause
+from sereno.jobs.pauses import pause
 from tests.facts import one
 from tests.jobs.limits.lane_steps import Claimer, keys, put, set_limit
 from tests.server.api.conftest import Ask, Served
 from tests.server.api.schedules.schedule_steps import body
 
 Connection = psycopg.Connection[Any]
-HUNTER = "hunter2-of-the-house"
+CANARY = "hunter2-of-an-operator"
 
 
 @dataclass(frozen=True)
@@ -43,22 +43,22 @@ def test_a_full_limit_does_not_reveal_who_holds_it(ask: Ask, served: Served, con
     assert claimer.take() == theirs
     (ours,) = put(connection, keys(("shared", "")), tenant="beta")
     claimer.take()
-    context, tenant_user = ask("viewer"), ask("viewer", tenant="beta")
+    viewer, tenant_user = ask("viewer"), ask("viewer", tenant="beta")
     named = f"jobs {theirs[0]} and {theirs[1]} (task secret.task"
-    assert named in _why(context, ours)
-    told = _why(tenant_user, ours)
-    assert "The limit shared allows 2 at once, and 2 others are running." in told
+    assert named in _why(viewer, ours)
+    explanation = _why(tenant_user, ours)
+    assert "The limit shared allows 2 at once, and 2 others are running." in explanation
     pages = [
         httpx.get(f"{served.url}/jobs", params={"job": ours}, headers=who.headers, timeout=30, trust_env=False).text
-        for who in (context, tenant_user)
+        for who in (viewer, tenant_user)
     ]
     # An explanation that was cached for an operator is not shown to the tenant's user.
     assert named in pages[0]
     assert "2 others are running" in pages[1]
-    for said in (told, pages[1]):
-        assert "secret.task" not in said
-        assert f"worker session {claimer.session}" not in said
-        assert f"jobs {theirs[0]}" not in said
+    for text in (explanation, pages[1]):
+        assert "secret.task" not in text
+        assert f"worker session {claimer.session}" not in text
+        assert f"jobs {theirs[0]}" not in text
 
 
 def test_fair_turns_do_not_reveal_other_tenants(ask: Ask, connection: Connection) -> None:
@@ -70,13 +70,15 @@ def test_fair_turns_do_not_reveal_other_tenants(ask: Ask, connection: Connection
     claimer.wake()
     connection.execute("update sereno.lanes set turn = case when fair = 'beta' then 9 else 0 end")
     assert "the next is 'gamma-victim'." in _why(ask("viewer"), ours)
-    told = _why(ask("viewer", tenant="beta"), ours)
-    assert "by its fair key 'beta' (weight 1): 1 other key is in front of it by turn." in told
-    assert "gamma" not in told
+    explanation = _why(ask("viewer", tenant="beta"), ours)
+    assert "by its fair key 'beta' (weight 1): 1 other key is in front of it by turn." in explanation
+    assert "gamma" not in explanation
 
 
 @pytest.mark.parametrize("delay", [None, "1h"], ids=["ready", "scheduled"])
-def test_an_order_key_names_only_their_own_jobs(ask: Ask, connection: Connection, delay: str | None) -> None:
+def test_an_order_key_does_not_reveal_jobs_of_other_tenants(
+    ask: Ask, connection: Connection, delay: str | None
+) -> None:
     claimer = Claimer(connection, tasks=("secret.task", "work"))
     (head,) = put(connection, keys(order="acct"), task="secret.task", tenant="gamma-victim")
     assert claimer.take() == [head]
@@ -85,10 +87,10 @@ def test_an_order_key_names_only_their_own_jobs(ask: Ask, connection: Connection
     (own,) = put(connection, keys(order="own"), tenant="beta", delay=delay)
     tenant_user = ask("viewer", tenant="beta")
     assert f"the first, job {head} (task secret.task), is running" in _why(ask("viewer"), ours)
-    told = _why(tenant_user, ours)
-    assert "1 job is before it with the order key 'acct': the first, which you may not see, is running." in told
-    assert "secret.task" not in told
-    assert "session" not in told
+    explanation = _why(tenant_user, ours)
+    assert "1 job is before it with the order key 'acct': the first, which you may not see, is running." in explanation
+    assert "secret.task" not in explanation
+    assert "session" not in explanation
     assert f"the first, job {own_head} (task work), is ready" in _why(tenant_user, own)
 
 
@@ -99,10 +101,10 @@ def test_a_blocking_dead_letter_of_another_tenant_is_not_named(ask: Ask, connect
     claimer.finish(claimer.claim().jobs, Settlement("dead", reason="failed", error=describe(OSError("x")), failed=1))
     (ours,) = put(connection, keys(order="acct", blocks=True), tenant="beta")
     assert f"The dead letter {head} (task secret.task) blocks" in _why(ask("viewer"), ours)
-    told = _why(ask("viewer", tenant="beta"), ours)
-    assert told.startswith("A dead letter that you may not see blocks its order key 'acct'")
-    assert "secret.task" not in told
-    assert "sereno job" not in told
+    explanation = _why(ask("viewer", tenant="beta"), ours)
+    assert explanation.startswith("A dead letter that you may not see blocks its order key 'acct'")
+    assert "secret.task" not in explanation
+    assert "sereno job" not in explanation
 
 
 # Pauses
@@ -110,11 +112,11 @@ def test_a_blocking_dead_letter_of_another_tenant_is_not_named(ask: Ask, connect
 
 def test_a_tenant_cannot_end_a_pause_of_an_operator(app: Sereno, ask: Ask, connection: Connection) -> None:
     tenant_user = ask("admin", tenant="beta")
-    by_hand = pause("tenant", "beta", actor="ana@desk")
+    by_hand = pause("tenant", "beta", actor="ana@laptop")
     stops = (lambda: ask("operator").post("/tenants/beta/pause"), lambda: app.database.run(by_hand))
     for stop in stops:
         stop()
-        # Already paused: it stays a pause of the operator.
+        # The tenant is paused already: it stays a pause of the operator.
         assert tenant_user.post("/tenants/beta/pause").json()["changed"] is False
         answer = tenant_user.post("/tenants/beta/resume")
         assert (answer.status_code, answer.headers["content-type"]) == (403, "application/problem+json")
@@ -132,14 +134,14 @@ def test_a_tenant_can_end_its_own_pause(ask: Ask, connection: Connection) -> Non
     assert one(connection, "select count(*) from sereno.pauses") == 0
 
 
-def test_a_pause_that_an_operator_sets_too_is_the_operators(ask: Ask, connection: Connection) -> None:
-    tenant_user, context = ask("operator", tenant="beta"), ask("operator")
+def test_a_pause_that_an_operator_repeats_becomes_the_operators(ask: Ask, connection: Connection) -> None:
+    tenant_user, operator = ask("operator", tenant="beta"), ask("operator")
     assert tenant_user.post("/tenants/beta/pause").json()["changed"] is True
-    assert context.post("/tenants/beta/pause").json()["changed"] is True
+    assert operator.post("/tenants/beta/pause").json()["changed"] is True
     assert tenant_user.post("/tenants/beta/pause").json()["changed"] is False
     assert tenant_user.post("/tenants/beta/resume").status_code == 403
-    assert context.post("/tenants/beta/pause").json()["changed"] is False
-    assert context.post("/tenants/beta/resume").json()["changed"] is True
+    assert operator.post("/tenants/beta/pause").json()["changed"] is False
+    assert operator.post("/tenants/beta/resume").json()["changed"] is True
     assert one(connection, "select count(*) from sereno.pauses") == 0
 
 
@@ -150,24 +152,24 @@ def test_an_export_masks_secrets_for_viewers(app: Sereno, ask: Ask) -> None:
     @app.task
     def work(password: str) -> None: ...
 
-    made = ask("admin").put("/schedules/menu", json=body(args={"password": HUNTER}, tenant="beta"))
+    made = ask("admin").put("/schedules/menu", json=body(args={"password": CANARY}, tenant="beta"))
     assert made.status_code == 200
     for tenant in (None, "beta"):
         shown = ask("viewer", tenant=tenant).get("/schedules/export")
         assert [each["args"] for each in shown.json()["items"]] == [{"password": "********"}]
-        assert HUNTER not in shown.text
+        assert CANARY not in shown.text
         whole = ask("operator", tenant=tenant).get("/schedules/export").json()["items"]
-        assert [each["args"] for each in whole] == [{"password": HUNTER}]
+        assert [each["args"] for each in whole] == [{"password": CANARY}]
 
 
 def test_data_of_a_recipient_is_masked_for_viewers(app: Sereno, ask: Ask) -> None:
-    data = {"api_key": HUNTER, "name": "Ana"}
+    data = {"api_key": CANARY, "name": "Ana"}
     app.recipients.upsert("user:7", {}, data=data, tenant="beta")
     for tenant in (None, "beta"):
         viewer = ask("viewer", tenant=tenant)
         shown = viewer.get("/recipients/user:7", params={"tenant": "beta"})
         assert shown.json()["recipient"]["data"] == {"api_key": "********", "name": "Ana"}
-        assert HUNTER not in shown.text + viewer.get("/recipients").text
+        assert CANARY not in shown.text + viewer.get("/recipients").text
         whole = ask("operator", tenant=tenant).get("/recipients/user:7", params={"tenant": "beta"})
         assert whole.json()["recipient"]["data"] == data
 
@@ -178,11 +180,11 @@ def test_a_preview_of_the_last_event_is_masked_for_viewers(app: Sereno, ask: Ask
     (folder / "email.title.j2").write_text("{{ code }}")
     (folder / "email.body.j2").write_text("With {{ password }}")
     app.override(templates=str(tmp_path))
-    app.event("login", Login, channels=["email"]).notify(Login("T7", HUNTER))
+    app.event("login", Login, channels=["email"]).notify(Login("T7", CANARY))
     trial = {"event": "login", "channel": "email"}
     shown = ask("viewer").post("/templates/preview", json=trial | {"last": True}).json()
     assert (shown["title"], shown["body"]) == ("T7", "With ********")
-    assert ask("operator").post("/templates/preview", json=trial | {"last": True}).json()["body"] == f"With {HUNTER}"
+    assert ask("operator").post("/templates/preview", json=trial | {"last": True}).json()["body"] == f"With {CANARY}"
     # A payload that the user sends is not masked.
     own = {"payload": {"code": "x", "password": "mine"}}
     assert ask("viewer").post("/templates/preview", json=trial | own).json()["body"] == "With mine"

@@ -1,4 +1,4 @@
-"""Authentication: by a token, a cookie, a proxy, the surrounding application, or from this machine."""
+"""Authentication by a token, a cookie, a proxy or the surrounding application, and of requests from this machine."""
 
 import asyncio
 import socket
@@ -46,16 +46,16 @@ def _pause(served: Served, **headers: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "shown", ["", "Bearer", "Bearer x", "Bearer srn_", "Basic c3I6bg==", "Bearer srn_é", "Bearer srn_" + "x" * 32]
+    "header", ["", "Bearer", "Bearer x", "Bearer srn_", "Basic c3I6bg==", "Bearer srn_é", "Bearer srn_" + "x" * 32]
 )
-def test_an_invalid_token_is_refused(serve: Serve, shown: str) -> None:
-    answer = httpx.get(f"{serve().url}/api/v1/me", headers={b"Authorization": shown.encode("latin-1")}, timeout=30)
+def test_an_invalid_token_is_refused(serve: Serve, header: str) -> None:
+    answer = httpx.get(f"{serve().url}/api/v1/me", headers={b"Authorization": header.encode("latin-1")}, timeout=30)
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
     assert "sereno token create" in answer.json()["detail"]
 
 
 def test_a_revoked_token_is_refused_within_seconds(app: Sereno, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is cached for that long, and not longer."""
+    """The token is cached for FRESH_SECONDS, and not longer."""
     began = time.monotonic()
     clock = SimpleNamespace(monotonic=lambda: began, time=time.time)
     monkeypatch.setattr(authenticator, "time", clock)
@@ -75,14 +75,14 @@ def test_an_expired_token_is_refused(app: Sereno, serve: Serve, connection: psyc
     bearer = f"Bearer {made.secret}"
     assert _me(serve(), Authorization=bearer).status_code == 200
     advance(connection, 3601)
-    # Another server, which has not cached it.
+    # Another server, which has not cached the token.
     assert _me(serve(), Authorization=bearer).status_code == 401
 
 
 # Cookies
 
 
-def test_a_cookie_stands_for_its_token(app: Sereno, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cookie_has_the_rights_of_its_token(app: Sereno, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authenticator, "FRESH_SECONDS", 0.1)
     app.override(secret=SECRET)
     made = _token(app, "operator", "r42")
@@ -97,7 +97,7 @@ def test_a_cookie_stands_for_its_token(app: Sereno, serve: Serve, monkeypatch: p
     until(lambda: _me(served, Cookie=f"{COOKIE}={cookie}").status_code == 401)
 
 
-def test_no_cookie_without_a_token(app: Sereno) -> None:
+def test_a_user_without_a_token_gets_no_cookie(app: Sereno) -> None:
     assert Authenticator(app.database).cookie(Principal("ada", "admin")) is None
 
 
@@ -144,7 +144,7 @@ def test_a_page_of_another_origin_changes_nothing_with_a_cookie(app: Sereno, ser
 # From this machine
 
 
-def test_open_to_this_machine_alone(serve: Serve) -> None:
+def test_an_open_server_accepts_requests_from_this_machine_only(serve: Serve) -> None:
     served = serve(is_open=True)
     assert _me(served).json() == {"name": "local", "role": "admin", "tenant": None}
     port = served.url.rpartition(":")[2]
@@ -177,7 +177,7 @@ def test_a_read_only_server_refuses_changes(app: Sereno, serve: Serve) -> None:
     assert "SERENO_READ_ONLY" in refused.json()["detail"]
 
 
-def test_a_read_only_server_does_not_even_write_that_a_token_was_used(
+def test_a_read_only_server_does_not_record_the_use_of_a_token(
     app: Sereno, serve: Serve, connection: psycopg.Connection
 ) -> None:
     bearer = f"Bearer {_token(app).secret}"
@@ -219,7 +219,7 @@ def test_a_forwarded_request_is_not_from_this_machine(app: Sereno, serve: Serve)
     assert _me(served).status_code == 200
 
 
-def test_the_header_is_ignored_without_a_trusted_proxy(serve: Serve) -> None:
+def test_user_headers_are_ignored_without_a_trusted_proxy(serve: Serve) -> None:
     assert _me(serve(), X_User="ada", X_Forwarded_User="ada", Remote_User="ada").status_code == 401
 
 
@@ -232,7 +232,7 @@ def test_the_surrounding_application_authenticates(app: Sereno, serve: Serve) ->
     served = serve(authenticate=authenticate)
     assert _me(served, X_Session="ada").json() == {"name": "ada", "role": "operator", "tenant": "r42"}
     assert _pause(served, X_Session="ada") == 403
-    # Only its result counts.
+    # Only the result of `authenticate` counts: a valid token is not accepted.
     assert _me(served, Authorization=f"Bearer {_token(app).secret}").status_code == 401
 
 
@@ -251,16 +251,16 @@ def test_a_page_of_another_origin_changes_nothing_through_the_application(serve:
     assert _pause(served, Cookie="session=1") == 200
 
 
-def _line(served: Served, *headers: str, request: str = "GET /api/v1/me") -> int:
+def _raw_status(served: Served, *headers: str, request: str = "GET /api/v1/me") -> int:
     port = int(served.url.rpartition(":")[2])
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as wire:
-        wire.sendall("\r\n".join([f"{request} HTTP/1.1", *headers, "Connection: close", "", ""]).encode())
-        return int(wire.recv(4000).split()[1])
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as raw:
+        raw.sendall("\r\n".join([f"{request} HTTP/1.1", *headers, "Connection: close", "", ""]).encode())
+        return int(raw.recv(4000).split()[1])
 
 
 def test_an_invalid_host_or_origin_is_not_authenticated(app: Sereno, serve: Serve) -> None:
     app.override(secret=SECRET)
-    assert _line(serve(is_open=True), "Host: [") == 401
+    assert _raw_status(serve(is_open=True), "Host: [") == 401
     cookie = make_cookie(SECRET.encode(), _token(app).token.id, int(time.time()) + 60)
     assert _pause(serve(), Cookie=f"{COOKIE}={cookie}", Origin="http://[") == 401
 
@@ -275,9 +275,9 @@ def test_a_page_of_another_origin_changes_nothing_through_a_proxy(app: Sereno, s
 
 async def test_an_open_server_refuses_other_machines(app: Sereno) -> None:
     authenticator = Authenticator(app.database, is_open=True)
-    for client, is_let_in in (("127.0.0.1", True), ("::1", True), ("10.0.0.7", False), ("unix", False)):
+    for client, is_accepted in (("127.0.0.1", True), ("::1", True), ("10.0.0.7", False), ("unix", False)):
         scope = {"type": "http", "method": "GET", "headers": [(b"host", b"localhost")], "client": (client, 1)}
-        assert (await authenticator.who(HTTPConnection(scope)) is not None) is is_let_in
+        assert (await authenticator.who(HTTPConnection(scope)) is not None) is is_accepted
 
 
 def test_a_stored_response_is_repeated_only_to_the_same_user(app: Sereno, serve: Serve) -> None:
@@ -289,13 +289,13 @@ def test_a_stored_response_is_repeated_only_to_the_same_user(app: Sereno, serve:
     assert (first.json()["changed"], other.json()["changed"]) == (True, False)
 
 
-def test_an_admin_still_sees_everything_on_a_read_only_server(app: Sereno, serve: Serve) -> None:
+def test_an_admin_sees_the_settings_of_a_read_only_server(app: Sereno, serve: Serve) -> None:
     app.override(read_only=True)
     bearer = {"Authorization": f"Bearer {_token(app).secret}"}
     assert httpx.get(f"{serve().url}/api/v1/settings", headers=bearer, timeout=30).status_code == 200
 
 
-def test_a_database_without_a_schema_gets_a_message(app: Sereno, serve: Serve, connection: psycopg.Connection) -> None:
+def test_a_missing_schema_is_reported_as_unavailable(app: Sereno, serve: Serve, connection: psycopg.Connection) -> None:
     served = serve(is_open=True)
     connection.execute("alter schema sereno rename to elsewhere")
     assert httpx.get(f"{served.url}/api/v1/queues", timeout=30).status_code == 503

@@ -1,4 +1,4 @@
-"""An unreadable row is shown as such, and hides no other: in lists, exports, pages and on the command line."""
+"""An unreadable row is marked and hides no others: in lists, exports, pages and on the command line."""
 
 import json
 
@@ -22,14 +22,14 @@ def nested(depth: int) -> str:
 
 
 @pytest.fixture
-def bad(app: Sereno, connection: psycopg.Connection) -> list[int]:
-    """Unreadable schedules, jobs, events and deliveries, among others of the same kind; ids of the jobs."""
+def unreadable(app: Sereno, connection: psycopg.Connection) -> list[int]:
+    """Insert unreadable schedules, jobs, steps, events and recipients; return a readable job's id and theirs."""
 
     @app.task
     def work(a: int = 0) -> None: ...
 
     with connection.transaction():
-        # As in rows of an earlier version: today the tables refuse them.
+        # An earlier version stored such rows; the constraints refuse them now.
         for table in ("jobs", "schedules", "events", "recipients", "steps"):
             found = connection.execute(
                 "select conname from pg_constraint where conrelid = %s::regclass and contype = 'c'", [f"sereno.{table}"]
@@ -70,7 +70,7 @@ def bad(app: Sereno, connection: psycopg.Connection) -> list[int]:
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator"])
-def test_schedules_that_cannot_be_shown_hide_no_others(bad: list[int], ask: Ask, role: str) -> None:
+def test_schedules_that_cannot_be_shown_hide_no_others(unreadable: list[int], ask: Ask, role: str) -> None:
     client = ask(role)
     for path in ("/schedules", "/schedules?soonest=true", "/schedules?q=task:work", "/schedules/export"):
         answer = client.get(path)
@@ -83,14 +83,14 @@ def test_schedules_that_cannot_be_shown_hide_no_others(bad: list[int], ask: Ask,
 
 
 def test_jobs_events_and_recipients_that_cannot_be_shown_hide_no_others(
-    bad: list[int], ask: Ask, connection: psycopg.Connection
+    unreadable: list[int], ask: Ask, connection: psycopg.Connection
 ) -> None:
     viewer, operator = ask("viewer"), ask("operator")
-    assert {each["id"] for each in viewer.get("/jobs").json()["items"]} == set(bad)
+    assert {each["id"] for each in viewer.get("/jobs").json()["items"]} == set(unreadable)
     events = [each["id"] for each in viewer.get("/events").json()["items"]]
     assert len(events) == len(DEPTHS)
     for client in (viewer, operator):
-        for job in bad[1:]:
+        for job in unreadable[1:]:
             found = client.get(f"/jobs/{job}").json()
             assert NOT_SHOWN in found["job"]["args"], job
             assert NOT_SHOWN in found["steps"][0]["result"], job
@@ -100,47 +100,47 @@ def test_jobs_events_and_recipients_that_cannot_be_shown_hide_no_others(
             found = client.get(f"/recipients/deep:{depth}").json()
             assert NOT_SHOWN in found["recipient"]["data"], depth
         assert client.get("/recipients").status_code == 200
-    for job in bad[1:]:
+    for job in unreadable[1:]:
         assert NOT_SHOWN in operator.post(f"/jobs/{job}/reveal").json()["arguments"], job
 
 
-def test_pages_show_the_readable_rows(bad: list[int], ask: Ask, served: Served) -> None:
+def test_pages_with_unreadable_rows_are_shown(unreadable: list[int], ask: Ask, served: Served) -> None:
     admin = ask("admin")
     events = [each["id"] for each in admin.get("/events").json()["items"]]
     paths = ["/schedules", "/schedule?key=plain", "/jobs", "/notifications", "/recipients"]
-    paths += [f"/jobs?job={job}" for job in bad] + [f"/event?id={event}" for event in events]
+    paths += [f"/jobs?job={job}" for job in unreadable] + [f"/event?id={event}" for event in events]
     paths += [f"/{page}?key=deep:{depth}" for page in ("schedule", "recipient") for depth in DEPTHS]
     for path in paths:
         answer = admin.get(f"{served.url}{path}")
         assert answer.status_code == 200, (path, answer.status_code)
 
 
-def test_the_command_line_shows_the_readable_rows(bad: list[int], database_url: str) -> None:
+def test_the_command_line_accepts_unreadable_rows(unreadable: list[int], database_url: str) -> None:
     runner = CliRunner(env={"SERENO_DATABASE_URL": database_url})
     for command in (
         ["schedule", "list"],
         ["schedule", "list", "-o", "json"],
         ["schedule", "export"],
         ["job", "list"],
-        *(["job", "show", str(job)] for job in bad),
+        *(["job", "show", str(job)] for job in unreadable),
         *(["schedule", "show", f"deep:{depth}"] for depth in DEPTHS),
     ):
         result = runner.invoke(main, command)
         assert result.exit_code == 0, (command, result.output, result.exception)
 
 
-def test_unreadable_rows_are_neither_imported_nor_run(bad: list[int], ask: Ask) -> None:
-    """An export with a gap is not imported, and no job is created from an unreadable row."""
+def test_unreadable_rows_are_neither_imported_nor_run(unreadable: list[int], ask: Ask) -> None:
+    """An export with a hidden value is not imported, and no job is created from an unreadable row."""
     admin = ask("admin")
     exported = admin.get("/schedules/export").json()["items"]
-    brought = admin.post("/schedules/import", json={"schedules": exported}, params={"unchecked": True}).json()
-    assert (len(brought["refused"]), brought["changed"] + brought["unchanged"]) == (len(DEPTHS), 1)
-    assert "hidden in the export" in brought["refused"][0]["problem"]
+    imported = admin.post("/schedules/import", json={"schedules": exported}, params={"unchecked": True}).json()
+    assert (len(imported["refused"]), imported["changed"] + imported["unchanged"]) == (len(DEPTHS), 1)
+    assert "hidden in the export" in imported["refused"][0]["problem"]
     assert admin.post("/schedules/deep:3000/run").status_code == 422
 
 
 def test_large_arguments_of_schedules_are_not_part_of_a_list(app: Sereno, ask: Ask) -> None:
-    """A list has their size; the schedule itself and an export have them, and a page of an export is bounded."""
+    """A list shows only their size; the schedule and an export contain them, and a page of an export is bounded."""
 
     @app.task
     def work(text: str) -> None: ...
@@ -166,7 +166,6 @@ def test_large_arguments_of_schedules_are_not_part_of_a_list(app: Sereno, ask: A
     assert keys == [f"k{number:02}" for number in range(12)]
 
 
-def test_operations_agree_with_the_api(bad: list[int], app: Sereno) -> None:
-    """The library marks unreadable rows in the same way."""
-    assert NOT_SHOWN in app.database.run(jobs.show(bad[-1])).job.args
+def test_the_library_marks_unreadable_rows_like_the_api(unreadable: list[int], app: Sereno) -> None:
+    assert NOT_SHOWN in app.database.run(jobs.show(unreadable[-1])).job.args
     assert NOT_SHOWN in app.database.run(schedules.show("deep:900")).schedule.args

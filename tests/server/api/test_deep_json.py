@@ -24,7 +24,7 @@ def tasks(app: Sereno) -> Sereno:
     return app
 
 
-def given(depth: int) -> dict[str, Any]:
+def nested(depth: int) -> dict[str, Any]:
     value: Any = []
     for _ in range(depth - 2):
         value = [value]
@@ -33,14 +33,16 @@ def given(depth: int) -> dict[str, Any]:
 
 def test_json_that_is_nested_too_deeply_is_refused_with_a_message(tasks: Sereno, ask: Ask) -> None:
     client = ask("admin")
-    for depth, wanted in ((100, {200, 201}), (101, {422}), (400, {422})):
-        arguments = given(depth)
+    for depth, expected in ((100, {200, 201}), (101, {422}), (400, {422})):
+        arguments = nested(depth)
         answers = {
             "job": client.post("/jobs", json={"task": "work", "arguments": arguments}),
             "schedule": client.put(f"/schedules/of-{depth}", json=body(args=arguments)),
             "event": client.post("/events", json={"type": "fact", "payload": arguments}),
         }
-        assert {name: answer.status_code in wanted for name, answer in answers.items()} == dict.fromkeys(answers, True)
+        assert {name: answer.status_code in expected for name, answer in answers.items()} == dict.fromkeys(
+            answers, True
+        )
         if depth > 100:
-            said = {name: answer.json()["detail"] for name, answer in answers.items()}
-            assert all("nested more than 100" in words for words in said.values()), said
+            details = {name: answer.json()["detail"] for name, answer in answers.items()}
+            assert all("nested more than 100" in words for words in details.values()), details

@@ -1,4 +1,4 @@
-"""Every operation of the document, with every kind of user: roles are enforced, and tenants are isolated."""
+"""Every operation of the OpenAPI document with every kind of user: roles are enforced, and tenants are isolated."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,9 +20,9 @@ _document: Document = {}
 
 @pytest.fixture
 def tenants(app: Sereno) -> tuple[Things, Things]:
-    households = Things("ann-tenant", "canary-ann"), Things("bob-tenant", "canary-bob")
-    fill(app, *households)
-    return households
+    both = Things("ann-tenant", "canary-ann"), Things("bob-tenant", "canary-bob")
+    fill(app, *both)
+    return both
 
 
 @pytest.fixture
@@ -39,41 +39,41 @@ def admin(ask: Ask, tenants: tuple[Things, Things]) -> httpx.Client:
 
 @pytest.fixture
 def document(admin: httpx.Client) -> Document:
-    """The document is the same for every server and takes most of a second: built once."""
+    """The document is built once: it is the same for every server and takes most of a second."""
     if not _document:
         _document.update(admin.get("/openapi.json").json())
     return _document
 
 
 @pytest.fixture
-def shut_out(app: Sereno, served: Served, connection: psycopg.Connection) -> Iterator[dict[str, httpx.Client]]:
+def unauthenticated(app: Sereno, served: Served, connection: psycopg.Connection) -> Iterator[dict[str, httpx.Client]]:
     """Clients without a valid token."""
     revoked, expired = (
         app.database.run(create(name, "admin", expires_in="1h", actor="test")).secret for name in ("gone", "late")
     )
     app.database.run(revoke("gone", actor="test"))
     connection.execute("update sereno.tokens set expires_at = sereno.now() - interval '1 s' where name = 'late'")
-    shown = {
-        "nobody": {},
+    credentials = {
+        "no credentials": {},
         "revoked": {"Authorization": f"Bearer {revoked}"},
         "expired": {"Authorization": f"Bearer {expired}"},
-        "a stranger": {"Authorization": "Bearer srn_" + "x" * 32},
-        "no token": {"Authorization": "Bearer 12345"},
+        "an unknown token": {"Authorization": "Bearer srn_" + "x" * 32},
+        "a malformed token": {"Authorization": "Bearer 12345"},
         "another scheme": {"Authorization": f"Basic {expired}"},
         "a made-up cookie": {"Cookie": "sereno=v2.1.9999999999." + "A" * 16 + "." + "A" * 43},
     }
     clients = {
         who: httpx.Client(base_url=f"{served.url}/api/v1", headers=headers, timeout=30, verify=NO_CERTIFICATES)
-        for who, headers in shown.items()
+        for who, headers in credentials.items()
     }
     yield clients
     for client in clients.values():
         client.close()
 
 
-def test_every_operation_is_known_here_and_declares_its_role(document: Document, ann: Things) -> None:
+def test_every_operation_has_a_request_here_and_declares_its_role(document: Document, ann: Things) -> None:
     named = {operation.name: operation for operation in operations(document)}
-    assert sorted(named.keys() - requests(ann).keys()) == [], "say in tests/server/api/world.py how it is asked"
+    assert sorted(named.keys() - requests(ann).keys()) == [], "add its request to tests/server/api/world.py"
     assert sorted(requests(ann).keys() - named.keys()) == [], "there is no such operation any more"
     for operation in named.values():
         assert operation.role in (*ROLES, None), operation.name
@@ -83,11 +83,11 @@ def test_every_operation_is_known_here_and_declares_its_role(document: Document,
 
 
 def test_requests_without_a_valid_token_are_refused(
-    document: Document, ann: Things, shut_out: dict[str, httpx.Client]
+    document: Document, ann: Things, unauthenticated: dict[str, httpx.Client]
 ) -> None:
     for operation in operations(document):
-        for who, client in shut_out.items():
-            answer = _ask(client, operation, ann)
+        for who, client in unauthenticated.items():
+            answer = _request(client, operation, ann)
             if operation.role is None:
                 assert answer.status_code != 401, operation.name
                 continue
@@ -107,10 +107,10 @@ def test_requests_without_the_role_are_refused(
         if operation.role is None:
             continue
         lower = ROLES[: ROLES.index(operation.role)]
-        turned_away = [clients[role] for role in lower] + [of_tenant[role] for role in lower]
-        turned_away += [] if operation.is_of_tenants else list(of_tenant.values())
-        for client in turned_away:
-            answer = _ask(client, operation, ann)
+        refused = [clients[role] for role in lower] + [of_tenant[role] for role in lower]
+        refused += [] if operation.is_of_tenants else list(of_tenant.values())
+        for client in refused:
+            answer = _request(client, operation, ann)
             assert answer.status_code == 403, (operation.name, answer.text)
             assert answer.headers["content-type"] == "application/problem+json"
             assert ann.canary not in answer.text
@@ -118,11 +118,11 @@ def test_requests_without_the_role_are_refused(
 
 
 def test_requests_with_the_role_are_accepted(document: Document, ann: Things, ask: Ask) -> None:
-    """The lowest role that may gets a success; higher ones are accepted, whatever is left for them."""
+    """The lowest sufficient role succeeds; higher ones are authorized, even if the row is gone by then."""
     clients = {role: ask(role) for role in ROLES}
     for operation in operations(document):
         lowest = 0 if operation.role is None else ROLES.index(operation.role)
-        first, *others = [_ask(clients[role], operation, ann) for role in ROLES[lowest:]]
+        first, *others = [_request(clients[role], operation, ann) for role in ROLES[lowest:]]
         assert first.is_success, (operation.name, first.status_code, first.text)
         for answer in others:
             assert answer.status_code not in (401, 403), (operation.name, answer.text)
@@ -137,25 +137,25 @@ def test_no_response_contains_data_of_another_tenant(
     for operation in operations(document):
         if not operation.is_of_tenants:
             continue
-        for request in _ways_to_ask(operation, requests(ann)[operation.name], ann, document):
+        for request in _request_variants(operation, requests(ann)[operation.name], ann, document):
             answer = send(bob, operation, request)
             assert answer.status_code < 500, (operation.name, answer.text)
-            heard = _without(answer.text + str(dict(answer.headers)), request)
-            assert not ann.is_in(heard), (operation.name, request, answer.text)
+            response = _without(answer.text + str(dict(answer.headers)), request)
+            assert not ann.is_in(response), (operation.name, request, answer.text)
     after = _rows(connection)
     lost = {table: rows - after[table] for table, rows in before.items()}
-    assert {table: rows for table, rows in lost.items() if any(map(ann.is_in, rows))} == {}, "bob changed what is ann's"
+    assert {table: rows for table, rows in lost.items() if any(map(ann.is_in, rows))} == {}, "bob changed rows of ann"
 
 
 def test_rows_of_another_tenant_are_treated_as_missing(
     document: Document, ann: Things, tenants: tuple[Things, Things], ask: Ask
 ) -> None:
-    """Only an operation that writes a key reveals that it is taken."""
+    """Only an operation that writes a key reveals that the key exists."""
     bob = ask("admin", tenant=tenants[1].tenant)
-    nobody = Things(ann.tenant, "canary-zoe", 7_000_001, 7_000_002, 7_000_003, 7_000_004, 7_000_005)
+    absent = Things(ann.tenant, "canary-zoe", 7_000_001, 7_000_002, 7_000_003, 7_000_004, 7_000_005)
     for operation in operations(document):
         if operation.is_of_tenants and operation.role and operation.method != "PUT" and "{" in operation.path:
-            theirs, missing = (_ask(bob, operation, things) for things in (ann, nobody))
+            theirs, missing = (_request(bob, operation, things) for things in (ann, absent))
             assert theirs.status_code == missing.status_code, (operation.name, theirs.text, missing.text)
 
 
@@ -165,7 +165,7 @@ def test_a_tenant_sees_its_own_rows(document: Document, ann: Things, ask: Ask) -
     seen = []
     for operation in operations(document):
         if operation.is_of_tenants and operation.method == "GET":
-            answer = _ask(client, operation, ann)
+            answer = _request(client, operation, ann)
             assert answer.is_success, (operation.name, answer.text)
             seen += [operation.name] if ann.canary in _without(answer.text, requests(ann)[operation.name]) else []
     assert {
@@ -174,14 +174,14 @@ def test_a_tenant_sees_its_own_rows(document: Document, ann: Things, ask: Ask) -
     } <= set(seen)  # fmt: skip
 
 
-def _ask(client: httpx.Client, operation: Operation, things: Things) -> httpx.Response:
+def _request(client: httpx.Client, operation: Operation, things: Things) -> httpx.Response:
     return send(client, operation, requests(things)[operation.name])
 
 
-def _ways_to_ask(
+def _request_variants(
     operation: Operation, request: dict[str, Any], things: Things, document: Document
 ) -> Iterator[dict[str, Any]]:
-    """Return the request as it is; without a tenant; and with the tenant named wherever possible."""
+    """Yield the request as it is, without its tenant, and with the tenant in each place that accepts one."""
     yield request
     params = request.get("params", {})
     if "tenant" in params:
@@ -200,9 +200,9 @@ def _body_fields(operation: Operation, document: Document) -> set[str]:
 
 
 def _without(text: str, request: Any) -> str:
-    """Return the response without the values of the request itself."""
-    for said in sorted(_texts(request), key=len, reverse=True):
-        text = text.replace(said, "…")
+    """Return the text of a response without the values of its request."""
+    for sent in sorted(_texts(request), key=len, reverse=True):
+        text = text.replace(sent, "…")
     return text
 
 

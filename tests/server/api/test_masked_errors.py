@@ -14,31 +14,33 @@ from sereno.server.shared.error_masking import hidden
 from tests.server.api.conftest import Ask, Served
 
 SECRET, PERSON = "hunter2x", "carl@example.org"
-SAID = f"login failed: password={SECRET} for {PERSON}"
-TRACEBACK = f'Traceback (most recent call last):\n  File "x.py", line 1, in f\n    raise Wrong("{SAID}")\nWrong: {SAID}'
+MESSAGE = f"login failed: password={SECRET} for {PERSON}"
+TRACEBACK = (
+    f'Traceback (most recent call last):\n  File "x.py", line 1, in f\n    raise Wrong("{MESSAGE}")\nWrong: {MESSAGE}'
+)
 FINGERPRINT = "3fa9c01b77d2"
 PAGES = ("/", "/jobs", "/schedules", "/schedule?key=k", "/errors", "/trace?id=t-1", "/tenant?name=acme", "/deliveries")
 
 
 @pytest.fixture
 def failed(app: Sereno, connection: psycopg.Connection) -> int:
-    """A dead letter, an attempt, a schedule with a fire, an error group and a delivery that contain it. The first."""
+    """Return the id of a dead letter; an attempt, a schedule, an error group and a delivery have the same MESSAGE."""
 
     @app.task
     def work() -> None: ...
 
     run = connection.execute
     live = work.using(tenant="acme", trace="t-1").enqueue().id
-    values = {"said": SAID, "traceback": TRACEBACK, "live": live, "fingerprint": FINGERPRINT}
+    values = {"message": MESSAGE, "traceback": TRACEBACK, "live": live, "fingerprint": FINGERPRINT}
     run(
         """insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason,
                                         error_type, error_message, traceback)
-           values (%(live)s, 1, 1, now(), now(), 'retry', %(said)s, 'Wrong', %(said)s, %(traceback)s)""",
+           values (%(live)s, 1, 1, now(), now(), 'retry', %(message)s, 'Wrong', %(message)s, %(traceback)s)""",
         values,
     )
     row = run(
         """insert into sereno.schedules (key, task, rule, tenant, next_run_at, last_error, failed_in_row, last_state)
-           values ('k', 'work', '{"kind": "daily", "at": "03:00"}', 'acme', now() + '1h', %(said)s, 1, 'dead')
+           values ('k', 'work', '{"kind": "daily", "at": "03:00"}', 'acme', now() + '1h', %(message)s, 1, 'dead')
            returning id""",
         values,
     ).fetchone()
@@ -50,13 +52,13 @@ def failed(app: Sereno, connection: psycopg.Connection) -> int:
                                        error_type, error_message, traceback, fingerprint, schedule_id, planned_at,
                                        trace, session_id)
            values (%(dead)s, 'dead', 'work', 'default', 'acme', 5, 1, 1, 0, 0, 0, now(), now(), now(), now(), '{}',
-                   %(said)s, 'Wrong', %(said)s, %(traceback)s, %(fingerprint)s, %(schedule)s, now(), 't-1', 1)""",
+                   %(message)s, 'Wrong', %(message)s, %(traceback)s, %(fingerprint)s, %(schedule)s, now(), 't-1', 1)""",
         values | {"dead": dead, "schedule": row[0]},
     )
     run(
         """insert into sereno.error_groups (fingerprint, task, error_type, message, frame, last_job_id, first_at,
                                             last_at, count)
-           values (%(fingerprint)s, 'work', 'Wrong', %(said)s, 'x.py:1', %(dead)s, now(), now(), 1)""",
+           values (%(fingerprint)s, 'work', 'Wrong', %(message)s, 'x.py:1', %(dead)s, now(), now(), 1)""",
         values | {"dead": dead},
     )
     run(
@@ -69,14 +71,14 @@ def failed(app: Sereno, connection: psycopg.Connection) -> int:
                 what as (insert into sereno.events (type, tenant, payload, due_at, channels)
                          values ('t', 'acme', '{}', now(), '{pager}') returning id)
            insert into sereno.deliveries (event_id, recipient_id, channel, tenant, state, due_at, reason, error_message)
-           select what.id, who.id, 'pager', 'acme', 'failed', now(), %(said)s, %(said)s from who, what""",
+           select what.id, who.id, 'pager', 'acme', 'failed', now(), %(message)s, %(message)s from who, what""",
         values,
     )
     return dead
 
 
-def places(dead: int) -> list[str]:
-    """The paths where an error is shown."""
+def error_paths(dead: int) -> list[str]:
+    """Return the paths that show an error."""
     return [
         "/jobs",
         f"/jobs/{dead}",
@@ -93,15 +95,15 @@ def places(dead: int) -> list[str]:
 
 
 def test_errors_are_masked_for_viewers(failed: int, ask: Ask, served: Served) -> None:
-    """In every response and on every page; operators see them unmasked."""
+    """Every response and every page masks them for viewers; operators see them unmasked."""
     for client in (ask("viewer"), ask("viewer", tenant="acme")):
-        for place in places(failed):
-            answer = client.get(place)
+        for path in error_paths(failed):
+            answer = client.get(path)
             if answer.status_code == 403:
                 continue
-            assert answer.status_code == 200, (place, answer.text)
-            assert SECRET not in answer.text, place
-            assert PERSON not in answer.text, place
+            assert answer.status_code == 200, (path, answer.text)
+            assert SECRET not in answer.text, path
+            assert PERSON not in answer.text, path
         for page in (*PAGES, f"/jobs?job={failed}", f"/jobs?job={failed - 1}"):
             answer = client.get(f"{served.url}{page}", follow_redirects=True)
             assert answer.status_code == 200, (page, answer.status_code)
@@ -111,10 +113,10 @@ def test_errors_are_masked_for_viewers(failed: int, ask: Ask, served: Served) ->
     group = viewer.get(f"{served.url}/error?fingerprint={FINGERPRINT}")
     assert (group.status_code, SECRET in group.text, "login failed" in group.text) == (200, False, True)
     shown = viewer.get(f"/jobs/{failed}").json()["job"]
-    assert shown["error_message"] == masked(SAID)
+    assert shown["error_message"] == masked(MESSAGE)
     assert "login failed: password=********" in shown["traceback"]
     whole = operator.get(f"/jobs/{failed}").json()["job"]
-    assert (whole["error_message"], whole["traceback"], whole["reason"]) == (SAID, TRACEBACK, SAID)
+    assert (whole["error_message"], whole["traceback"], whole["reason"]) == (MESSAGE, TRACEBACK, MESSAGE)
     assert SECRET in operator.get(f"{served.url}/jobs?job={failed}").text
 
 
@@ -143,7 +145,7 @@ def test_the_audit_is_masked_for_viewers(ask: Ask, served: Served, connection: p
 
 
 def test_a_second_pattern_does_not_confirm_a_guess(failed: int, ask: Ask) -> None:
-    """One pattern was the guess, the other matched the mask: a right guess found the row."""
+    """A search for a guess or the mask once found the row when the guess was right."""
     viewer, operator = ask("viewer"), ask("operator")
     searches = {
         "/schedules": 'error:*{}*,*"********"*',
@@ -154,12 +156,12 @@ def test_a_second_pattern_does_not_confirm_a_guess(failed: int, ask: Ask) -> Non
     for path, search in searches.items():
         for guess in (SECRET, SECRET[:3], "wrong-guess"):
             assert found(viewer, path, q=search.format(guess)) == 0, (path, guess)
-            assert found(operator, path, q=search.format(guess)) == (guess in SAID), (path, guess)
+            assert found(operator, path, q=search.format(guess)) == (guess in MESSAGE), (path, guess)
     assert found(viewer, "/deliveries", q='reason:*hunter2x*,*"********"*') == 0
 
 
 def test_masked_values_are_not_found(failed: int, ask: Ask, served: Served) -> None:
-    """By no part of it, in no list; unmasked parts are found, and operators find all."""
+    """A viewer finds no part of a masked value in any list, but unmasked parts; operators find all."""
     viewer, operator = ask("viewer"), ask("operator")
     parts = (SECRET, SECRET[2:6], PERSON, "carl", "example.org", SECRET.upper())
     for part in parts:
@@ -191,7 +193,7 @@ def test_masked_and_unmasked_results_are_cached_apart(failed: int, ask: Ask, ser
 
 
 CASES = [
-    SAID,
+    MESSAGE,
     "postgresql://app:s3cr3t@db/x refused",
     "postgresql://app:s3/cr3t@more@db/x refused",
     "Authorization: Bearer abcdefghijkl.mnop",
@@ -211,12 +213,12 @@ CASES = [
 
 
 def test_the_mask_of_searches_covers_the_mask_of_the_server(connection: psycopg.Connection) -> None:
-    """Whatever the server's mask hides, the mask of viewers' searches hides, too."""
-    for said in CASES:
-        (left,) = connection.execute("select sereno.masked(%s)", [said]).fetchone() or ("",)
-        seen = masked(said)
-        gone = {part for part in _parts(said) if part not in seen}
-        assert not [part for part in gone if part in left], (said, seen, left)
+    """Text that the server masks is also masked in the SQL of viewers' searches."""
+    for text in CASES:
+        (searchable,) = connection.execute("select sereno.masked(%s)", [text]).fetchone() or ("",)
+        shown_text = masked(text)
+        masked_parts = {part for part in _parts(text) if part not in shown_text}
+        assert not [part for part in masked_parts if part in searchable], (text, shown_text, searchable)
     assert connection.execute("select sereno.masked(%s)", [CASES[-1]]).fetchone() == (CASES[-1],)
 
 
@@ -226,10 +228,10 @@ def _parts(text: str) -> set[str]:
 
 
 def test_masking_does_not_change_cached_rows(failed: int, app: Sereno) -> None:
-    """A copy is masked."""
+    """Only a copy is masked."""
     row = app.database.run(jobs.show(failed))
     shown = hidden(row)
-    assert (row.job.error_message, shown.job.error_message) == (SAID, masked(SAID))
-    plain = {"items": [{"id": 1, "context": {"error": SAID}}], "next": None}
+    assert (row.job.error_message, shown.job.error_message) == (MESSAGE, masked(MESSAGE))
+    plain = {"items": [{"id": 1, "context": {"error": MESSAGE}}], "next": None}
     assert json.dumps(hidden(plain)).count(SECRET) == 0
-    assert plain["items"] == [{"id": 1, "context": {"error": SAID}}]
+    assert plain["items"] == [{"id": 1, "context": {"error": MESSAGE}}]

@@ -1,4 +1,4 @@
-"""The OpenAPI document is true: every response is as documented, and never an internal error."""
+"""The OpenAPI document is accurate: every response is as documented, and none is an internal error."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ CHECKS = [
 
 @pytest.fixture
 def tenant(app: Sereno, ask: Ask, connection: psycopg.Connection) -> str:
-    """Rows to send requests about. No guessed number is the id of the token in use."""
+    """Create rows for the requests; no generated number is the id of the token in use."""
     connection.execute("select setval(pg_get_serial_sequence('sereno.tokens', 'id'), 3000000000000000000)")
     ann = Things("a", "canary-ann")
     fill(app, ann)
@@ -40,7 +40,7 @@ def tenant(app: Sereno, ask: Ask, connection: psycopg.Connection) -> str:
     return ann.tenant
 
 
-@pytest.mark.parametrize("of_tenant", [False, True], ids=["everybody's", "a tenant's"])
+@pytest.mark.parametrize("of_tenant", [False, True], ids=["of all tenants", "of one tenant"])
 def test_every_response_is_as_documented(served: Served, ask: Ask, tenant: str, of_tenant: bool) -> None:
     client = ask("admin", tenant=tenant if of_tenant else None)
     token = {"Authorization": client.headers["authorization"]}
@@ -52,10 +52,10 @@ def test_every_response_is_as_documented(served: Served, ask: Ask, tenant: str, 
             continue
         try:
             _exercise(operation, f"{served.url}/api/v1", token)
-        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - all of them are told, not only the first
-            failures.append(f"{operation.label}: {_words(error)}")
+        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - all failures are reported, not only the first
+            failures.append(f"{operation.label}: {_message(error)}")
     assert failures == [], "\n\n".join(failures)
-    assert client.get("/me").status_code == 200, "the token was lost on the way: nothing was proved"
+    assert client.get("/me").status_code == 200, "a request revoked the token, so the test proves nothing"
 
 
 def _exercise(operation: Any, url: str, token: dict[str, str]) -> None:
@@ -69,7 +69,7 @@ def _exercise(operation: Any, url: str, token: dict[str, str]) -> None:
     )
     @given(case=operation.as_strategy())
     def run(case: Any) -> None:
-        # Clients normalize these and the segment before them: it is another path then.
+        # Clients remove these segments and the ones before them, which gives another path.
         assume(not {".", ".."} & set((case.path_parameters or {}).values()))
         response = case.call(base_url=url, headers=token, timeout=30)
         case.validate_response(response, checks=CHECKS)
@@ -77,9 +77,9 @@ def _exercise(operation: Any, url: str, token: dict[str, str]) -> None:
     run()
 
 
-def _words(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     parts = getattr(error, "exceptions", None)
-    return "; ".join(map(_words, parts)) if parts else f"{error}"[:900]
+    return "; ".join(map(_message, parts)) if parts else f"{error}"[:900]
 
 
 def test_every_operation_is_described(served: Served) -> None:

@@ -1,4 +1,4 @@
-"""Health probes: yes or no, and nothing else, without a token."""
+"""Health probes need no token and reveal only whether the server is live and ready."""
 
 from collections.abc import Callable
 
@@ -9,13 +9,13 @@ from tests.facts import until
 from tests.server.api.conftest import Served
 
 
-def test_livez_needs_no_token(served: Served) -> None:
+def test_probes_need_no_token(served: Served) -> None:
     for path in ("livez", "readyz"):
         answer = httpx.get(f"{served.url}/{path}", timeout=30)
         assert (answer.status_code, answer.text) == (200, "ok\n")
 
 
-def test_without_a_database_it_is_live_and_not_ready(
+def test_a_server_without_its_database_is_live_but_not_ready(
     serve: Callable[..., Served], connection: psycopg.Connection
 ) -> None:
     served = serve()

@@ -1,4 +1,4 @@
-"""One search grammar in every list over HTTP: errors have a position, tenants find their own rows, masks hold."""
+"""Every list over HTTP has one search grammar: errors have a position, and only rows that a user may see are found."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.server.api.world import FINGERPRINT, Things, fill, fill_over_http
 
 
 @pytest.fixture
-def households(app: Sereno, ask: Ask) -> tuple[Things, Things]:
+def tenants(app: Sereno, ask: Ask) -> tuple[Things, Things]:
     made = Things("ann-tenant", "canary-ann"), Things("bob-tenant", "canary-bob")
     fill(app, *made)
     fill_over_http(ask("admin"), *made)
@@ -24,7 +24,7 @@ def fires(things: Things) -> str:
     return f"/schedules/{things.named('schedule')}/fires"
 
 
-# A search that finds something of ann's, and one that finds nothing.
+# For each list, a search that finds a row of ann, and one that finds none.
 LISTS = {
     "/deliveries": ("channel:pager state:failed recipient:*ann* age:<1h", "channel:pager state:sent"),
     "/schedules": ("key:canary-ann* kind:daily task:work", "key:canary-ann* kind:cron"),
@@ -44,14 +44,14 @@ def items(client: httpx.Client, path: str, q: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_every_list_is_searched(ask: Ask, households: tuple[Things, Things]) -> None:
+def test_every_list_is_searched(ask: Ask, tenants: tuple[Things, Things]) -> None:
     client = ask("viewer")
     for path, (found, nothing) in LISTS.items():
         whole = client.get(path).json()["items"]
         assert 0 < len(items(client, path, found)) <= len(whole), path
         assert items(client, path, nothing) == [], path
         assert items(client, path, "") == whole, path
-    ann, bob = households
+    ann, bob = tenants
     assert [each["tenant"] for each in items(client, "/deliveries", "channel:pager *ann*")] == [ann.tenant]
     assert [each["key"] for each in items(client, "/recipients", f"tenant:{bob.tenant}")] == [bob.named("recipient")]
     assert [each["id"] for each in items(client, "/events", str(ann.event))] == [ann.event]
@@ -63,9 +63,9 @@ def test_every_list_is_searched(ask: Ask, households: tuple[Things, Things]) -> 
     assert answer["schedules"] == 1
 
 
-def test_an_invalid_search_is_refused_with_its_position(ask: Ask, households: tuple[Things, Things]) -> None:
+def test_an_invalid_search_is_refused_with_its_position(ask: Ask, tenants: tuple[Things, Things]) -> None:
     client = ask("viewer")
-    for path in (*LISTS, fires(households[0])):
+    for path in (*LISTS, fires(tenants[0])):
         for wrong, at in (("stat:dead", 1), ("one two:3", 5), ('"open', 1), ("a*b", 2), ("x\x00", 2)):
             answer = client.get(path, params={"q": wrong})
             assert answer.status_code == 422, (path, wrong)
@@ -77,8 +77,8 @@ def test_an_invalid_search_is_refused_with_its_position(ask: Ask, households: tu
         assert (answer.status_code, "did you mean state?" in answer.text) == (422, True)
 
 
-def test_a_tenant_finds_only_its_own_rows(ask: Ask, households: tuple[Things, Things]) -> None:
-    ann, bob = households
+def test_a_tenant_finds_only_its_own_rows(ask: Ask, tenants: tuple[Things, Things]) -> None:
+    ann, bob = tenants
     client = ask("viewer", tenant=ann.tenant)
     of_tenants = ("/deliveries", "/schedules", "/schedules/export", "/recipients", "/events")
     for path in of_tenants:
@@ -130,12 +130,12 @@ def test_masked_values_cannot_be_found_by_guessing(app: Sereno, ask: Ask, connec
             assert items(viewer, path, f"-{shown}") == []
 
 
-def test_deliveries_that_match_are_requeued(ask: Ask, households: tuple[Things, Things]) -> None:
-    ann, bob = households
+def test_deliveries_that_match_are_requeued(ask: Ask, tenants: tuple[Things, Things]) -> None:
+    ann, bob = tenants
     admin, theirs = ask("operator"), ask("operator", tenant=ann.tenant)
     search = "channel:pager error:too_big"
-    would = admin.post("/deliveries/requeue", json={"q": f"{search} tenant:ann*", "dry_run": True}).json()
-    assert (would["total"], would["by_state"]) == (1, {"failed": 1})
+    dry = admin.post("/deliveries/requeue", json={"q": f"{search} tenant:ann*", "dry_run": True}).json()
+    assert (dry["total"], dry["by_state"]) == (1, {"failed": 1})
     assert admin.post("/deliveries/requeue", json={"q": "channel:mail", "all": True}).json()["total"] == 0
     assert admin.post("/deliveries/requeue", json={"q": search}).status_code == 409
     assert admin.post("/deliveries/requeue", json={"q": search, "ids": [ann.delivery]}).status_code == 422
@@ -149,12 +149,12 @@ def test_deliveries_that_match_are_requeued(ask: Ask, households: tuple[Things, 
 
 
 def test_schedules_that_match_are_changed(
-    ask: Ask, households: tuple[Things, Things], connection: psycopg.Connection
+    ask: Ask, tenants: tuple[Things, Things], connection: psycopg.Connection
 ) -> None:
-    ann, bob = households
+    ann, bob = tenants
     operator, theirs = ask("operator"), ask("operator", tenant=ann.tenant)
-    would = operator.post("/schedules/pause", json={"q": "canary", "dry_run": True}).json()
-    assert (would["total"], would["by_state"]) == (2, {"enabled": 2})
+    dry = operator.post("/schedules/pause", json={"q": "canary", "dry_run": True}).json()
+    assert (dry["total"], dry["by_state"]) == (2, {"enabled": 2})
     assert operator.post("/schedules/pause", json={"q": "canary"}).status_code == 409
     assert theirs.post("/schedules/pause", json={"q": "canary", "all": True}).json()["total"] == 1
     paused = "select string_agg(key, ' ') from sereno.schedules where state = 'paused'"

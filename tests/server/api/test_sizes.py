@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 from pydantic import BaseModel, model_validator
 
 from sereno import InvalidArguments, Sereno
-from sereno.notifications.templates import store as templates
+from sereno.notifications.templates import queries as templates
 from sereno.server.api.paging import LARGEST_PAGE
 from tests.plain_http import NO_CERTIFICATES
 from tests.server.api.conftest import Ask, Served
@@ -24,7 +24,7 @@ TOO_LONG = ["t" * 201]
 ALLOWED_DATA, LARGE_DATA = {"text": "x" * 65_000}, {"text": "x" * 100_000}
 
 
-def refused(client: httpx.Client, method: str, path: str, body: Any) -> None:
+def assert_refused(client: httpx.Client, method: str, path: str, body: Any) -> None:
     answer = client.request(method, path, json=body)
     assert answer.status_code == 422, (path, answer.status_code)
     assert len(answer.json().get("errors") or ()) <= 20, path
@@ -37,36 +37,36 @@ def test_a_body_of_a_million_wrong_elements_gets_few_errors(app: Sereno, ask: As
     numbers = list(range(MANY // 2))
     names = {f"a{number}": 1 for number in range(MANY // 6)}
     for body in ({"task": "work", "tags": [1] * MANY}, {"task": "work", "tags": ["a"] * MANY}):
-        refused(admin, "POST", "/jobs", body)
-    refused(admin, "PUT", "/schedules/k", {"task": "work", "when": DAILY, "tags": numbers})
-    refused(admin, "PUT", "/schedules/k", {"task": "work", "when": DAILY, **names})
-    refused(admin, "PUT", "/recipients/k", {"addresses": names})
-    refused(admin, "PUT", "/recipients/k", {"addresses": {"email": numbers}})
-    refused(admin, "PUT", "/procedures/here/public.f", {"given": names})
-    refused(admin, "POST", "/events", {"type": "x", "payload": {}, "to": numbers})
-    refused(admin, "POST", "/jobs/retry", {"ids": ["x"] * (MANY // 2)})
+        assert_refused(admin, "POST", "/jobs", body)
+    assert_refused(admin, "PUT", "/schedules/k", {"task": "work", "when": DAILY, "tags": numbers})
+    assert_refused(admin, "PUT", "/schedules/k", {"task": "work", "when": DAILY, **names})
+    assert_refused(admin, "PUT", "/recipients/k", {"addresses": names})
+    assert_refused(admin, "PUT", "/recipients/k", {"addresses": {"email": numbers}})
+    assert_refused(admin, "PUT", "/procedures/here/public.f", {"given": names})
+    assert_refused(admin, "POST", "/events", {"type": "x", "payload": {}, "to": numbers})
+    assert_refused(admin, "POST", "/jobs/retry", {"ids": ["x"] * (MANY // 2)})
 
 
 class Slow(BaseModel):
-    """An argument that takes as long to check as the test wants."""
+    """An argument whose validation waits for the test."""
 
     size: int
 
     @model_validator(mode="after")
     def wait(self) -> "Slow":
         CHECKING.set()
-        assert ANSWERED.wait(60)
+        assert RESPONDED.wait(60)
         return self
 
 
-CHECKING, ANSWERED = threading.Event(), threading.Event()
+CHECKING, RESPONDED = threading.Event(), threading.Event()
 
 
 @pytest.mark.parametrize("way", ["job", "schedule", "import", "event"])
 def test_other_requests_are_handled_while_one_is_checked(app: Sereno, served: Served, ask: Ask, way: str) -> None:
     """The check of the first request waits until `/livez` has responded."""
     CHECKING.clear()
-    ANSWERED.clear()
+    RESPONDED.clear()
 
     @app.task
     def work(slow: Slow) -> None: ...
@@ -86,11 +86,11 @@ def test_other_requests_are_handled_while_one_is_checked(app: Sereno, served: Se
             assert CHECKING.wait(60)
             assert httpx.get(f"{served.url}/livez", timeout=60, verify=NO_CERTIFICATES).status_code == 200
         finally:
-            ANSWERED.set()
+            RESPONDED.set()
         assert sent.result().is_success, sent.result().text
 
 
-def test_tags_are_few_and_short_in_the_library(app: Sereno) -> None:
+def test_the_library_limits_number_and_length_of_tags(app: Sereno) -> None:
     @app.task
     def work() -> None: ...
 
@@ -101,8 +101,8 @@ def test_tags_are_few_and_short_in_the_library(app: Sereno) -> None:
 
 
 @pytest.mark.parametrize("tags", [TOO_MANY, TOO_LONG, [""]])
-def test_tags_are_few_and_short_in_sql(connection: psycopg.Connection, tags: list[str]) -> None:
-    """In the function, with and without a unique key, and in the tables themselves."""
+def test_sql_limits_number_and_length_of_tags(connection: psycopg.Connection, tags: list[str]) -> None:
+    """The function, with and without a unique key, and the tables refuse other tags."""
     for key in (None, "k"):
         with pytest.raises(psycopg.errors.InvalidParameterValue, match="tags"), connection.transaction():
             connection.execute("select sereno.enqueue('work', tags => %s, unique_key => %s)", [tags, key])
@@ -115,7 +115,7 @@ def test_tags_are_few_and_short_in_sql(connection: psycopg.Connection, tags: lis
 
 
 def test_data_of_a_recipient_is_bounded(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
-    """In the library, over HTTP, in SQL, and in the table itself."""
+    """The library, the API, the SQL function and the table refuse larger data."""
     with pytest.raises(InvalidArguments, match="65,536"):
         app.recipients.upsert("user:7", data=LARGE_DATA)
     app.recipients.upsert("user:7", data=ALLOWED_DATA)
@@ -130,7 +130,7 @@ def test_data_of_a_recipient_is_bounded(app: Sereno, ask: Ask, connection: psyco
 
 
 def test_data_that_grows_in_the_database_is_refused_as_a_request(ask: Ask) -> None:
-    """A number of five characters is written out with three hundred."""
+    """PostgreSQL writes a number of five characters out with three hundred digits."""
     numbers = {"data": {"all": [1e300] * 9000}}
     assert ask("admin").put("/recipients/user:8", json=numbers).status_code == 422
 
@@ -156,8 +156,8 @@ def pages(client: httpx.Client, path: str, **params: Any) -> list[httpx.Response
     """Return all pages of a list, with the largest page size."""
     found, before = [], None
     while True:
-        asked = {**params, "limit": 200} | ({} if before is None else {"before": before})
-        answer = client.get(path, params=asked)
+        query = {**params, "limit": 200} | ({} if before is None else {"before": before})
+        answer = client.get(path, params=query)
         assert answer.status_code == 200, (path, answer.text[:300])
         found.append(answer)
         before = answer.json()["next"]
@@ -165,8 +165,8 @@ def pages(client: httpx.Client, path: str, **params: Any) -> list[httpx.Response
             return found
 
 
-def all_are_small(answers: list[httpx.Response], ids: list[int]) -> None:
-    """Each row is on one page, in order, and no page is much larger than its bound."""
+def assert_all_are_small(answers: list[httpx.Response], ids: list[int]) -> None:
+    """Check that each row is on one page, in order, and that no page is much larger than its bound."""
     assert [row["id"] for answer in answers for row in answer.json()["items"]] == ids
     assert max(len(answer.content) for answer in answers) < LARGEST_PAGE + LARGEST_ROW
     assert len(answers) > 1
@@ -186,25 +186,25 @@ def test_a_page_of_an_inbox_is_bounded_in_bytes(app: Sereno, ask: Ask, connectio
     )
     ids = [row[0] for row in connection.execute("select id from sereno.inbox order by id desc").fetchall()]
     admin = ask("admin")
-    all_are_small(pages(admin, "/inbox", recipient="user:7"), ids)
+    assert_all_are_small(pages(admin, "/inbox", recipient="user:7"), ids)
     second = admin.get("/inbox", params={"recipient": "user:7", "page": 2, "page_size": 10}).json()
     assert [row["id"] for row in second["items"]] == ids[10:20]
     assert second["next"] == ids[19]
-    # Library calls have no such limit: the code knows how much it wants.
+    # Library calls have no such limit: the caller says how many rows it wants.
     assert [row.id for row in app.inbox.list("user:7", most=100)] == ids
 
 
 def test_a_page_of_the_audit_is_bounded_in_bytes(ask: Ask, connection: psycopg.Connection) -> None:
-    """It contains sources of templates and arguments."""
+    """The audit contains sources of templates and arguments."""
     admin = ask("admin")
     connection.execute(
         "insert into sereno.audit (actor, action, subject, detail) "
         "select 'a', 'template.set', 's', jsonb_build_object('source', repeat('y', 65000)) from generate_series(1, 150)"
     )
     ids = [row[0] for row in connection.execute("select id from sereno.audit order by id desc").fetchall()]
-    all_are_small(pages(admin, "/audit"), ids)
+    assert_all_are_small(pages(admin, "/audit"), ids)
     mine = [row[0] for row in connection.execute("select id from sereno.audit where actor = 'a' order by id desc")]
-    all_are_small(pages(admin, "/audit", actor="a"), mine)
+    assert_all_are_small(pages(admin, "/audit", actor="a"), mine)
     second = admin.get("/audit", params={"actor": "a", "page": 2, "page_size": 10}).json()
     assert [row["id"] for row in second["items"]] == mine[10:20]
 
@@ -216,13 +216,13 @@ def test_a_list_of_templates_reads_no_sources(ask: Ask, connection: psycopg.Conn
 
 
 def test_a_list_of_operations_shows_few_of_their_ids(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
-    """Two hundred that named ten thousand each made a page of 20 MB."""
+    """Two hundred operations with ten thousand ids each made a page of 20 MB."""
     client = ask("operator", tenant="acme")
     ids = list(range(10**9, 10**9 + 10_000))
     made = client.post("/jobs/retry", json={"ids": ids, "in_background": True})
     assert made.is_success, made.text
     (line,) = client.get("/operations").json()["items"]
-    assert "bytes: look at it alone" in line["wanted"]["not shown"]
+    assert "bytes: open it alone" in line["wanted"]["not shown"]
     assert client.get(f"/operations/{line['id']}").json()["wanted"]["ids"] == ids
 
 
@@ -247,7 +247,7 @@ def test_a_job_with_very_many_attempts_and_steps_shows_the_newest(ask: Ask, conn
     assert answer.json()["steps"][-1]["name"] == "1500"
 
 
-# Lists without pages, because they are short in every installation: what fills each, and the limit of rows.
+# Lists without pages, because they are short in every installation, with the statement that fills each.
 WHOLE_LISTS = {
     "/alerts/rules": "insert into sereno.alert_rules (name, targets, changed_by) select n::text, '[]', 'me'",
     "/channels": "insert into sereno.channel_pauses (channel, account, reason) select 'email', n::text, 'slow'",
@@ -261,7 +261,7 @@ WHOLE_LISTS = {
     "/workers": "insert into sereno.sessions (host, pid, version, queues, tasks, lease_until) "
     "select 'h', n, '1', '{}', '{}', sereno.now() + interval '1 hour'",
 }
-# Lists whose length is that of something else: settings and tasks of the code, days of the archive, queues in use.
+# Lists that are as long as something else: settings and tasks of the code, days of the archive, queues in use.
 # The queries of /attention, /procedures and /traces have limits of their own.
 FIXED_LISTS = {
     "/archive/days",
@@ -278,7 +278,7 @@ MOST_ROWS = 1000
 
 
 def test_a_pause_beyond_the_limit_of_the_list_is_found(app: Sereno, connection: psycopg.Connection, ask: Ask) -> None:
-    """By its own tenant, and by the explanation of a job that waits for it."""
+    """The tenant's own list and the explanation of a waiting job show it."""
 
     @app.task
     def work() -> None: ...

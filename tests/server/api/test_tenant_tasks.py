@@ -1,4 +1,4 @@
-"""Which tasks a token of one tenant can run over HTTP: only those that are declared open to tenants."""
+"""With a token of one tenant, only tasks that are declared open to tenants can be run over HTTP."""
 
 import httpx
 import psycopg
@@ -14,12 +14,12 @@ from tests.server.api.conftest import Ask
 PROCEDURE = "procedure.reporting.close_day"
 DAILY = {"kind": "daily", "at": "03:00", "tz": "Europe/Riga"}
 PAST = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-03T00:00:00Z"}
-CLOSED = (PROCEDURE, "purge", "sereno.deliver", "nobody.knows")
+CLOSED = (PROCEDURE, "purge", "sereno.deliver", "not.declared")
 
 
 @pytest.fixture
 def tasks(app: Sereno) -> Sereno:
-    """One task that is open, one that is closed, a procedure."""
+    """An open task, a closed task and a procedure."""
 
     @app.task
     def work(text: str = "") -> None: ...
@@ -31,15 +31,15 @@ def tasks(app: Sereno) -> Sereno:
     return app
 
 
-def ended(app: Sereno, task: str) -> int:
-    """A finished job of the tenant's, created by an operator."""
+def finished_job(app: Sereno, task: str) -> int:
+    """Return the id of a finished job of the tenant that an operator created."""
     made = app.enqueue_many([app.new_job(task, b"{}", JobOptions(tenant="acme"))])[0]
     drive(jobs.cancel(JobFilter(ids=[made.id]), actor="test"), app.database.run)
     return made.id
 
 
 def test_a_tenant_enqueues_only_tasks_that_are_open(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
-    """`POST /jobs`, and a schedule of the tenant's own, checked or not."""
+    """`POST /jobs` and schedules of the tenant refuse other tasks, also with `unchecked`."""
     operator, admin = ask("operator", tenant="acme"), ask("admin", tenant="acme")
     assert operator.post("/jobs", json={"task": "work"}).status_code == 201
     for task in CLOSED:
@@ -47,18 +47,18 @@ def test_a_tenant_enqueues_only_tasks_that_are_open(tasks: Sereno, ask: Ask, con
         for params in ({}, {"unchecked": True}):
             body = {"task": task, "when": DAILY}
             assert admin.put("/schedules/k", json=body, params=params).status_code == 403, (task, params)
-            brought = admin.post("/schedules/import", json={"schedules": [{**body, "key": "k"}]}, params=params).json()
-            assert (brought["created"], len(brought["refused"])) == (0, 1), (task, params)
+            imported = admin.post("/schedules/import", json={"schedules": [{**body, "key": "k"}]}, params=params).json()
+            assert (imported["created"], len(imported["refused"])) == (0, 1), (task, params)
     count = connection.execute("select count(*) from sereno.jobs where task <> 'work'").fetchone()
     assert count == (0,)
     assert connection.execute("select count(*) from sereno.schedules where key = 'k'").fetchone() == (0,)
 
 
 def test_a_tenant_retries_only_jobs_of_open_tasks(tasks: Sereno, ask: Ask) -> None:
-    """By id it is refused with a message; a filter leaves them out; with other arguments it is refused, too."""
+    """A retry by id or with other arguments is refused; a retry by a filter leaves other jobs out."""
     operator = ask("operator", tenant="acme")
-    mine = ended(tasks, "work")
-    closed = [ended(tasks, task) for task in (PROCEDURE, "purge")]
+    mine = finished_job(tasks, "work")
+    closed = [finished_job(tasks, task) for task in (PROCEDURE, "purge")]
     for job in closed:
         answer = operator.post("/jobs/retry", json={"ids": [mine, job]})
         assert (answer.status_code, "not open to tenants" in answer.json()["detail"]) == (403, True)
@@ -72,10 +72,10 @@ def test_a_tenant_retries_only_jobs_of_open_tasks(tasks: Sereno, ask: Ask) -> No
 
 @pytest.mark.parametrize("task", [PROCEDURE, "purge"])
 def test_a_tenant_fires_only_schedules_of_tasks_that_are_open(tasks: Sereno, ask: Ask, task: str) -> None:
-    """For a schedule that an operator created for the tenant: now, in the past, and after a pause."""
-    context, tenant = ask("admin"), ask("admin", tenant="acme")
+    """A schedule that an operator created for the tenant cannot be run, backfilled or resumed by the tenant."""
+    operator, tenant = ask("admin"), ask("admin", tenant="acme")
     for key, what in (("closed", task), ("open", "work")):
-        made = context.put(f"/schedules/{key}", json={"task": what, "when": DAILY, "tenant": "acme"})
+        made = operator.put(f"/schedules/{key}", json={"task": what, "when": DAILY, "tenant": "acme"})
         assert made.status_code == 200, made.text
     assert tenant.post("/schedules/closed/run").status_code == 403
     assert tenant.post("/schedules/closed/backfill", json=PAST).status_code == 403
@@ -86,13 +86,13 @@ def test_a_tenant_fires_only_schedules_of_tasks_that_are_open(tasks: Sereno, ask
     background = {"keys": ["closed"], "in_background": True}
     assert tenant.post("/schedules/resume", json=background).status_code == 403
     assert tenant.post("/schedules/resume", json={"all": True}).json()["total"] == 1
-    assert context.post("/schedules/resume", json={"keys": ["closed"]}).json()["total"] == 1
-    assert context.post("/schedules/closed/run").status_code == 201
+    assert operator.post("/schedules/resume", json={"keys": ["closed"]}).json()["total"] == 1
+    assert operator.post("/schedules/closed/run").status_code == 201
 
 
-def test_a_server_without_the_code_uses_what_workers_declared(database_url: str, ask: Ask) -> None:
+def test_a_server_without_the_code_uses_declarations_of_workers(database_url: str, ask: Ask) -> None:
     """Declarations of workers are in the database; an undeclared task is closed, and closed wins over open."""
-    context = ask("admin")
+    operator = ask("admin")
     tenant = ask("admin", tenant="acme")
     unknown = ("remote", "guarded", PROCEDURE)
     assert [_put(tenant, task) for task in unknown] == [403, 403, 403]
@@ -104,10 +104,10 @@ def test_a_server_without_the_code_uses_what_workers_declared(database_url: str,
         with_code.declare()
         with_code.close()
     assert [_put(tenant, task) for task in unknown] == [200, 403, 403]
-    assert _put(context, "guarded") == 200
+    assert _put(operator, "guarded") == 200
 
 
-def test_a_procedure_can_be_opened(app: Sereno, ask: Ask) -> None:
+def test_a_procedure_can_be_opened_to_tenants(app: Sereno, ask: Ask) -> None:
     app.procedure("reporting.close_day", tenants=True)
     assert ask("operator", tenant="acme").post("/jobs", json={"task": PROCEDURE}).status_code == 201
 

@@ -1,4 +1,4 @@
-"""Two tenants, all of whose rows contain a canary; and the request of each operation about them.
+"""Tenants whose rows all contain a canary, and for each operation of the API a request about those rows.
 
 A new operation needs a line in `requests`: a request about a row of that tenant.
 """
@@ -19,19 +19,20 @@ from sereno.channels.outcome import Failed
 from sereno.database.driver import drive
 from sereno.database.statement import Operation as Statements
 from sereno.database.statement import Statement
-from sereno.error_text import Failure
-from sereno.jobs import error_groups, queues
+from sereno.error_text import FailureText
 from sereno.jobs import operations as jobs
+from sereno.jobs import pauses
 from sereno.jobs.filters import JobFilter
+from sereno.jobs.queries import error_groups
 from sereno.monitoring.alerts import operations as alerts
 from sereno.monitoring.alerts.condition import condition
 from sereno.monitoring.alerts.rule import AlertRule, AlertTarget
 from sereno.monitoring.alerts.watcher import ConditionSnapshot, follow
 from sereno.procedures import operations as procedures
-from sereno.procedures.procedure import Signature
-from sereno.telemetry import central_log
+from sereno.procedures.procedure import ProcedureSignature
+from sereno.telemetry import central_log, log_queries
 from sereno.telemetry.log_record import as_line
-from sereno.telemetry.metrics import Tally
+from sereno.telemetry.metrics import MetricTally
 from tests.notifications.conftest import Pager, Tender
 
 EVENT = "tender.published"
@@ -42,7 +43,7 @@ PAST = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-03T00:00:00Z"}
 
 @dataclass
 class Things:
-    """The rows of one tenant. The tenant's own name is another canary, because a request may have to contain it."""
+    """The rows of one tenant. The tenant's name is a second canary, because a request may have to contain it."""
 
     tenant: str
     canary: str
@@ -111,14 +112,14 @@ def operations(document: dict[str, Any]) -> Iterator[Operation]:
 
 
 def send(client: httpx.Client, operation: Operation, request: dict[str, Any]) -> httpx.Response:
-    """Return the path with its parameters filled in."""
+    """Send the request, with its path parameters filled in."""
     given = dict(request)
     path = operation.path.format(**{name: quote(str(value), safe="") for name, value in given.pop("path", {}).items()})
     return client.request(operation.method, path, **given)
 
 
-def fill(app: Sereno, *households: Things) -> None:
-    """Create everything that a tenant can have."""
+def fill(app: Sereno, *tenants: Things) -> None:
+    """Create rows of every kind for each tenant; `fill_over_http` creates the rest."""
 
     @app.task
     def work(text: str) -> None: ...
@@ -126,21 +127,21 @@ def fill(app: Sereno, *households: Things) -> None:
     # Tests use one database role for everything.
     app.override(procedures_as_worker=True)
     pager = Pager()
-    pager.answers = {things.named("address"): Failed("too_big") for things in households}
+    pager.outcomes = {things.named("address"): Failed("too_big") for things in tenants}
     published = app.event(EVENT, Tender, channels=[pager, IN_APP], category="tenders")
     database = app.database
-    failed = Tally()
-    for things in households:
-        failed.failed(Failure(FINGERPRINT, "work", "OSError", things.named("message")), 1, things.tenant)
+    failed = MetricTally()
+    for things in tenants:
+        failed.failed(FailureText(FINGERPRINT, "work", "OSError", things.named("message")), 1, things.tenant)
         using: dict[str, Any] = {"tenant": things.tenant, "tags": [things.named("tag")], "trace": things.named("trace")}
         waiting = work.using(**using, unique_key=things.named("unique")).enqueue(things.named("argument"))
         ended = work.using(**using).enqueue(things.named("argument"))
         reason, actor = things.named("reason"), things.named("actor")
         drive(jobs.cancel(JobFilter(ids=[ended.id]), reason=reason, actor=actor), database.run)
         things.job, things.ended = waiting.id, ended.id
-        things.line = database.run(_say(things))
-        things.alert = database.run(_alarm(things))
-        database.run(queues.pause("tenant", things.tenant, note=things.named("note"), actor=actor))
+        things.line = database.run(_log_line(things))
+        things.alert = database.run(_alert(things))
+        database.run(pauses.pause("tenant", things.tenant, note=things.named("note"), actor=actor))
         made = database.run(create(things.named("token"), "viewer", tenant=things.tenant, actor=actor))
         things.token = made.token.id
         recipient, addresses = things.named("recipient"), {"pager": things.named("address")}
@@ -157,7 +158,7 @@ def fill(app: Sereno, *households: Things) -> None:
     # An application table is to be archived: the archive is on.
     app.archive.table("public.tenders", time="published_at", older_than="365d")
     database.run(error_groups.add(failed))
-    asyncio.run(_send(app, households))
+    asyncio.run(_send(app, tenants))
 
 
 def _archive(things: Things) -> Statements[int]:
@@ -172,21 +173,21 @@ def _report(things: Things) -> Statements[None]:
     # The driver takes a percent sign, also inside of quotes, as the start of a parameter.
     name = things.report.replace("%", "%%")
     yield Statement(f"create function {name}() returns integer language sql as 'select 1'")
-    signature = Signature("function", "public", things.named("report"), (), "integer")
+    signature = ProcedureSignature("function", "public", things.named("report"), (), "integer")
     yield from procedures.allow("here", signature, note=things.named("note"), actor=things.named("actor"))
 
 
-def _say(things: Things) -> Statements[int]:
+def _log_line(things: Things) -> Statements[int]:
     """Create a log line of the tenant."""
     logger = logging.getLogger("sereno.job")
-    record = logger.makeRecord(logger.name, logging.WARNING, "", 0, things.named("said"), (), None)
+    record = logger.makeRecord(logger.name, logging.WARNING, "", 0, things.named("log-message"), (), None)
     record.sereno_fields = {"tenant": things.tenant, "trace_id": things.named("trace"), "note": things.named("note")}
     yield from central_log.add([as_line(record, 0.0)], 0.0)
-    (line,) = yield from central_log.list_lines(central_log.LogFilter(tenant=things.tenant), 1)
+    (line,) = yield from log_queries.list_lines(log_queries.LogFilter(tenant=things.tenant), 1)
     return line.id
 
 
-def _alarm(things: Things) -> Statements[int]:
+def _alert(things: Things) -> Statements[int]:
     """Create an alert rule of the tenant, and an alert of it."""
     target = AlertTarget(channel="pager", address=things.named("address"))
     rule = AlertRule(name=things.named("rule"), targets=[target], tenant=things.tenant, note=things.named("note"))
@@ -197,22 +198,22 @@ def _alarm(things: Things) -> Statements[int]:
     return row.id
 
 
-async def _send(app: Sereno, households: tuple[Things, ...]) -> None:
-    """No worker runs here: create and send the deliveries directly."""
-    for things in households:
+async def _send(app: Sereno, tenants: tuple[Things, ...]) -> None:
+    """Create and send the deliveries directly, because no worker runs here."""
+    for things in tenants:
         await app.notifications.fanout.fan_out(things.event)
-    await app.notifications.dispatch.deliver(1, "pager", "", -2)
+    await app.notifications.sender.deliver(1, "pager", "", -2)
     await app.database.aclose()
 
 
-def fill_over_http(admin: httpx.Client, *households: Things) -> None:
-    """Insert rows that are hard to create through the API."""
-    for things in households:
+def fill_over_http(admin: httpx.Client, *tenants: Things) -> None:
+    """Create the rows that are easier to create through the API."""
+    for things in tenants:
         schedule = f"/schedules/{things.named('schedule')}"
         definition = _schedule(things) | {"tenant": things.tenant, "note": things.named("note")}
         limit = admin.put(f"/queues/{things.named('queue')}/limit", json={"slots": 3, "note": things.named("note")})
-        words = admin.put(f"/templates/{EVENT}/pager/title", json={"source": things.named("words")})
-        for answer in (admin.put(schedule, json=definition), admin.post(f"{schedule}/run"), limit, words):
+        template = admin.put(f"/templates/{EVENT}/pager/title", json={"source": things.named("template")})
+        for answer in (admin.put(schedule, json=definition), admin.post(f"{schedule}/run"), limit, template):
             assert answer.is_success, answer.text
         things.limit = limit.json()["name"]
         found = admin.get("/deliveries", params={"tenant": things.tenant, "channel": "pager"}).json()["items"]
@@ -228,10 +229,10 @@ def _schedule(things: Things) -> dict[str, Any]:
 
 def requests(things: Things) -> dict[str, dict[str, Any]]:
     """Return the request of each operation about the tenant's rows."""
-    return _about_work(things) | _about_schedules(things) | _about_people(things) | _about_the_system(things)
+    return _about_jobs(things) | _about_schedules(things) | _about_notifications(things) | _about_the_system(things)
 
 
-def _about_work(things: Things) -> dict[str, dict[str, Any]]:
+def _about_jobs(things: Things) -> dict[str, dict[str, Any]]:
     job = {"path": {"job_id": things.job}}
     operation = {"path": {"operation_id": things.operation}}
     return {
@@ -280,7 +281,7 @@ def _about_schedules(things: Things) -> dict[str, dict[str, Any]]:
     }
 
 
-def _about_people(things: Things) -> dict[str, dict[str, Any]]:
+def _about_notifications(things: Things) -> dict[str, dict[str, Any]]:
     theirs = {"params": {"tenant": things.tenant}}
     one = {"path": {"key": things.named("recipient")}} | theirs
     inbox = {"params": {"tenant": things.tenant, "recipient": things.named("recipient")}}
@@ -318,7 +319,7 @@ def _about_the_system(things: Things) -> dict[str, dict[str, Any]]:
     task = {"path": {"name": "work"}}
     procedure = {"path": {"target": "here", "name": things.report}}
     channel = {"path": {"name": "pager"}}
-    words = {"path": {"event": EVENT, "channel": "pager"}}
+    template = {"path": {"event": EVENT, "channel": "pager"}}
     part = {"path": {"event": EVENT, "channel": "pager", "part": "title"}}
     rule = {"path": {"name": things.named("rule")}}
     archived = {"kind": f"public.{things.named('table')}", "from": PAST["start"], "to": PAST["end"]}
@@ -389,7 +390,7 @@ def _about_the_system(things: Things) -> dict[str, dict[str, Any]]:
         "POST /channels/{name}/pause": channel | {"json": {"reason": "x"}},
         "POST /channels/{name}/resume": channel | {"json": {}},
         "GET /templates": {},
-        "GET /templates/{event}/{channel}": words,
+        "GET /templates/{event}/{channel}": template,
         "POST /templates/preview": {"json": {"event": EVENT, "channel": "pager", "payload": {"code": "x"}}},
         "POST /templates/lint": {},
         "PUT /templates/{event}/{channel}/{part}": part | {"json": {"source": "Hello"}},

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from playwright.sync_api import Browser, sync_playwright
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-NONE_HERE = "no Chromium: apt-get install chromium, or name one in SERENO_TEST_CHROMIUM"
+NOT_INSTALLED = "no Chromium: apt-get install chromium, or name one in SERENO_TEST_CHROMIUM"
 # Loopback only, and without a proxy.
-ALONE = ["--no-proxy-server", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"]
+LOOPBACK_ONLY = ["--no-proxy-server", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"]
 
 
 def find() -> str | None:
@@ -21,17 +21,17 @@ def find() -> str | None:
 
 
 class Chromium:
-    """Runs until the tests end.
+    """A browser that runs until the tests end.
 
-    Playwright's own loop is always in the middle of something, and asyncio believes that it runs. It is put aside
-    while no browser is in use, so that other tests of the same process can run loops of their own.
+    Playwright's event loop never returns, so asyncio regards it as running. It is unset while no browser is in use, so
+    that other tests of the same process can run loops of their own.
     """
 
     def __init__(self, program: str) -> None:
         self._playwright = sync_playwright().start()
         self._browser = self._playwright.chromium.launch(
             executable_path=program,
-            args=[*ALONE, *(["--no-sandbox"] if os.getuid() == 0 else [])],
+            args=[*LOOPBACK_ONLY, *(["--no-sandbox"] if os.getuid() == 0 else [])],
             env={name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")},
         )
         self._loop = asyncio.get_running_loop()
@@ -39,7 +39,7 @@ class Chromium:
 
     @contextmanager
     def in_use(self) -> Iterator[Browser]:
-        """Meanwhile no event loop can run in this thread."""
+        """Yield the browser; until the block ends, no other event loop can run in this thread."""
         asyncio._set_running_loop(self._loop)
         try:
             yield self._browser

@@ -1,7 +1,7 @@
 """A real browser, and the pages that it opens.
 
-`browse(path, role, tenant, dark=, width=, language=, zone=, status=)` signs somebody in, opens the page and returns it;
-`look_at(page, name)` runs axe on it and keeps a picture in build/screenshots. Without a Chromium these tests are
+`browse(path, role, tenant, dark=, width=, language=, zone=, status=)` signs a user in, opens the page and returns it;
+`inspect_page(page, name)` runs axe on it and stores a picture in build/screenshots. Without a Chromium these tests are
 skipped. Everything here is sync: fill the database before the first `browse`, because nothing else in the test can run
 a loop of its own after it (`app.database.run` needs none).
 """
@@ -12,15 +12,15 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from sereno import Sereno
-from tests.facts import PATIENCE
+from tests.facts import TIMEOUT
 from tests.server.api.conftest import Served, ask, serve, served
 from tests.server.web import chromium, visit
 from tests.server.web.chromium import Chromium
 from tests.server.web.visit import Visits
 
-__all__ = ["ask", "browse", "look_at", "running_chromium", "serve", "served", "site"]
+__all__ = ["ask", "browse", "inspect_page", "running_chromium", "serve", "served", "site"]
 
-expect.set_options(timeout=PATIENCE * 1000)
+expect.set_options(timeout=TIMEOUT * 1000)
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +28,7 @@ def running_chromium() -> Iterator[Chromium]:
     """One browser for each process of a test run."""
     program = chromium.find()
     if program is None:
-        pytest.skip(chromium.NONE_HERE)
+        pytest.skip(chromium.NOT_INSTALLED)
     running = Chromium(program)
     yield running
     running.close()
@@ -49,5 +49,5 @@ def browse(app: Sereno, site: Served, running_chromium: Chromium) -> Iterator[Vi
 
 
 @pytest.fixture
-def look_at() -> Callable[[Page, str], None]:
-    return visit.look_at
+def inspect_page() -> Callable[[Page, str], None]:
+    return visit.inspect_page

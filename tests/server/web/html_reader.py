@@ -1,4 +1,4 @@
-"""The HTML of a page, without a browser."""
+"""Reads the HTML of a page without a browser."""
 
 from collections.abc import Callable
 from typing import Any

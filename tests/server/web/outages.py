@@ -1,4 +1,4 @@
-"""A slow database, and one that is unavailable: both are real."""
+"""Makes the database of a test slow or unavailable."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,14 +18,14 @@ def locked(database_url: str, *tables: str) -> Iterator[None]:
 
 
 @contextmanager
-def away(server_url: str, database_url: str) -> Iterator[None]:
+def unavailable(server_url: str, database_url: str) -> Iterator[None]:
     """Refuse new connections, and end the existing ones."""
     name = str(psycopg.conninfo.conninfo_to_dict(database_url)["dbname"])
     allow = sql.SQL("alter database {} with allow_connections {}")
-    with psycopg.connect(server_url, autocommit=True) as there:
-        there.execute(allow.format(sql.Identifier(name), sql.SQL("false")))
-        there.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name])
+    with psycopg.connect(server_url, autocommit=True) as server:
+        server.execute(allow.format(sql.Identifier(name), sql.SQL("false")))
+        server.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name])
         try:
             yield
         finally:
-            there.execute(allow.format(sql.Identifier(name), sql.SQL("true")))
+            server.execute(allow.format(sql.Identifier(name), sql.SQL("true")))

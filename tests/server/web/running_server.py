@@ -9,7 +9,7 @@ from tests.serving import Serving
 
 @contextmanager
 def running(application: Any, port: int = 0) -> Iterator[str]:
-    """Yield its URL, without a slash at the end. Open connections are closed at the end."""
+    """Yield the URL of the server, without a slash at its end; afterwards close open connections."""
     server = Serving(application, port, log_level="critical", timeout_graceful_shutdown=1)
     try:
         yield server.url

@@ -1,4 +1,4 @@
-"""Reads, time, memory and streams are limited for each user, and others are not affected."""
+"""Reads, time, memory and streams of each user are limited, so that other users are not affected."""
 
 import asyncio
 import time
@@ -14,13 +14,13 @@ from sereno import Sereno
 from sereno.access.masking import MASK, is_secret, masked
 from sereno.access.operations import create
 from sereno.database.statement import Operation, Statement
-from sereno.jobs.queries import pauses, schema_version
+from sereno.jobs.queries.jobs import pauses, schema_version
 from sereno.server.shared import cache, change_feed
-from sereno.server.shared.authenticator import ASKING, Authenticator
+from sereno.server.shared.authenticator import CURRENT_SHARE, Authenticator
 from sereno.server.shared.cache import Cache
 from sereno.server.shared.context import MOST_OF_ONE, MOST_WAITING, ServerContext
 from sereno.server.shared.http_error import HTTPError
-from tests.facts import PATIENCE, auntil, one
+from tests.facts import TIMEOUT, auntil, one
 from tests.server.api.conftest import Ask, Served
 from tests.server.web.outages import locked
 
@@ -29,7 +29,7 @@ SLEEPING = (
     "select count(*) from pg_stat_activity "
     "where datname = current_database() and state <> 'idle' and query like 'select pg_sleep%%'"
 )
-# Slow to scan for a token, where every position may be the start of one.
+# A naive scan for tokens is slow on this text, where every position may be the start of one.
 HOSTILE = "eyJ-"
 
 Serve = Callable[..., Served]
@@ -60,7 +60,7 @@ def _client(
 async def test_a_user_with_too_many_reads_waits_and_others_do_not(
     app: Sereno, serve: Serve, connection: psycopg.Connection, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slow for as long as a table is locked, and not only for two seconds."""
+    """The reads last as long as a table is locked, and not only the usual two seconds."""
     app.override(pool_size=2 * MOST_OF_ONE + 2)
     served = serve()
     assert ServerContext.read.__kwdefaults__ is not None
@@ -115,8 +115,8 @@ async def test_the_tokens_of_a_tenant_share_its_reads(
 
 
 async def test_the_number_of_waiting_reads_is_limited(context: ServerContext, database_url: str) -> None:
-    async def read_one(who: str) -> Any:
-        ASKING.set(who)
+    async def read_one(user: str) -> Any:
+        CURRENT_SHARE.set(user)
         return await context.read(pauses(), seconds=60.0)
 
     with locked(database_url, "pauses"):
@@ -130,19 +130,19 @@ async def test_the_number_of_waiting_reads_is_limited(context: ServerContext, da
         await asyncio.wait(waiting[-1:])
         waiting[-1] = asyncio.create_task(read_one("eve"))
     assert await asyncio.gather(*waiting, other) == [[]] * (MOST_WAITING + 1)
-    assert context._shares == {}, "nobody is remembered who does not look"
+    assert context._shares == {}, "the share of a user without reads is not removed"
 
 
 async def test_the_default_pool_has_connections_for_other_users(context: ServerContext, database_url: str) -> None:
-    async def read_one(who: str, operation: Operation[Any]) -> Any:
-        ASKING.set(who)
+    async def read_one(user: str, operation: Operation[Any]) -> Any:
+        CURRENT_SHARE.set(user)
         return await context.read(operation, seconds=60.0)
 
     with locked(database_url, "pauses"):
         slow = [asyncio.create_task(read_one("eve", pauses())) for _ in range(2 * MOST_OF_ONE)]
         await asyncio.sleep(0)
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 assert await asyncio.create_task(read_one("ann", schema_version()))
         finally:
             for each in slow:
@@ -153,66 +153,66 @@ async def test_the_default_pool_has_connections_for_other_users(context: ServerC
 async def test_all_statements_of_a_read_together_have_a_timeout(
     app: Sereno, context: ServerContext, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each statement alone may take much longer."""
-    form = 0
+    """The timeout of each statement alone is much longer."""
+    statements = 0
     size = app.settings.pool_size
 
     def long() -> Operation[None]:
-        nonlocal form
+        nonlocal statements
         while True:
-            form += 1
+            statements += 1
             yield Statement("select pg_sleep(0.01)")
 
     with monkeypatch.context() as patched:
-        patched.setattr("sereno.server.shared.context.WHOLE_LOOK", 0.1)
-        async with asyncio.timeout(PATIENCE):
-            cut = await asyncio.gather(
+        patched.setattr("sereno.server.shared.context.TIMEOUT_FACTOR", 0.1)
+        async with asyncio.timeout(TIMEOUT):
+            results = await asyncio.gather(
                 *(context.read(long(), seconds=20.0) for _ in range(size)), return_exceptions=True
             )
-    assert [type(each) for each in cut] == [TimeoutError] * size
-    assert form > size, "no statement by itself took too long"
+    assert [type(each) for each in results] == [TimeoutError] * size
+    assert statements > size, "no statement by itself took too long"
     await auntil(lambda: one(connection, SLEEPING) == 0)
     # Their connections still work: no transaction is left open, and no late result arrives.
     found = await asyncio.gather(*(context.read(pauses()) for _ in range(2 * size)))
     assert found == [[]] * len(found)
-    one_of_ours = "datname = current_database() and pid <> pg_backend_pid()"
-    open_still = f"select count(*) from pg_stat_activity where {one_of_ours} and state like 'idle in%%'"
-    assert one(connection, open_still) == 0
+    others = "datname = current_database() and pid <> pg_backend_pid()"
+    open_transactions = f"select count(*) from pg_stat_activity where {others} and state like 'idle in%%'"
+    assert one(connection, open_transactions) == 0
 
 
 # The cache
 
 
 async def test_large_results_are_not_cached(context: ServerContext, app: Sereno, database_url: str) -> None:
-    seen = Cache(context)
-    looks = 0
+    cached = Cache(context)
+    queries = 0
 
     def read_one() -> Operation[Any]:
-        nonlocal looks
-        looks += 1
+        nonlocal queries
+        queries += 1
         return pauses()
 
-    found = await asyncio.gather(*(seen.get("job", read_one, keep=False) for _ in range(5)))
-    assert ([each.value for each in found], looks) == ([[]] * 5, 1)
-    assert seen._values == {}
-    await seen.get("job", read_one, keep=False)
-    assert looks == 2
+    found = await asyncio.gather(*(cached.get("job", read_one, keep=False) for _ in range(5)))
+    assert ([each.value for each in found], queries) == ([[]] * 5, 1)
+    assert cached._values == {}
+    await cached.get("job", read_one, keep=False)
+    assert queries == 2
     with locked(database_url, "pauses"):
-        assert (await seen.get("job", read_one, keep=False, seconds=0.1)).is_missing
+        assert (await cached.get("job", read_one, keep=False, seconds=0.1)).is_missing
 
 
 async def test_unused_results_are_dropped(context: ServerContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = Cache(context)
-    await seen.get("old", pauses)
-    await seen.get("used", pauses)
+    cached = Cache(context)
+    await cached.get("old", pauses)
+    await cached.get("used", pauses)
     between = time.monotonic()
-    await seen.get("used", pauses, fresh=0.0)
+    await cached.get("used", pauses, fresh=0.0)
     monkeypatch.setattr(cache, "REMEMBERED_SECONDS", time.monotonic() - between)
-    await seen.get("new", pauses)
-    assert "old" not in seen._values
+    await cached.get("new", pauses)
+    assert "old" not in cached._values
     monkeypatch.setattr(cache, "REMEMBERED_SECONDS", 900.0)
-    await seen.get("newer", pauses)
-    assert "new" in seen._values
+    await cached.get("newer", pauses)
+    assert "new" in cached._values
 
 
 # Streams
@@ -223,9 +223,9 @@ async def test_streams_of_one_user_are_limited(app: Sereno, served: Served, monk
     monkeypatch.setattr(change_feed, "MOST_OF_ONE", 2)
     path = "/api/v1/stream"
     async with _client(app, served, "eve", "text/event-stream") as eve, AsyncExitStack() as streams:
-        # Referenced, because a stream that is not read any more is closed.
-        heard = [(await streams.enter_async_context(eve.stream("GET", path))).aiter_lines() for _ in range(2)]
-        for lines in heard:
+        # References, because a stream that is not read any more is closed.
+        opened = [(await streams.enter_async_context(eve.stream("GET", path))).aiter_lines() for _ in range(2)]
+        for lines in opened:
             while await anext(lines) != "event: now":
                 pass
         refused = await eve.get(path)
@@ -252,12 +252,12 @@ async def test_streams_of_one_tenant_are_limited_over_all_its_tokens(
             client = await streams.enter_async_context(_client(app, served, name, "text/event-stream", tenant))
             answer = await streams.enter_async_context(client.stream("GET", path))
             if answer.status_code == 200:
-                heard.append(answer.aiter_lines())
-                while await anext(heard[-1]) != "event: now":
+                opened.append(answer.aiter_lines())
+                while await anext(opened[-1]) != "event: now":
                     """The stream has not started yet."""
             return answer.status_code
 
-        heard: list[AsyncIterator[str]] = []
+        opened: list[AsyncIterator[str]] = []
         assert [await listen(f"token {number}", "acme") for number in range(4)] == [200, 200, 503, 503]
         assert await listen("another", "globex") == 200
         # All tenants together leave streams for operators.
@@ -290,7 +290,7 @@ def test_a_search_by_a_masked_value_is_refused(app: Sereno, ask: Ask, served: Se
 
 
 def test_no_text_is_slow_to_mask() -> None:
-    """Compared with a text of the same size without matches: many times slower is still fast enough."""
+    """A hostile text takes at most four times as long as a text of the same size without matches."""
     size = 256 * 1024
 
     def took(text: str) -> float:
@@ -315,8 +315,8 @@ def test_similar_names_are_not_masked(name: str) -> None:
 
 @pytest.mark.parametrize("start", ["sk_live_", "sk_test_", "rk_live_", "pk_live_"])
 def test_keys_of_providers_are_recognized_by_their_format(start: str) -> None:
-    # Concatenated here, so that no scanner takes it for a real key.
-    key = start + "NobodysKey0123456789"
+    # Concatenated here, so that no scanner reports it as a real key.
+    key = start + "ExampleKey0123456789"
     assert masked(f"charge with {key}, now") == f"charge with {MASK}, now"
     signed = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
     assert masked(f"with {signed} it works") == f"with {MASK} it works"

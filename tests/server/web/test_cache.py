@@ -10,65 +10,65 @@ import pytest
 
 from sereno import Sereno
 from sereno.database.statement import Operation
-from sereno.jobs import queues
-from sereno.jobs.queries import pauses
-from sereno.jobs.rows import PauseRow
+from sereno.jobs import pauses as pause_operations
+from sereno.jobs.queries.jobs import pauses
+from sereno.jobs.queries.rows import PauseRow
 from sereno.server.shared import authenticator
 from sereno.server.shared.authenticator import Authenticator
 from sereno.server.shared.cache import MISSING, MOST_REMEMBERED, Cache
 from sereno.server.shared.context import ServerContext
 from tests.facts import until
 from tests.server.api.conftest import Ask, Served
-from tests.server.web.outages import away, locked
+from tests.server.web.outages import locked, unavailable
 
 
-class Counting:
+class CountingContext:
     """A context that counts its reads."""
 
     def __init__(self, context: ServerContext) -> None:
         self._context = context
-        self.looks = 0
+        self.reads = 0
 
     async def read(self, operation: Operation[Any], *, seconds: float = 0.5) -> Any:
-        self.looks += 1
+        self.reads += 1
         return await self._context.read(operation, seconds=seconds)
 
 
 @pytest.fixture
-async def reader(app: Sereno) -> AsyncIterator[Counting]:
-    yield Counting(ServerContext(app, Authenticator(app.database)))
+async def reader(app: Sereno) -> AsyncIterator[CountingContext]:
+    yield CountingContext(ServerContext(app, Authenticator(app.database)))
     await app.database.aclose()
 
 
 @pytest.fixture
-def cache(reader: Counting) -> Cache:
+def cache(reader: CountingContext) -> Cache:
     return Cache(reader)
 
 
 def pause(app: Sereno, name: str) -> None:
-    app.database.run(queues.pause("queue", name, actor="test"))
+    app.database.run(pause_operations.pause("queue", name, actor="test"))
 
 
 def names(found: list[PauseRow] | None) -> list[str]:
     return [each.name for each in found or []]
 
 
-async def test_concurrent_viewers_make_one_query(cache: Cache, reader: Counting) -> None:
+async def test_concurrent_viewers_make_one_query(cache: Cache, reader: CountingContext) -> None:
     found = await asyncio.gather(*(cache.get("pauses", pauses) for _ in range(50)))
-    assert reader.looks == 1
+    assert reader.reads == 1
     assert {each.age for each in found} == {0.0}
     await cache.get("pauses", pauses, fresh=60.0)
-    assert reader.looks == 1, "it is still fresh"
-    assert signature(cache.get).parameters["fresh"].default == 1.0, "for a second, if nobody says otherwise"
+    assert reader.reads == 1, "a fresh result was read again"
+    assert signature(cache.get).parameters["fresh"].default == 1.0, "by default a result is fresh for a second"
     await cache.get("others", pauses)
     await cache.get("pauses", pauses, fresh=0.0)
-    assert reader.looks == 3
+    assert reader.reads == 3
 
 
-async def test_new_rows_are_seen(cache: Cache, app: Sereno) -> None:
+async def test_new_rows_are_read_once_the_result_is_not_fresh(cache: Cache, app: Sereno) -> None:
     assert names((await cache.get("pauses", pauses)).value) == []
     pause(app, "mail")
-    assert names((await cache.get("pauses", pauses, fresh=60.0)).value) == [], "as it was a moment ago"
+    assert names((await cache.get("pauses", pauses, fresh=60.0)).value) == [], "the cached result"
     assert names((await cache.get("pauses", pauses, fresh=0.0)).value) == ["mail"]
 
 
@@ -76,10 +76,10 @@ async def test_a_slow_database_gives_the_last_result_and_its_age(cache: Cache, a
     pause(app, "mail")
     await cache.get("pauses", pauses)
     with locked(database_url, "pauses"):
-        seen = await cache.get("pauses", pauses, fresh=0.0, seconds=0.2)
-        assert names(seen.value) == ["mail"]
-        assert seen.is_old
-        assert seen.age >= 0.2
+        cached = await cache.get("pauses", pauses, fresh=0.0, seconds=0.2)
+        assert names(cached.value) == ["mail"]
+        assert cached.is_old
+        assert cached.age >= 0.2
         assert await cache.get("never", pauses, seconds=0.2) == MISSING
         assert MISSING.is_missing
     again = await cache.get("pauses", pauses, fresh=0.0)
@@ -91,22 +91,24 @@ async def test_an_unavailable_database_gives_the_last_result(
 ) -> None:
     pause(app, "mail")
     await cache.get("pauses", pauses)
-    with away(server_url, database_url):
-        seen = await cache.get("pauses", pauses, fresh=0.0)
-        assert names(seen.value) == ["mail"]
-        assert seen.is_old
+    with unavailable(server_url, database_url):
+        cached = await cache.get("pauses", pauses, fresh=0.0)
+        assert names(cached.value) == ["mail"]
+        assert cached.is_old
     assert not (await cache.get("pauses", pauses, fresh=0.0)).is_old
 
 
-async def test_an_impatient_caller_does_not_cancel_the_query(cache: Cache, reader: Counting, database_url: str) -> None:
+async def test_a_caller_that_gives_up_does_not_cancel_the_query(
+    cache: Cache, reader: CountingContext, database_url: str
+) -> None:
     with locked(database_url, "pauses"):
-        seen = await cache.get("pauses", pauses, patience=0.01, seconds=20)
-        assert seen.is_missing
-        leaving = asyncio.create_task(cache.get("pauses", pauses, seconds=20))
+        cached = await cache.get("pauses", pauses, timeout=0.01, seconds=20)
+        assert cached.is_missing
+        cancelled = asyncio.create_task(cache.get("pauses", pauses, seconds=20))
         await asyncio.sleep(0)
-        leaving.cancel()
+        cancelled.cancel()
     assert names((await cache.get("pauses", pauses, seconds=20)).value) == []
-    assert reader.looks == 1, "it was the same look all the time"
+    assert reader.reads == 1, "the callers did not share one query"
 
 
 async def test_an_error_is_raised_for_all_callers(cache: Cache) -> None:
@@ -133,7 +135,7 @@ async def test_the_cache_is_bounded(cache: Cache) -> None:
 
 
 def test_pages_work_while_the_database_is_slow(app: Sereno, ask: Ask, served: Served, database_url: str) -> None:
-    """First with the last result, and then, where there is none, with a message."""
+    """A page shows the last result, or a message where there is none."""
 
     @app.task
     def work() -> None: ...
@@ -150,11 +152,11 @@ def test_pages_work_while_the_database_is_slow(app: Sereno, ask: Ask, served: Se
 def test_pages_work_while_the_database_is_unavailable(
     ask: Ask, served: Served, server_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For as long as the user is cached."""
+    """Pages work for as long as the user's token is cached."""
     monkeypatch.setattr(authenticator, "FRESH_SECONDS", 60.0)
     client = _pages(ask, served)
     assert client.get("/").status_code == 200
-    with away(server_url, database_url):
+    with unavailable(server_url, database_url):
         assert until(lambda: _old(client.get("/")))
     assert client.get("/").status_code == 200
 
@@ -162,9 +164,9 @@ def test_pages_work_while_the_database_is_unavailable(
 def test_an_unknown_user_gets_a_message_while_the_database_is_unavailable(
     ask: Ask, served: Served, server_url: str, database_url: str
 ) -> None:
-    """They cannot be authenticated."""
+    """Their token cannot be checked."""
     client = _pages(ask, served)
-    with away(server_url, database_url):
+    with unavailable(server_url, database_url):
         answer = client.get("/")
         assert answer.status_code == 503
         assert "The database is busy or unavailable" in answer.text
@@ -172,7 +174,7 @@ def test_an_unknown_user_gets_a_message_while_the_database_is_unavailable(
 
 
 def _old(answer: httpx.Response) -> str:
-    """Return the page once it contains the text."""
+    """Return the page if it is marked as outdated, and otherwise an empty text."""
     assert answer.status_code == 200
     return answer.text if 'class="old"' in answer.text else ""
 

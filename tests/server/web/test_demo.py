@@ -1,6 +1,6 @@
-"""The demo from end to end: five systems, a worker that is really killed, something to see on every page, and pictures.
+"""The demo from end to end: five systems run, a killed worker is replaced, and every page has content for pictures.
 
-`make pictures` keeps them for the documentation.
+`make pictures` stores the pictures for the documentation.
 """
 
 import os
@@ -44,11 +44,11 @@ PAGES = (
     "operations",
     "system",
 )
-# In the demo, rules exist from the start; it takes a while until they find something.
+# In the demo, rules exist from the start, but an alert opens only after a while.
 RULES = "alerts"
 SYSTEMS = ("tenders", "separate_worker", "reminders", "reconciliation", "triggers")
 NOTHING = 'class="nothing"'
-# Where pictures for the documentation go; by default with all pictures of tests.
+# The directory of the pictures for the documentation; by default that of all pictures of tests.
 PICTURES = Path(os.environ.get("SERENO_TEST_PICTURES", SCREENSHOTS / "demo"))
 WIDE, TALL, TALLER = 1280, 820, 1180
 # The worker of tenders, as named at the start, and each successor.
@@ -63,9 +63,9 @@ class Demo:
 
     def __init__(self, directory: Path, *options: str) -> None:
         self.directory = directory / "demo"
-        self._said = directory / "said"
+        self._output_file = directory / "output"
         where = ["--port", "0", "--directory", str(self.directory)]
-        with self._said.open("wb") as out:
+        with self._output_file.open("wb") as out:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "sereno", "demo", *where, *options],
                 stdout=out,
@@ -75,23 +75,23 @@ class Demo:
             )
 
     @property
-    def said(self) -> str:
-        return self._said.read_text()
+    def output(self) -> str:
+        return self._output_file.read_text()
 
     @property
     def workers(self) -> list[int]:
-        return [int(first or later) for first, later in WORKERS.findall(self.said)]
+        return [int(first or later) for first, later in WORKERS.findall(self.output)]
 
     def found(self, pattern: str) -> re.Match[str]:
         """Return the first match in its output; wait for it as long as the process lives."""
 
-        def is_said() -> bool:
-            found = re.search(pattern, self.said)
-            assert found or self.process.poll() is None, self.said
+        def is_found() -> bool:
+            found = re.search(pattern, self.output)
+            assert found or self.process.poll() is None, self.output
             return found is not None
 
-        until(is_said, patience=90)
-        found = re.search(pattern, self.said)
+        until(is_found, timeout=90)
+        found = re.search(pattern, self.output)
         assert found
         return found
 
@@ -115,7 +115,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
 
 
 @pytest.mark.timeout(400)
-def test_five_systems_run(demo: Demo, running_chromium: Chromium) -> None:
+def test_five_systems_run_and_a_killed_worker_is_replaced(demo: Demo, running_chromium: Chromium) -> None:
     url = demo.found(r"The dashboard: (http://127\.0\.0\.1:\d+/)")[1]
     with httpx.Client(base_url=url, verify=NO_CERTIFICATES, trust_env=False, timeout=30) as visitor:
 
@@ -125,33 +125,33 @@ def test_five_systems_run(demo: Demo, running_chromium: Chromium) -> None:
             return NOTHING not in answer.text
 
         for page in PAGES:
-            until(lambda: is_full(page), patience=60)  # noqa: B023
-        until(lambda: "No rule yet" not in visitor.get(RULES).text, patience=60)
-        # The pages that it names have content.
-        shown = re.findall(rf"^    {re.escape(url)}(\S*)$", demo.said, re.MULTILINE)
+            until(lambda: is_full(page), timeout=60)  # noqa: B023
+        until(lambda: "No rule yet" not in visitor.get(RULES).text, timeout=60)
+        # The pages that the demo names exist.
+        shown = re.findall(rf"^    {re.escape(url)}(\S*)$", demo.output, re.MULTILINE)
         assert len(shown) > len(SYSTEMS)
         for page in shown:
             assert visitor.get(page).status_code == 200, page
-    give_a_past(demo)
+    insert_past_minutes(demo)
     with running_chromium.in_use() as browser:
         take_pictures(browser, url)
-    # The commands that it suggests work.
-    named = until(lambda: kill_worker(demo), patience=90)
-    until(lambda: len(demo.workers) > len(named), patience=90)
+    # The suggested command works: a new worker replaces the killed one.
+    named = until(lambda: kill_worker(demo), timeout=90)
+    until(lambda: len(demo.workers) > len(named), timeout=90)
     assert demo.workers[len(named)] != named[-1]
     demo.process.send_signal(signal.SIGINT)
-    assert demo.process.wait(60) == 0, demo.said
+    assert demo.process.wait(60) == 0, demo.output
     for name in SYSTEMS:
-        done = re.search(rf"^{name}: (\d+) done, ", demo.said, re.MULTILINE)
-        assert done, demo.said
-        assert int(done[1]) > 0, demo.said
-    assert re.search(r"^tenders: .* [1-9]\d* messages sent", demo.said, re.MULTILINE), demo.said
-    assert "export SERENO_DIRECTORY=" in demo.said
+        done = re.search(rf"^{name}: (\d+) done, ", demo.output, re.MULTILINE)
+        assert done, demo.output
+        assert int(done[1]) > 0, demo.output
+    assert re.search(r"^tenders: .* [1-9]\d* messages sent", demo.output, re.MULTILINE), demo.output
+    assert "export SERENO_DIRECTORY=" in demo.output
 
 
 def kill_worker(demo: Demo) -> list[int]:
-    """Return all workers named so far, the last of which is killed; none while its successor is not named yet."""
-    assert demo.process.poll() is None, demo.said
+    """Kill the last worker named so far and return all of them; return none while its successor is not named yet."""
+    assert demo.process.poll() is None, demo.output
     named = demo.workers
     try:
         os.kill(named[-1], signal.SIGKILL)
@@ -160,14 +160,14 @@ def kill_worker(demo: Demo) -> list[int]:
     return named
 
 
-def test_it_ends_by_itself(tmp_path: Path) -> None:
+def test_the_demo_ends_after_the_given_seconds(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     demo = Demo(tmp_path, "--seconds", "1")
     try:
-        assert demo.process.wait(100) == 0, demo.said
+        assert demo.process.wait(100) == 0, demo.output
     finally:
         demo.end()
-    assert re.search(r"^triggers: \d+ done, ", demo.said, re.MULTILINE), demo.said
+    assert re.search(r"^triggers: \d+ done, ", demo.output, re.MULTILINE), demo.output
 
 
 # Statistics of the hour before: more and less than now.
@@ -182,10 +182,10 @@ on conflict do nothing
 """
 
 
-def give_a_past(demo: Demo) -> None:
-    """Pictures of the first minute would show little."""
+def insert_past_minutes(demo: Demo) -> None:
+    """Insert statistics of the hour before, because pictures of the first minute would show little."""
     with EmbeddedPostgres(demo.directory) as server, psycopg.connect(server.url, autocommit=True) as connection:
-        until(lambda: one(connection, "select exists (select from sereno.minutes)"), patience=90)
+        until(lambda: one(connection, "select exists (select from sereno.minutes)"), timeout=90)
         connection.execute(PAST.encode())
 
 
@@ -213,4 +213,4 @@ def take(page: Page, path: str, file: Path) -> None:
     page.goto(path or "./")
     page.wait_for_selector("html[data-ready]")
     page.screenshot(path=file)
-    assert file.stat().st_size > 20_000, "a picture of nothing"
+    assert file.stat().st_size > 20_000, "the picture is empty"

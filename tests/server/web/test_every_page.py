@@ -1,4 +1,4 @@
-"""Every page, with every kind of user: roles are enforced, and tenants are isolated."""
+"""Every page with every kind of user: roles are enforced, and tenants are isolated."""
 
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -10,9 +10,9 @@ from sereno import Sereno
 from sereno.access.identity import ROLES
 from tests.server.api.conftest import Ask, Served
 from tests.server.api.world import Things, fill, fill_over_http
-from tests.server.web.world import Door, addresses, pages
+from tests.server.web.world import RegisteredPage, addresses, pages
 
-# Pages that show a tenant's own rows; otherwise the tests would prove nothing.
+# Pages that have to show a tenant's own rows; otherwise the tests would prove nothing.
 SHOWN_TO_TENANTS = {"/jobs", "/schedules", "/schedule"}
 
 
@@ -27,102 +27,104 @@ def bob() -> Things:
 
 
 @pytest.fixture
-def doors(app: Sereno, ann: Things, bob: Things, ask: Ask) -> list[Door]:
-    """A server with rows of both tenants."""
+def registered(app: Sereno, ann: Things, bob: Things, ask: Ask) -> list[RegisteredPage]:
+    """The pages of a server with rows of both tenants."""
     fill(app, ann, bob)
     fill_over_http(ask("admin"), ann, bob)
     return pages(app)
 
 
-def at(ask: Ask, served: Served, role: str | None, tenant: str | None = None) -> httpx.Client:
-    """Return the URL of a page instead of the API."""
+def page_client(ask: Ask, served: Served, role: str | None, tenant: str | None = None) -> httpx.Client:
+    """Return a client for the pages instead of the API."""
     client = ask(role, tenant)
     client.base_url = httpx.URL(served.url)
     return client
 
 
 def test_requests_without_a_token_are_redirected_to_sign_in(
-    doors: list[Door], ann: Things, ask: Ask, served: Served
+    registered: list[RegisteredPage], ann: Things, ask: Ask, served: Served
 ) -> None:
-    nobody = at(ask, served, None)
-    for router in doors:
-        for address, _ in addresses(router, ann):
-            answer = nobody.get(address)
+    anonymous = page_client(ask, served, None)
+    for page in registered:
+        for address, _ in addresses(page, ann):
+            answer = anonymous.get(address)
             assert ann.canary not in answer.text
-            if router.is_open:
+            if page.is_open:
                 assert answer.status_code == 200, address
                 continue
             assert answer.status_code == 303, (address, answer.text)
-            led = urlsplit(answer.headers["location"])
-            assert led.path == "./sign-in"
-            assert parse_qs(led.query, keep_blank_values=True)["next"] == [address.lstrip("/")]
+            target = urlsplit(answer.headers["location"])
+            assert target.path == "./sign-in"
+            assert parse_qs(target.query, keep_blank_values=True)["next"] == [address.lstrip("/")]
 
 
-def test_roles_are_enforced(doors: list[Door], ann: Things, ask: Ask, served: Served) -> None:
+def test_roles_are_enforced(registered: list[RegisteredPage], ann: Things, ask: Ask, served: Served) -> None:
     for role in ROLES:
-        client = at(ask, served, role)
-        for router in doors:
-            for address, _ in addresses(router, ann):
+        client = page_client(ask, served, role)
+        for page in registered:
+            for address, _ in addresses(page, ann):
                 answer = client.get(address)
-                if router.is_open:
+                if page.is_open:
                     continue
-                may = ROLES.index(role) >= ROLES.index(router.role)
-                words = "say in tests/server/web/world.py how it is asked" if may else ""
-                assert answer.status_code == (200 if may else 403), (role, address, words, answer.text[:3000])
+                is_allowed = ROLES.index(role) >= ROLES.index(page.role)
+                hint = "add its query to tests/server/web/world.py" if is_allowed else ""
+                assert answer.status_code == (200 if is_allowed else 403), (role, address, hint, answer.text[:3000])
                 assert answer.headers["content-type"] == "text/html; charset=utf-8"
                 assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
 def test_no_page_contains_data_of_another_tenant(
-    doors: list[Door], ann: Things, bob: Things, ask: Ask, served: Served
+    registered: list[RegisteredPage], ann: Things, bob: Things, ask: Ask, served: Served
 ) -> None:
     for role in ROLES:
-        client = at(ask, served, role, tenant=bob.tenant)
-        for router in doors:
-            for address, query in addresses(router, ann):
+        client = page_client(ask, served, role, tenant=bob.tenant)
+        for page in registered:
+            for address, query in addresses(page, ann):
                 answer = client.get(address)
                 assert answer.status_code < 500, (address, answer.text)
                 assert not ann.is_in(_without(answer.text + str(dict(answer.headers)), query)), (address, answer.text)
-                if not router.is_of_tenants and not router.is_open:
+                if not page.is_of_tenants and not page.is_open:
                     assert answer.status_code == 403, address
 
 
 def test_rows_of_another_tenant_are_treated_as_missing(
-    doors: list[Door], ann: Things, bob: Things, ask: Ask, served: Served
+    registered: list[RegisteredPage], ann: Things, bob: Things, ask: Ask, served: Served
 ) -> None:
     nothing = Things(ann.tenant, "canary-zoe", 7_000_001, 7_000_002, 7_000_003, 7_000_004, 7_000_005)
-    client = at(ask, served, "admin", tenant=bob.tenant)
-    for router in doors:
-        theirs, missing = (list(addresses(router, things)) for things in (ann, nothing))
+    client = page_client(ask, served, "admin", tenant=bob.tenant)
+    for page in registered:
+        theirs, missing = (list(addresses(page, things)) for things in (ann, nothing))
         for (one, _), (other, _) in zip(theirs, missing, strict=True):
             assert client.get(one).status_code == client.get(other).status_code, one
 
 
-def test_a_tenant_sees_its_own_rows(doors: list[Door], ann: Things, ask: Ask, served: Served) -> None:
-    client = at(ask, served, "viewer", tenant=ann.tenant)
+def test_a_tenant_sees_its_own_rows(registered: list[RegisteredPage], ann: Things, ask: Ask, served: Served) -> None:
+    client = page_client(ask, served, "viewer", tenant=ann.tenant)
     seen = set()
-    for router in doors:
-        if router.is_of_tenants:
-            for address, query in addresses(router, ann):
+    for page in registered:
+        if page.is_of_tenants:
+            for address, query in addresses(page, ann):
                 answer = client.get(address)
                 assert answer.status_code in (200, 303), (address, answer.text)
-                seen |= {router.path} if ann.canary in _without(answer.text, query) else set()
+                seen |= {page.path} if ann.canary in _without(answer.text, query) else set()
     assert SHOWN_TO_TENANTS - seen == set()
 
 
-def test_invalid_queries_cause_no_internal_error(doors: list[Door], ann: Things, ask: Ask, served: Served) -> None:
-    client = at(ask, served, "admin")
+def test_invalid_queries_cause_no_internal_error(
+    registered: list[RegisteredPage], ann: Things, ask: Ask, served: Served
+) -> None:
+    client = page_client(ask, served, "admin")
     names = ("after", "before", "event", "from", "id", "job", "key", "name", "q", "range", "span", "state", "tenant")
-    for router in doors:
+    for page in registered:
         for value in ("", "0", "-1", "9" * 40, "1e9", "\x00", "'", '"', "%", "state:", "é" * 500):
-            answer = client.get(router.path, params=dict.fromkeys(names, value))
-            assert answer.status_code < 500, (router.path, value[:20], answer.text[:3000])
+            answer = client.get(page.path, params=dict.fromkeys(names, value))
+            assert answer.status_code < 500, (page.path, value[:20], answer.text[:3000])
 
 
 def _without(text: str, query: dict[str, Any]) -> str:
     """Return the page without the values of the request, plain and URL-encoded."""
     values = [str(value) for value in query.values()]
-    for said in sorted([*values, *(value.partition(":")[2] for value in values)], key=len, reverse=True):
-        for form in (said, str(httpx.QueryParams({"x": said}))[2:]):
+    for sent in sorted([*values, *(value.partition(":")[2] for value in values)], key=len, reverse=True):
+        for form in (sent, str(httpx.QueryParams({"x": sent}))[2:]):
             text = text.replace(form, "…") if form else text
     return text

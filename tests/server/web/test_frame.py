@@ -1,4 +1,4 @@
-"""The frame of every page: shortcuts, theme, language, time zone, a phone, and mounted servers."""
+"""The frame of every page: shortcuts, theme, language, time zone, and the width of a phone."""
 
 import re
 from collections.abc import Callable
@@ -10,19 +10,19 @@ from sereno.server.web.page_request import SECTIONS
 from tests.server.api.conftest import Served
 from tests.server.web.visit import Visits
 
-LookAt = Callable[[Page, str], None]
+InspectPage = Callable[[Page, str], None]
 
 
 @pytest.mark.parametrize(("dark", "width"), [(False, 1380), (True, 1380), (False, 375), (True, 375)])
-def test_the_frame_is_accessible(browse: Visits, look_at: LookAt, dark: bool, width: int) -> None:
+def test_the_frame_is_accessible(browse: Visits, inspect_page: InspectPage, dark: bool, width: int) -> None:
     page = browse("", dark=dark, width=width)
     expect(page.locator("h1")).to_be_visible()
-    look_at(page, "now-empty")
+    inspect_page(page, "now-empty")
     page.keyboard.press("?")
-    look_at(page, "keys")
+    inspect_page(page, "keys")
 
 
-def test_keyboard_shortcuts(browse: Visits, site: Served) -> None:
+def test_keyboard_shortcuts_work_outside_of_fields(browse: Visits, site: Served) -> None:
     page = browse("")
     keys = page.locator("#keys")
     page.keyboard.press("?")
@@ -56,18 +56,18 @@ def test_g_goes_to_every_page(browse: Visits, site: Served) -> None:
     links = page.locator("aside nav a")
     assert links.count() == len(SECTIONS)
     assert len({key for _, _, key, _ in SECTIONS}) == len(SECTIONS), "two pages share a key"
-    # Navigation is intercepted: other tests open the pages themselves.
+    # Navigation is intercepted, because other tests open the pages themselves.
     page.evaluate("""() => {
         window.went = [];
         addEventListener("click", (event) => { event.preventDefault(); went.push(event.target.href); });
     }""")
-    # A `g` is forgotten after a while: no time passes between two keys.
+    # A `g` expires after a while, so no time passes between two keys.
     page.clock.set_fixed_time("2099-01-01T00:00:00Z")
     for _, _, key, _ in SECTIONS:
         page.keyboard.press("g")
         page.keyboard.press(key)
     assert page.evaluate("went") == [f"{site.url}/{path}" for path, _, _, _ in SECTIONS]
-    # A `g` with an unknown key is forgotten, and the next key has its own meaning.
+    # After a `g` with an unknown key, the next key has its own meaning.
     page.keyboard.press("g")
     page.keyboard.press("z")
     page.keyboard.press("?")
@@ -85,19 +85,19 @@ def test_the_first_tab_stop_skips_to_the_content(browse: Visits) -> None:
 def test_the_theme_is_stored(browse: Visits) -> None:
     page = browse("", dark=True)
     root = page.locator("html")
-    paper = "getComputedStyle(document.body).backgroundColor"
-    night = page.evaluate(paper)
+    background = "getComputedStyle(document.body).backgroundColor"
+    night = page.evaluate(background)
     page.keyboard.press("t")
     expect(root).to_have_attribute("data-theme", "light")
-    day = page.evaluate(paper)
+    day = page.evaluate(background)
     assert day != night
     page.reload()
     expect(root).to_have_attribute("data-theme", "light")
-    assert page.evaluate(paper) == day
+    assert page.evaluate(background) == day
     page.get_by_role("button", name="Light or dark").click()
     page.reload()
     expect(root).to_have_attribute("data-theme", "dark")
-    assert page.evaluate(paper) == night
+    assert page.evaluate(background) == night
 
 
 def test_the_language_is_the_browsers_or_the_chosen_one(browse: Visits) -> None:

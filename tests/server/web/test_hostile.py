@@ -33,8 +33,8 @@ PAYLOADS = [
     '"}],"do":"DELETE tokens/1",[{"x":"',
 ]
 DEAD = "select count(*) from sereno.history where state = 'dead'"
-# What no page contains on its own.
-STRANGE = (
+# Elements and attributes that no page contains by itself.
+ACTIVE_CONTENT = (
     "script:not([src^='./static/']), iframe:not([sandbox='']), iframe[srcdoc], img, object, embed, base, main link, "
     "main style, foreignObject, meta[http-equiv], [onerror], [onload], [onfocus], [onmouseover], [onclick], [style], "
     "a[href^='javascript:' i]"
@@ -42,7 +42,7 @@ STRANGE = (
 
 
 class Hostile(Things):
-    """Rows with such names, except for the kind that takes only letters and digits."""
+    """Rows with hostile names, except for alert rules, whose names have only letters and digits."""
 
     def named(self, what: str) -> str:
         return f"rule-{PAYLOADS.index(self.canary)}" if what == "rule" else super().named(what)
@@ -50,18 +50,18 @@ class Hostile(Things):
 
 @pytest.fixture
 def hostile(app: Sereno, ask: Ask, connection: psycopg.Connection) -> list[Hostile]:
-    """Create everything that a tenant can have, with such names; and jobs that died of such errors."""
-    households = [Hostile(f"{payload} t", payload) for payload in PAYLOADS]
-    fill(app, *households)
+    """Create rows of every kind with hostile names, and dead jobs with hostile errors."""
+    tenants = [Hostile(f"{payload} t", payload) for payload in PAYLOADS]
+    fill(app, *tenants)
     admin = ask("admin")
-    for things in households:
+    for things in tenants:
         _fill_more(app, admin, things)
-    asyncio.run(_die(app, connection))
-    return households
+    asyncio.run(_create_dead_jobs(app, connection))
+    return tenants
 
 
 def _fill_more(app: Sereno, admin: httpx.Client, things: Hostile) -> None:
-    """Create directly what the world creates over HTTP, where a name in a path cannot contain a slash."""
+    """Create directly the rows of `fill_over_http`, because a name in a path cannot contain a slash."""
     key = things.named("schedule")
     job = app.new_job("work", b'{"text": "x"}', JobOptions(tenant=things.tenant))
     app.schedules.upsert(key, job, Daily("03:00", tz="Europe/Riga"))
@@ -72,16 +72,16 @@ def _fill_more(app: Sereno, admin: httpx.Client, things: Hostile) -> None:
     things.operation = admin.post("/jobs/retry", json=many).json()["id"]
 
 
-async def _die(app: Sereno, connection: psycopg.Connection) -> None:
+async def _create_dead_jobs(app: Sereno, connection: psycopg.Connection) -> None:
     """Create failed jobs; then rename them, because another program may write other names into the tables."""
 
-    @app.task(queue="deaths", retry=0)
-    def dies(text: str) -> None:
+    @app.task(queue="failing", retry=0)
+    def fail(text: str) -> None:
         raise ValueError(text)
 
     for payload in PAYLOADS:
-        dies.using(tenant=payload, tags=[payload]).enqueue(payload)
-    async with app.working({"deaths": 2}):
+        fail.using(tenant=payload, tags=[payload]).enqueue(payload)
+    async with app.working({"failing": 2}):
         await auntil(lambda: one(connection, DEAD) == len(PAYLOADS))
     await app.database.aclose()
     renamed = "set task = tenant || ' task', queue = tenant || ' queue' where tenant is not null"
@@ -94,38 +94,43 @@ def test_no_page_executes_a_name(
     app: Sereno, hostile: list[Hostile], browse: Visits, site: Served, number: int
 ) -> None:
     page = browse("")
-    for router in pages(app):
-        for address, _ in addresses(router, hostile[number]):
+    for registered in pages(app):
+        for address, _ in addresses(registered, hostile[number]):
             _visit(page, f"{site.url}{address}")
 
 
 def test_query_parameters_are_shown_as_text(app: Sereno, hostile: list[Hostile], browse: Visits, site: Served) -> None:
-    """The parameters of a URL are as hostile as any name."""
+    """The parameters of a URL can be as hostile as any name."""
     page = browse("")
     browse.forgive("status of (400|404|422)")
     names = ("after", "before", "id", "job", "key", "name", "next", "q", "range", "state", "tenant")
-    for router in pages(app):
+    for registered in pages(app):
         for payload in ("".join(PAYLOADS[:3]), "".join(PAYLOADS[3:8])):
             _visit(
-                page, f"{site.url}{router.path}?{urlencode(dict.fromkeys(names, payload))}", known=(200, 400, 404, 422)
+                page,
+                f"{site.url}{registered.path}?{urlencode(dict.fromkeys(names, payload))}",
+                expected=(200, 400, 404, 422),
             )
 
 
-def _visit(page: Page, url: str, known: tuple[int, ...] = (200,)) -> None:
+def _visit(page: Page, url: str, expected: tuple[int, ...] = (200,)) -> None:
     answer = page.goto(url)
     assert answer is not None
-    assert answer.status in known, (url, answer.status, page.inner_text("body"))
-    assert page.locator(STRANGE).count() == 0, (url, page.locator(STRANGE).first.evaluate("each => each.outerHTML"))
+    assert answer.status in expected, (url, answer.status, page.inner_text("body"))
+    assert page.locator(ACTIVE_CONTENT).count() == 0, (
+        url,
+        page.locator(ACTIVE_CONTENT).first.evaluate("each => each.outerHTML"),
+    )
     assert "1787569" not in page.content(), url
 
 
-def test_every_page_about_every_name_is_a_page(app: Sereno, hostile: list[Hostile], ask: Ask, served: Served) -> None:
-    """All pages, without a browser."""
+def test_every_page_escapes_every_hostile_name(app: Sereno, hostile: list[Hostile], ask: Ask, served: Served) -> None:
+    """All pages with all names, without a browser."""
     client = ask("admin")
     client.base_url = httpx.URL(served.url)
-    for router in pages(app):
+    for registered in pages(app):
         for things in hostile:
-            for address, _ in addresses(router, things):
+            for address, _ in addresses(registered, things):
                 answer = client.get(address)
                 assert answer.status_code in (200, 303), (address, answer.status_code, answer.text)
                 for raw in ("<script>alert", "<img src=x", "<svg/onload", "<a href=javascript", "<style>*", "1787569"):

@@ -16,7 +16,7 @@ from jinja2 import nodes
 import sereno.server.web
 from sereno.access.identity import ROLES
 from sereno.jobs.lifecycle import STATES
-from sereno.monitoring.alerts.condition import LEVELS, SAID
+from sereno.monitoring.alerts.condition import LEVELS, SENTENCES
 from sereno.server.web.messages import LANGUAGES, choose, dictionary, say
 from sereno.server.web.page_request import SECTIONS, environment
 
@@ -25,7 +25,7 @@ OTHERS = [language for language in LANGUAGES if language != "en"]
 PLACE = re.compile(r"%\((\w+)\)s")
 PROBLEMS = (400, 401, 403, 404, 422, 429, 503)
 CHOSEN = {
-    *SAID.values(),
+    *SENTENCES.values(),
     *LEVELS,
     *ROLES,
     *STATES,
@@ -43,7 +43,7 @@ CHOSEN = {
 
 
 def in_templates() -> Iterator[tuple[str, str]]:
-    """Return each `_("…")`, with its template. The parser finds them all, however they are written."""
+    """Yield each `_("…")` with its template. The parser finds them all, however they are written."""
     made = environment()
     for path in sorted((WEB / "templates").rglob("*.html")):
         for call in made.parse(path.read_text()).find_all(nodes.Call):
@@ -78,8 +78,8 @@ def _name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def mentioned() -> set[str]:
-    """Return every text in the templates, and in the code of the pages and what they show."""
+def used_texts() -> set[str]:
+    """Return every text in the templates, and in the code that the pages use."""
     found = set(CHOSEN)
     sources = WEB.parents[1]
     others = [sources / name for name in ("cli", "contrib", "testing", "server/api")]
@@ -95,10 +95,10 @@ def mentioned() -> set[str]:
     return found
 
 
-def words_of(language: str) -> Iterator[tuple[str, str, str]]:
+def translations_of(language: str) -> Iterator[tuple[str, str, str]]:
     for path in sorted((WEB / "languages" / language).iterdir()):
-        for sentence, said in json.loads(path.read_text()).items():
-            yield path.name, sentence, said
+        for sentence, translation in json.loads(path.read_text()).items():
+            yield path.name, sentence, translation
 
 
 def test_the_extraction_finds_texts() -> None:
@@ -123,36 +123,36 @@ def _has_words(sentence: str) -> bool:
 
 @pytest.mark.parametrize("language", OTHERS)
 def test_no_translation_is_unused(language: str) -> None:
-    spoken = mentioned()
-    assert sorted((file, sentence) for file, sentence, _ in words_of(language) if sentence not in spoken) == []
+    used = used_texts()
+    assert sorted((file, sentence) for file, sentence, _ in translations_of(language) if sentence not in used) == []
 
 
 @pytest.mark.parametrize("language", OTHERS)
 def test_placeholders_are_the_same(language: str) -> None:
-    for file, sentence, said in words_of(language):
-        assert sorted(PLACE.findall(said)) == sorted(PLACE.findall(sentence)), (file, sentence)
+    for file, sentence, translation in translations_of(language):
+        assert sorted(PLACE.findall(translation)) == sorted(PLACE.findall(sentence)), (file, sentence)
         if places := PLACE.findall(sentence):
-            assert said % dict.fromkeys(places, "x"), (file, sentence)
+            assert translation % dict.fromkeys(places, "x"), (file, sentence)
             assert sentence % dict.fromkeys(places, "x"), (file, sentence)
-        assert said.strip() == said, (file, sentence)
-        assert said, (file, sentence)
+        assert translation.strip() == translation, (file, sentence)
+        assert translation, (file, sentence)
 
 
 @pytest.mark.parametrize("language", OTHERS)
 def test_duplicate_keys_have_the_same_translation(language: str) -> None:
     """The file that is read last would win."""
-    said: dict[str, set[str]] = {}
-    for _, sentence, words in words_of(language):
-        said.setdefault(sentence, set()).add(words)
-    assert {sentence: words for sentence, words in said.items() if len(words) > 1} == {}
+    translations: dict[str, set[str]] = {}
+    for _, sentence, translation in translations_of(language):
+        translations.setdefault(sentence, set()).add(translation)
+    assert {sentence: translation for sentence, translation in translations.items() if len(translation) > 1} == {}
 
 
 @pytest.mark.parametrize("language", OTHERS)
-def test_both_languages_have_the_same_files(language: str) -> None:
-    assert {file for file, _, _ in words_of(language)} == {file for file, _, _ in words_of("es")}
+def test_all_languages_have_the_same_files(language: str) -> None:
+    assert {file for file, _, _ in translations_of(language)} == {file for file, _, _ in translations_of("es")}
 
 
-def test_a_language_is_chosen() -> None:
+def test_the_language_is_chosen_by_cookie_and_header() -> None:
     assert choose("pt", "es") == "pt"
     assert choose("xx", "es-MX,es;q=0.9,en;q=0.8") == "es"
     assert choose(None, "fi, pt-BR;q=0.7, en;q=0.3") == "pt"
@@ -162,5 +162,5 @@ def test_a_language_is_chosen() -> None:
 
 
 def test_a_missing_translation_falls_back_to_english() -> None:
-    assert say("es", "A sentence that nobody has written, 100 %") == "A sentence that nobody has written, 100 %"
+    assert say("es", "A sentence without a translation, 100 %") == "A sentence without a translation, 100 %"
     assert say("pt", "%(count)s of these", count=3) == "3 of these"

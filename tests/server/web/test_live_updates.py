@@ -1,4 +1,4 @@
-"""Changes appear without a reload, while the page is visible and the user authorized."""
+"""Changes appear on a page without a reload while its user is authorized."""
 
 import asyncio
 import json
@@ -20,12 +20,12 @@ from sereno.server.api import stream
 from sereno.server.shared import authenticator
 from tests.facts import until
 from tests.server.api.conftest import Served
-from tests.server.web.outages import away, locked
+from tests.server.web.outages import locked, unavailable
 from tests.server.web.running_server import running
 from tests.server.web.visit import Visits
 
 LISTENERS = 50
-SHARED = "what two servers share so that both know the same people"
+SHARED = "the secret of two servers that accept each other's cookies"
 ELSEWHERE = """
 import sys
 from sereno import Sereno
@@ -76,11 +76,11 @@ def test_paused_updates_stay_paused(browse: Visits, work: Any) -> None:
     expect(newest(witness)).to_have_text(str(first.id))
     expect(page.locator("#now-newest")).to_contain_text("No job yet")
     # By now no request is in flight.
-    form: list[str] = []
-    page.on("request", lambda request: form.append(request.url))
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
     job = work.enqueue()
     expect(newest(witness)).to_have_text(str(job.id))
-    assert form == []
+    assert requests == []
     page.keyboard.press("l")
     expect(newest(page)).to_have_text(str(job.id))
 
@@ -92,7 +92,7 @@ def test_missing_values_are_not_loaded_while_paused(browse: Visits, database_url
     page.clock.install()
     page.clock.pause_at("2099-01-01T00:00:00Z")
 
-    def is_there() -> bool:
+    def is_loaded() -> bool:
         page.clock.fast_forward("01:00")
         return missing.count() == 0
 
@@ -103,14 +103,14 @@ def test_missing_values_are_not_loaded_while_paused(browse: Visits, database_url
         expect(page.locator("#live")).to_have_text("paused")
         page.evaluate("""() => {
             const fetched = fetch;
-            window.asked = [];
-            window.fetch = (url, options) => { asked.push(url); return fetched(url, options); };
+            window.requested = [];
+            window.fetch = (url, options) => { requested.push(url); return fetched(url, options); };
         }""")
         page.clock.fast_forward("01:00")
-        assert page.evaluate("asked") == []
+        assert page.evaluate("requested") == []
         page.keyboard.press("l")
-        assert page.evaluate("asked.length") == 1
-    until(is_there)
+        assert page.evaluate("requested.length") == 1
+    until(is_loaded)
 
 
 def test_a_text_being_typed_is_not_replaced(browse: Visits, work: Any) -> None:
@@ -160,7 +160,7 @@ def test_an_outage_of_the_database_leaves_the_page_as_it_is(
     first = work.enqueue()
     page = browse("")
     expect(newest(page)).to_have_text(str(first.id))
-    with away(server_url, database_url):
+    with unavailable(server_url, database_url):
         expect(page.locator("#live")).to_have_text("no connection")
         expect(newest(page)).to_have_text(str(first.id))
         expect(page.locator("#problem")).to_have_count(0)
@@ -169,7 +169,9 @@ def test_an_outage_of_the_database_leaves_the_page_as_it_is(
     expect(page.locator("#live")).to_have_text("live")
 
 
-def test_a_refused_page_leads_to_sign_in(browse: Visits, app: Sereno, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_revoked_token_leads_to_the_sign_in_page(
+    browse: Visits, app: Sereno, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(authenticator, "FRESH_SECONDS", 0.1)
     monkeypatch.setattr(stream, "TRUST_SECONDS", 0.1)
     browse.forgive("status of 401")
@@ -195,37 +197,37 @@ async def test_a_stream_ends_with_its_token(app: Sereno, served: Served, monkeyp
 async def test_any_number_of_streams_make_one_query_a_second(
     app: Sereno, served: Served, work: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks: list[float] = []
-    context = served.config.app._context  # type: ignore[union-attr]  # ours
+    queries: list[float] = []
+    context = served.config.app._context  # type: ignore[union-attr]  # our application
     read = context.read
 
     async def counting(operation: Any, **options: Any) -> Any:
-        looks.append(time.monotonic())
+        queries.append(time.monotonic())
         return await read(operation, **options)
 
     monkeypatch.setattr(context, "read", counting)
     secret = app.database.run(create("ann", "viewer", actor="test")).secret
 
-    async def listen(client: httpx.AsyncClient, heard: asyncio.Semaphore) -> None:
+    async def listen(client: httpx.AsyncClient, received: asyncio.Semaphore) -> None:
         async with client.stream("GET", "/api/v1/stream") as answer:
             async for line in answer.aiter_lines():
                 if line == "event: now":
-                    heard.release()
+                    received.release()
 
     async with _client(served, secret) as client:
-        heard = asyncio.Semaphore(0)
-        listeners = [asyncio.create_task(listen(client, heard)) for _ in range(LISTENERS)]
+        received = asyncio.Semaphore(0)
+        listeners = [asyncio.create_task(listen(client, received)) for _ in range(LISTENERS)]
         for _ in range(3):
             await asyncio.to_thread(work.enqueue)
             for _ in range(LISTENERS):
-                await heard.acquire()
+                await received.acquire()
         for each in listeners:
             each.cancel()
         await asyncio.gather(*listeners, return_exceptions=True)
-    assert 3 <= len(looks) <= looks[-1] - looks[0] + 2
-    before = len(looks)
+    assert 3 <= len(queries) <= queries[-1] - queries[0] + 2
+    before = len(queries)
     until(lambda: not served.server_state.tasks)
-    assert len(looks) - before <= 2, "nobody listens, and nobody looks"
+    assert len(queries) - before <= 2, "queries continue although no stream is open"
 
 
 async def test_a_tenants_user_learns_of_changes_without_their_content(app: Sereno, served: Served, work: Any) -> None:
@@ -234,8 +236,8 @@ async def test_a_tenants_user_learns_of_changes_without_their_content(app: Seren
         await asyncio.to_thread(work.using(tenant="r43").enqueue)
         async for line in answer.aiter_lines():
             if line.startswith("data: "):
-                said = json.loads(line.removeprefix("data: "))
-                assert said == {"number": said["number"], "seen": None, "answers": True}
+                data = json.loads(line.removeprefix("data: "))
+                assert data == {"number": data["number"], "seen": None, "is_available": True}
                 break
 
 

@@ -1,4 +1,4 @@
-"""Under a path of another application, and behind a proxy that takes the path away, everything works."""
+"""The server works under a path of another application, and behind a proxy that strips the path."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def mounted(app: Sereno) -> Starlette:
 
 
 def behind_a_proxy(app: Sereno) -> Any:
-    """A proxy that strips the path, which the server never sees."""
+    """A proxy that strips the path, so that the server does not know it."""
     inside = asgi(app)
 
     async def proxy(scope: Any, receive: Any, send: Any) -> None:
@@ -47,8 +47,8 @@ def behind_a_proxy(app: Sereno) -> Any:
 
 
 @pytest.mark.parametrize("around", [mounted, behind_a_proxy])
-def test_everything_works_under_a_path(app: Sereno, browse: Visits, work: Any, around: Any) -> None:
-    """Every request outside of the path fails the test: see `Visits`."""
+def test_pages_links_and_updates_work_under_a_path(app: Sereno, browse: Visits, work: Any, around: Any) -> None:
+    """Every request outside of the path fails the test, as `Visits` says."""
     with running(around(app)) as root:
         url = f"{root}{PREFIX}"
         page = browse("", url=url)
@@ -56,7 +56,7 @@ def test_everything_works_under_a_path(app: Sereno, browse: Visits, work: Any, a
         page.evaluate("window.stays = true")
         job = work.enqueue()
         expect(page.locator("#now-newest tbody tr a").first).to_have_text(str(job.id))
-        assert page.evaluate("window.stays"), "it was shown without loading the page anew"
+        assert page.evaluate("window.stays"), "the page was reloaded"
         page.get_by_role("button", name="Sign out").click()
         expect(page).to_have_url(f"{url}/sign-in")
         page.context.close()
@@ -70,7 +70,7 @@ def _links_stay_inside(page: Page, url: str) -> None:
     assert [each for each in found if not each.startswith(f"{url}/")] == []
 
 
-def test_a_path_without_its_slash_is_corrected(app: Sereno) -> None:
+def test_a_path_without_its_slash_is_redirected(app: Sereno) -> None:
     secret = app.database.run(create("ann", "viewer", actor="test")).secret
     with running(mounted(app)) as root, httpx.Client(trust_env=False, timeout=30) as client:
         headers = {"Authorization": f"Bearer {secret}"}

@@ -1,4 +1,4 @@
-"""One grammar in the search field of every list: matches are shown, errors are marked."""
+"""The search field of every list has one grammar: matches are shown, and errors are marked."""
 
 import re
 from collections.abc import Callable
@@ -20,7 +20,7 @@ ANN, BOB = "canary-ann", "canary-bob"
 
 
 @pytest.fixture
-def households(app: Sereno, ask: Ask) -> tuple[Things, Things]:
+def tenants(app: Sereno, ask: Ask) -> tuple[Things, Things]:
     made = Things("ann-tenant", ANN), Things("bob-tenant", BOB)
     fill(app, *made)
     fill_over_http(ask("admin"), *made)
@@ -32,7 +32,7 @@ def read(ask: Ask, served: Served) -> Read:
     return reader(ask, served)
 
 
-# Of each page: what it is called, a search for what is ann's, and what a row of ann's and one of bob's has in it.
+# For each page: its parameters, a search that finds rows of ann, and the text of a row of ann and of a row of bob.
 PAGES: dict[str, tuple[dict[str, str], str, str, str]] = {
     "deliveries": ({}, "state:failed recipient:*ann*", f"{ANN}-recipient</td>", f"{BOB}-recipient</td>"),
     "notifications": ({}, "type:tender.* tenant:ann*", f"{ANN}-subject</td>", f"{BOB}-subject</td>"),
@@ -43,7 +43,7 @@ PAGES: dict[str, tuple[dict[str, str], str, str, str]] = {
 }
 
 
-def test_every_page_shows_the_matches(read: Read, households: tuple[Things, Things]) -> None:
+def test_every_page_shows_the_matches(read: Read, tenants: tuple[Things, Things]) -> None:
     for path, (given, search, mine, other) in PAGES.items():
         whole = unescape(read(path, "operator", **given).text)
         assert mine in whole, path
@@ -57,14 +57,14 @@ def test_every_page_shows_the_matches(read: Read, households: tuple[Things, Thin
         assert 'class="nothing"' in nothing, path
 
 
-def test_errors_are_searched(read: Read, households: tuple[Things, Things]) -> None:
+def test_errors_are_searched(read: Read, tenants: tuple[Things, Things]) -> None:
     row = f'data-focus="error {FINGERPRINT}"'
     assert row in read("errors", q="task:work type:OSError canary").text
     assert row not in read("errors", q="task:work -type:OSError").text
     assert "No error matches." in read("errors", q="count:>99").text
 
 
-def test_an_invalid_search_is_marked_at_its_position(read: Read, households: tuple[Things, Things]) -> None:
+def test_an_invalid_search_is_marked_at_its_position(read: Read, tenants: tuple[Things, Things]) -> None:
     for path, (given, _, mine, _) in {**PAGES, "errors": ({}, "", FINGERPRINT, "")}.items():
         page = unescape(read(path, "operator", **given, q="one stat:dead").text)
         assert "The search is invalid." in page or path == "notifications", path
@@ -74,16 +74,16 @@ def test_an_invalid_search_is_marked_at_its_position(read: Read, households: tup
         assert mine not in page, path
 
 
-def test_bounded_searches_say_so(read: Read, households: tuple[Things, Things]) -> None:
-    said = "searched among the newest hundred thousand"
+def test_bounded_searches_show_their_bound(read: Read, tenants: tuple[Things, Things]) -> None:
+    notice = "searched among the newest hundred thousand"
     for path in ("deliveries", "notifications", "recipients"):
-        assert said in read(path, q="canary").text
-        assert said not in read(path).text
+        assert notice in read(path, q="canary").text
+        assert notice not in read(path).text
     assert "searched among 100,000 keys at a time" in read("schedules", q="canary").text.replace("\u202f", ",")
     assert "Searched among the newest" in read("system", show="audit", q="canary").text
 
 
-def test_a_tenant_finds_only_its_own_rows_on_every_page(read: Read, households: tuple[Things, Things]) -> None:
+def test_a_tenant_finds_only_its_own_rows_on_every_page(read: Read, tenants: tuple[Things, Things]) -> None:
     for path in ("deliveries", "notifications", "recipients", "schedules"):
         for search in ("canary", "tenant:*", "tenant:ann-tenant,bob-tenant", "-zzz"):
             page = read(path, "operator", "ann-tenant", q=search).text
@@ -100,7 +100,7 @@ def test_masked_values_cannot_be_found_by_guessing(read: Read, app: Sereno) -> N
     assert ">ana</a>" in read("recipients", "operator", q="data.pin:1234").text
 
 
-def test_copied_commands_have_the_same_search(read: Read, households: tuple[Things, Things]) -> None:
+def test_copied_commands_have_the_same_search(read: Read, tenants: tuple[Things, Things]) -> None:
     page = unescape(read("deliveries", q="state:failed -channel:email").text)
     assert "sereno delivery list -- 'state:failed -channel:email'" in page
     assert f"/api/v1/deliveries?q={quote_plus('state:failed -channel:email')}" in page
@@ -111,12 +111,12 @@ def test_copied_commands_have_the_same_search(read: Read, households: tuple[Thin
 
 
 def test_deliveries_are_searched_and_all_that_match_are_requeued(
-    households: tuple[Things, Things],
+    tenants: tuple[Things, Things],
     browse: Visits,
-    look_at: Callable[[Page, str], None],
+    inspect_page: Callable[[Page, str], None],
     connection: psycopg.Connection,
 ) -> None:
-    ann, bob = households
+    ann, bob = tenants
     page = browse("deliveries", "operator")
     field = page.get_by_label("Search deliveries")
     table = page.locator("#deliveries-table")
@@ -128,7 +128,7 @@ def test_deliveries_are_searched_and_all_that_match_are_requeued(
     expect(table).to_contain_text(ann.named("recipient"))
     expect(page.locator("h1")).to_have_text("One delivery; one failed and needs attention.")
     expect(page.locator("#deliveries-head")).to_contain_text("searched among the newest hundred thousand")
-    look_at(page, "deliveries-search")
+    inspect_page(page, "deliveries-search")
     page.locator(".bulk [name=all]").check()
     page.get_by_role("button", name="Send again").click()
     expect(page.locator("#ask-what")).to_contain_text("1")
@@ -143,6 +143,6 @@ def test_deliveries_are_searched_and_all_that_match_are_requeued(
     expect(alert).to_contain_text("did you mean channel?")
     expect(alert.locator("mark")).to_have_text("c")
     expect(page.get_by_label("Search deliveries")).to_have_value("state:failed chanel:pager")
-    look_at(page, "deliveries-search-wrong")
+    inspect_page(page, "deliveries-search-wrong")
     alert.get_by_role("link", name="Start again").click()
     expect(table).to_contain_text(BOB)

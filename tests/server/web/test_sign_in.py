@@ -1,4 +1,4 @@
-"""Sign-in: only with a valid token, and redirects lead only to pages of this server."""
+"""Sign-in needs a valid token, and redirects lead only to pages of this server."""
 
 from collections.abc import Callable, Iterator
 from urllib.parse import urljoin, urlsplit
@@ -17,7 +17,7 @@ from sereno.server.web.sign_in import MOST_TRIES, TRIES_SECONDS, SignInAttempts
 from tests.server.api.conftest import Served
 from tests.server.web.visit import Visits
 
-ELSEWHERE = [
+OTHER_TARGETS = [
     "//evil.example",
     "///evil.example",
     "////evil.example/%2e%2e",
@@ -66,7 +66,13 @@ ELSEWHERE = [
     "\x00//evil.example",
     "jobs\r\nSet-Cookie: x=y",
 ]
-OURS = ["", "jobs", "jobs?q=state%3Adead+tenant%3Ar-1&job=5", "schedule?key=a%2Fb%2F..%2Fc", "jobs?q=//evil.example"]
+OWN_PAGES = [
+    "",
+    "jobs",
+    "jobs?q=state%3Adead+tenant%3Ar-1&job=5",
+    "schedule?key=a%2Fb%2F..%2Fc",
+    "jobs?q=//evil.example",
+]
 
 
 @pytest.fixture
@@ -85,11 +91,11 @@ def _sign_in(client: httpx.Client, secret: str, **more: str) -> httpx.Response:
 
 
 def test_a_sign_in_leads_to_the_requested_page(
-    browse: Visits, secret: str, site: Served, look_at: Callable[[Page, str], None]
+    browse: Visits, secret: str, site: Served, inspect_page: Callable[[Page, str], None]
 ) -> None:
     page = browse("?range=6h", role=None)
     expect(page).to_have_title("Sign in · sereno")
-    look_at(page, "sign-in")
+    inspect_page(page, "sign-in")
     expect(page.get_by_label("Token")).to_be_focused()
     page.get_by_label("Token").fill(f"  {secret} ")
     page.keyboard.press("Enter")
@@ -98,14 +104,14 @@ def test_a_sign_in_leads_to_the_requested_page(
     expect(page.locator("aside .who")).to_have_text("ann · operator")
 
 
-def test_a_wrong_token_gets_a_message(browse: Visits, look_at: Callable[[Page, str], None]) -> None:
+def test_a_wrong_token_gets_a_message(browse: Visits, inspect_page: Callable[[Page, str], None]) -> None:
     page = browse("sign-in", role=None, dark=True, width=375)
     page.get_by_label("Token").fill("srn_" + "x" * 32)
     browse.forgive("status of 403")
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("alert")).to_contain_text("This token is invalid")
     expect(page.get_by_label("Token")).to_have_value("")
-    look_at(page, "sign-in-wrong")
+    inspect_page(page, "sign-in-wrong")
 
 
 def test_revoked_and_expired_tokens_are_refused(
@@ -135,20 +141,20 @@ def test_a_revoked_token_ends_the_sign_in(
     _sign_in(client, secret)
     assert client.get("/").status_code == 200
     app.database.run(revoke("ann", actor="test"))
-    # Another server, which has not cached it.
+    # Another server, which has not cached the token.
     other = serve()
     cookie = {"Cookie": f"{COOKIE}={client.cookies[COOKIE]}"}
     assert httpx.get(f"{other.url}/", headers=cookie, timeout=30, trust_env=False).status_code == 303
 
 
 def test_the_cookie_is_for_this_host_only(client: httpx.Client, secret: str) -> None:
-    said = _sign_in(client, secret).headers["set-cookie"].lower()
-    assert "httponly" in said
-    assert "samesite=lax" in said
-    assert f"max-age={SIGNED_IN_SECONDS}" in said
-    assert "secure" not in said, "over http, a secure cookie would be thrown away"
-    assert "domain" not in said
-    assert secret.lower() not in said
+    cookie = _sign_in(client, secret).headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=lax" in cookie
+    assert f"max-age={SIGNED_IN_SECONDS}" in cookie
+    assert "secure" not in cookie, "over HTTP, a browser drops a secure cookie"
+    assert "domain" not in cookie
+    assert secret.lower() not in cookie
 
 
 def test_over_tls_the_cookie_is_secure(app: Sereno, client: httpx.Client, secret: str) -> None:
@@ -159,17 +165,17 @@ def test_over_tls_the_cookie_is_secure(app: Sereno, client: httpx.Client, secret
         assert ("secure" in signed_in.headers["set-cookie"].lower()) is is_secure, trusted
 
 
-def test_over_tls_only_a_host_prefixed_cookie_counts(app: Sereno, client: httpx.Client, secret: str) -> None:
-    """Another host of the same domain, or a page without TLS, can set a cookie of any name but one with __Host-."""
+def test_over_tls_only_a_host_prefixed_cookie_is_accepted(app: Sereno, client: httpx.Client, secret: str) -> None:
+    """Another host of the same domain, or a page without TLS, can set any cookie except one with __Host-."""
     app.override(trusted_proxies=["127.0.0.1"])
     over_tls = {"X-Forwarded-Proto": "https"}
     cookies = {}
     for name, headers in ((COOKIE, {}), (SECURE_COOKIE, over_tls)):
-        said = client.post("/sign-in", data={"token": secret}, headers=headers).headers["set-cookie"]
+        cookie = client.post("/sign-in", data={"token": secret}, headers=headers).headers["set-cookie"]
         client.cookies.clear()
-        assert said.startswith(f"{name}=v2.")
-        cookies[name] = said.partition("=")[2].partition(";")[0]
-        parts = {part.strip().lower() for part in said.split(";")}
+        assert cookie.startswith(f"{name}=v2.")
+        cookies[name] = cookie.partition("=")[2].partition(";")[0]
+        parts = {part.strip().lower() for part in cookie.split(";")}
         assert {"path=/", "httponly"} <= parts
         assert not any(part.startswith("domain") for part in parts)
     for headers, right, wrong in (({}, COOKIE, SECURE_COOKIE), (over_tls, SECURE_COOKIE, COOKIE)):
@@ -177,9 +183,9 @@ def test_over_tls_only_a_host_prefixed_cookie_counts(app: Sereno, client: httpx.
             assert client.get("/api/v1/me", headers=headers | {"Cookie": f"{right}={value}"}).status_code == 200
             assert client.get("/api/v1/me", headers=headers | {"Cookie": f"{wrong}={value}"}).status_code == 401
     signed_out = client.post("/sign-out", headers=over_tls | {"Cookie": f"{SECURE_COOKIE}={cookies[SECURE_COOKIE]}"})
-    said = signed_out.headers["set-cookie"]
-    assert said.startswith(f'{SECURE_COOKIE}=""')
-    assert {"Path=/", "Secure", "Max-Age=0"} <= {part.strip() for part in said.split(";")}
+    cookie = signed_out.headers["set-cookie"]
+    assert cookie.startswith(f'{SECURE_COOKIE}=""')
+    assert {"Path=/", "Secure", "Max-Age=0"} <= {part.strip() for part in cookie.split(";")}
 
 
 def test_the_scheme_is_part_of_the_origin(app: Sereno, client: httpx.Client, secret: str) -> None:
@@ -204,18 +210,18 @@ def test_the_scheme_is_part_of_the_origin(app: Sereno, client: httpx.Client, sec
 
 
 def test_redirects_to_other_hosts_are_refused(client: httpx.Client, secret: str) -> None:
-    for wanted in ELSEWHERE:
+    for wanted in OTHER_TARGETS:
         for answer in (_sign_in(client, secret, next=wanted), client.get("/sign-in", params={"next": wanted})):
             assert answer.status_code == 303, wanted
             assert answer.headers["location"] == "./", wanted
 
 
 def test_redirects_to_own_pages_work(client: httpx.Client, secret: str) -> None:
-    for wanted in OURS:
+    for wanted in OWN_PAGES:
         answer = _sign_in(client, secret, next=wanted)
         assert answer.headers["location"] == f"./{wanted}"
-        led = urlsplit(urljoin(f"{client.base_url}/deep/sign-in", answer.headers["location"]))
-        assert (led.hostname, led.path.startswith("/deep/")) == ("127.0.0.1", True)
+        target = urlsplit(urljoin(f"{client.base_url}/deep/sign-in", answer.headers["location"]))
+        assert (target.hostname, target.path.startswith("/deep/")) == ("127.0.0.1", True)
 
 
 def test_the_requested_page_is_escaped(client: httpx.Client) -> None:
@@ -233,7 +239,7 @@ def test_wrong_tokens_are_limited(client: httpx.Client, secret: str) -> None:
     assert COOKIE not in answer.cookies
 
 
-def test_a_right_token_works_while_others_guess_from_the_same_address(client: httpx.Client, secret: str) -> None:
+def test_a_valid_token_works_while_others_guess_from_the_same_address(client: httpx.Client, secret: str) -> None:
     for _ in range(MOST_TRIES + 1):
         _sign_in(client, "srn_" + "x" * 32)
     assert _sign_in(client, "srn_" + "x" * 32).status_code == 429
@@ -259,7 +265,7 @@ def test_behind_a_trusted_proxy_each_client_has_its_own_count(app: Sereno, clien
 
 
 def test_the_addresses_of_one_network_of_ipv6_are_one_client(app: Sereno, client: httpx.Client) -> None:
-    """One client has 2^64 of them."""
+    """One client has 2^64 addresses."""
     app.override(trusted_proxies=["127.0.0.1"])
     written = [f"2001:db8:0:7::{last:x}" for last in range(MOST_TRIES + 1)]
     assert [_guess(client, each) for each in written] == [403] * MOST_TRIES + [429]
@@ -288,7 +294,7 @@ def test_a_page_of_another_origin_can_neither_sign_in_nor_out(client: httpx.Clie
             assert "set-cookie" not in answer.headers
 
 
-def test_signing_out_ends_it(browse: Visits, secret: str, site: Served) -> None:
+def test_signing_out_removes_the_cookie(browse: Visits, secret: str, site: Served) -> None:
     page = browse("")
     page.get_by_role("button", name="Sign out").click()
     expect(page).to_have_title("Sign in · sereno")
@@ -335,7 +341,7 @@ def test_a_read_only_server_signs_out_without_writing(
 
 
 def test_a_mounted_server_uses_the_sign_in_of_its_application(serve: Callable[..., Served]) -> None:
-    """A host application has its own sign-in; ours is not offered then, and its users have their roles."""
+    """The application has its own sign-in, so the server's is not offered; its users have their roles."""
 
     async def authenticate(request: HTTPConnection) -> Principal | None:
         name = request.headers.get("x-their-user")

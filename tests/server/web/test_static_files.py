@@ -1,4 +1,4 @@
-"""Style sheets and scripts: cached by browsers, compressed, and no other file can be reached."""
+"""Style sheets and scripts are compressed and cached by browsers, and no other file can be reached."""
 
 import gzip
 from collections.abc import Iterator
@@ -10,21 +10,21 @@ from sereno.server.web.static_files import all_files, assets_hash
 from tests.server.api.conftest import Served
 
 TRAVERSALS = [
-    "../look.py",
-    "..%2flook.py",
-    "%2e%2e/look.py",
-    "%2e%2e%2f%2e%2e%2fserver.py",
-    "..\\look.py",
-    "....//look.py",
+    "../page_request.py",
+    "..%2fpage_request.py",
+    "%2e%2e/page_request.py",
+    "%2e%2e%2f%2e%2e%2fapplication.py",
+    "..\\page_request.py",
+    "....//page_request.py",
     "/etc/passwd",
     "%2fetc%2fpasswd",
-    "sereno.css/../../look.py",
+    "sereno.css/../../page_request.py",
     "sereno.css%00.js",
     ".",
     "..",
     "",
     "SERENO.CSS",
-    "look.py",
+    "page_request.py",
 ]
 
 
@@ -49,7 +49,7 @@ def test_files_are_cached_for_a_year_and_compressed(client: httpx.Client) -> Non
         assert plain.content == file.content
 
 
-def test_the_path_changes_when_a_file_does(client: httpx.Client) -> None:
+def test_the_path_of_a_file_contains_a_hash(client: httpx.Client) -> None:
     page = client.get("/sign-in").text
     assert f'href="./static/{assets_hash()}/sereno.css"' in page
     # A browser with the page of another version gets the current file.
@@ -58,7 +58,7 @@ def test_the_path_changes_when_a_file_does(client: httpx.Client) -> None:
 
 def test_no_other_file_can_be_reached(client: httpx.Client, served: Served) -> None:
     for name in TRAVERSALS:
-        # As a raw request: an HTTP client would normalize the path.
+        # Sent as it is, because an HTTP client would normalize the path.
         url = httpx.URL(served.url).copy_with(raw_path=f"/static/{assets_hash()}/{name}".encode())
         answer = client.get(url)
         assert answer.status_code in (404, 405), (name, answer.status_code)

@@ -17,7 +17,7 @@ from tests.server.web.chromium import Chromium
 
 SCREENSHOTS = Path(__file__).parents[3] / "build" / "screenshots"
 TALL = 900
-# What a browser logs when it leaves a page with pending requests.
+# The failure that a browser reports when it leaves a page with pending requests.
 LEFT = "net::ERR_ABORTED"
 
 
@@ -29,8 +29,8 @@ class Visits:
     """
 
     def __init__(self, app: Sereno, url: str, chromium: Chromium) -> None:
-        self.troubles: list[str] = []
-        # The tokens of the visitors, in their order.
+        self.problems: list[str] = []
+        # The names of the visitors' tokens, in their order.
         self.names: list[str] = []
         self._app = app
         self._url = url
@@ -53,7 +53,7 @@ class Visits:
         url: str | None = None,
         **options: Any,
     ) -> Page:
-        """`role=None` has no token. `status`: the status of the page. `url`: another server than the test's own."""
+        """Return the page. `role=None`: no token; `status`: the expected one; `url`: another server than the test's."""
         url = url or self._url
         context = self._browser().new_context(
             base_url=f"{url}/",
@@ -77,7 +77,7 @@ class Visits:
         return page
 
     def cookie(self, role: str, tenant: str | None = None, url: str | None = None) -> str:
-        """Return a page of a user who has signed in with a new token."""
+        """Sign in with a new token and return the cookie."""
         self.names.append(f"{role} {len(self.names)}")
         secret = self._app.database.run(create(self.names[-1], role, tenant=tenant, actor="test")).secret
         address = f"{url or self._url}/sign-in"
@@ -93,43 +93,43 @@ class Visits:
         with self._open:
             for context in self._contexts:
                 context.close()
-        wrong = [each for each in self.troubles if not any(known.search(each) for known in self._forgiven)]
+        wrong = [each for each in self.problems if not any(known.search(each) for known in self._forgiven)]
         assert not wrong, "\n".join(wrong)
 
     def _browser(self) -> Browser:
-        """Started when the first page is opened: until then the test may run event loops."""
+        """Return the browser; until the first page is opened, the test can run event loops."""
         if not self._contexts:
             self._opened = self._open.enter_context(self._chromium.in_use())
         return self._opened
 
     def _watch(self, page: Page, url: str) -> None:
-        wrong = self.troubles.append
+        wrong = self.problems.append
 
-        def form(request: Request) -> None:
+        def requested(request: Request) -> None:
             if not request.url.startswith((f"{url}/", "data:", "blob:")):
-                wrong(f"left for elsewhere: {request.url}")
+                wrong(f"request to another host: {request.url}")
 
         def failed(request: Request) -> None:
             if request.failure != LEFT:
                 wrong(f"request failed: {request.url} {request.failure}")
 
-        def said(message: ConsoleMessage) -> None:
+        def logged(message: ConsoleMessage) -> None:
             if message.type in ("error", "warning"):
                 wrong(f"console: {message.text} at {message.location}")
 
-        def asks(dialog: Dialog) -> None:
+        def asked_to_confirm(dialog: Dialog) -> None:
             wrong(f"dialog: {dialog.message}")
             dialog.dismiss()
 
-        page.on("request", form)
+        page.on("request", requested)
         page.on("requestfailed", failed)
-        page.on("console", said)
+        page.on("console", logged)
         page.on("pageerror", lambda error: wrong(f"script: {error}"))
         page.on("crash", lambda _: wrong("the page crashed"))
-        page.on("dialog", asks)
+        page.on("dialog", asked_to_confirm)
 
 
-def look_at(page: Page, name: str) -> None:
+def inspect_page(page: Page, name: str) -> None:
     """Assert that axe finds no accessibility problem and that the page fits the window; store a picture."""
     page.wait_for_load_state()
     size = page.viewport_size
@@ -140,9 +140,9 @@ def look_at(page: Page, name: str) -> None:
     wide = page.evaluate("document.documentElement.scrollWidth")
     assert wide <= size["width"], f"{name} is {wide} wide in a window of {size['width']}"
     found = Axe().run(page).response["violations"]
-    hindered = [
+    violations = [
         f"{each['id']}: {each['help']}: {node['html'][:200]} {node['failureSummary'][:400]}"
         for each in found
         for node in each["nodes"]
     ]
-    assert not hindered, "\n".join(hindered)
+    assert not violations, "\n".join(violations)

@@ -1,4 +1,4 @@
-"""Every page, with who may see it; and its queries about the rows of a tenant.
+"""Every page with the role that it needs, and its queries about the rows of a tenant.
 
 A new page with parameters needs a line in `addresses`.
 """
@@ -17,7 +17,7 @@ from tests.server.api.world import EVENT, FINGERPRINT, Things
 
 
 @dataclass(frozen=True)
-class Door:
+class RegisteredPage:
     """A page as it was registered."""
 
     path: str
@@ -27,10 +27,10 @@ class Door:
     is_open: bool
 
 
-class Known(PageRoutes):
+class RecordingRoutes(PageRoutes):
     """Records the registered pages."""
 
-    doors: list[Door]
+    registered: list[RegisteredPage]
 
     def at(
         self,
@@ -41,29 +41,29 @@ class Known(PageRoutes):
         open_to_all: bool = False,
         method: str = "GET",
     ) -> Callable[[Page], Page]:
-        self.doors.append(Door(path, method, role, of_tenants, open_to_all))
+        self.registered.append(RegisteredPage(path, method, role, of_tenants, open_to_all))
         return super().at(path, role=role, of_tenants=of_tenants, open_to_all=open_to_all, method=method)
 
 
-def pages(app: Sereno) -> list[Door]:
+def pages(app: Sereno) -> list[RegisteredPage]:
     """Return all GET pages, from the same table as the server."""
-    known = Known(asgi(app)._context)
-    known.doors = []
-    for room in SECTIONS:
-        room.routes(known)
-    return [router for router in known.doors if router.method == "GET"]
+    recording = RecordingRoutes(asgi(app)._context)
+    recording.registered = []
+    for section in SECTIONS:
+        section.routes(recording)
+    return [page for page in recording.registered if page.method == "GET"]
 
 
-def addresses(router: Door, things: Things) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Return the page as it is, with the tenant named, and about each row of the tenant that it can show."""
-    ways = _ways(things).get(router.path, ({}, {"tenant": things.tenant}))
-    for query in ways:
-        yield f"{router.path}?{urlencode(query)}" if query else router.path, query
+def addresses(page: RegisteredPage, things: Things) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the address of the page as it is, with the tenant, and for each row of the tenant that it can show."""
+    queries = _queries(things).get(page.path, ({}, {"tenant": things.tenant}))
+    for query in queries:
+        yield f"{page.path}?{urlencode(query)}" if query else page.path, query
 
 
-def _ways(things: Things) -> dict[str, tuple[dict[str, Any], ...]]:
+def _queries(things: Things) -> dict[str, tuple[dict[str, Any], ...]]:
     key, whole = {"key": things.named("recipient"), "tenant": things.tenant}, {"tenant": things.tenant}
-    words = {"event": EVENT, "channel": "pager"}
+    template = {"event": EVENT, "channel": "pager"}
     return {
         "/jobs": ({}, whole, {"job": things.job}, {"job": things.ended}, {"q": f"tag:{things.named('tag')}"}),
         "/operations": ({},),
@@ -80,6 +80,6 @@ def _ways(things: Things) -> dict[str, tuple[dict[str, Any], ...]]:
         "/error": ({"fingerprint": FINGERPRINT},),
         "/archive": ({}, {"batch": things.batch, "kind": "jobs"}),
         "/queues": ({}, {"limit": things.limit}),
-        "/template": (words,),
-        "/template-preview": (words,),
+        "/template": (template,),
+        "/template-preview": (template,),
     }

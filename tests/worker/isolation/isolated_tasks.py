@@ -12,13 +12,13 @@ app = Sereno("postgresql://unused")
 
 
 @app.task(isolate=True)
-async def in_own_process(ctx: Context, where: str) -> None:
-    print("a handler may print", where)  # noqa: T201 - that is the point
+async def in_own_process(ctx: Context, text: str) -> None:
+    print("a handler may print", text)  # noqa: T201 - that is the point
     async with ctx.transaction() as connection:
         await connection.execute("insert into seen values (%s, %s)", [os.getpid(), ctx.attempt])
 
 
-# An application that finds its database by its environment, as most do.
+# An application that reads its database URL from the environment, as most do.
 shop = Sereno()
 
 
@@ -27,7 +27,7 @@ async def follow(parent: int) -> None: ...
 
 
 @app.task(isolate=True)
-async def makes_another(ctx: Context) -> None:
+async def enqueues_another(ctx: Context) -> None:
     await follow.aenqueue(ctx.job_id)
 
 
@@ -46,7 +46,7 @@ class Panic(BaseException):
     """Like pyo3_runtime.PanicException, which a panic in a Rust extension raises."""
 
 
-WAYS_OUT: dict[str, type[BaseException]] = {
+EXITS: dict[str, type[BaseException]] = {
     "panic": Panic,
     "exit": SystemExit,
     "interrupt": KeyboardInterrupt,
@@ -58,34 +58,34 @@ WAYS_OUT: dict[str, type[BaseException]] = {
 
 
 @app.task(isolate=True, retry=Backoff(0), timeout=None)
-async def leaves_alone(way: str) -> None:
-    raise WAYS_OUT[way](way)
+async def raises_in_a_coroutine(name: str) -> None:
+    raise EXITS[name](name)
 
 
 @app.task(isolate=True, retry=Backoff(0), timeout=None)
-def leaves_plainly_alone(way: str) -> None:
-    raise WAYS_OUT[way](way)
+def raises_in_a_thread(name: str) -> None:
+    raise EXITS[name](name)
 
 
 @app.task(isolate=True, retry=Backoff(0), timeout=None)
-async def child_leaves(way: str) -> None:
-    async def leave() -> None:
-        raise WAYS_OUT[way](way)
+async def child_exits(name: str) -> None:
+    async def fail() -> None:
+        raise EXITS[name](name)
 
-    await asyncio.create_task(leave())
-
-
-@app.task(isolate=True)
-def leaves_its_number(where: str) -> None:
-    Path(where).write_text(str(os.getpid()))
+    await asyncio.create_task(fail())
 
 
 @app.task(isolate=True)
-def speaks(ctx: Context, where: str | None = None) -> None:
+def writes_its_pid(path: str) -> None:
+    Path(path).write_text(str(os.getpid()))
+
+
+@app.task(isolate=True)
+def logs_a_line(ctx: Context, path: str | None = None) -> None:
     """Log a line, and write the pid to a file if one is given."""
-    if where is not None:
-        Path(where).write_text(str(os.getpid()))
-    ctx.log.warning("last words")
+    if path is not None:
+        Path(path).write_text(str(os.getpid()))
+    ctx.log.warning("last line")
 
 
 @app.task
@@ -94,7 +94,7 @@ async def innocent(n: int) -> None: ...
 
 @app.task
 async def waits_for_a_file(path: str) -> None:
-    while not Path(path).exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
+    while not Path(path).exists():  # noqa: ASYNC110, ASYNC240 - another process creates it
         await asyncio.sleep(0.05)
 
 
@@ -115,13 +115,13 @@ async def ordinary(ctx: Context) -> None:
 
 
 @app.task
-async def remembers(ctx: Context) -> None:
+async def writes_a_step(ctx: Context) -> None:
     await ctx.step("second", dict)
     ctx.progress(0.5, "half")
 
 
 @app.task(isolate=True)
-async def remembers_and_commits(ctx: Context) -> None:
+async def writes_a_step_and_commits(ctx: Context) -> None:
     await ctx.step("first", dict)
     async with ctx.transaction() as connection:
         await connection.execute("select 1")

@@ -14,7 +14,7 @@ from tests.facts import auntil, one, state
 from tests.worker import threaded_tasks
 from tests.worker.isolation import isolated_tasks
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are for Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a fork server")
 
 
 @pytest.fixture
@@ -34,9 +34,9 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-async def number_of(app: Sereno, connection: psycopg.Connection, path: Path) -> int:
+async def run_job(app: Sereno, connection: psycopg.Connection, path: Path) -> int:
     """Run a job that writes its pid to a file; return the pid."""
-    (job,) = await app.aenqueue_many([isolated_tasks.leaves_its_number.job(str(path))])
+    (job,) = await app.aenqueue_many([isolated_tasks.writes_its_pid.job(str(path))])
     await auntil(lambda: state(connection, job.id) == "succeeded")
     return int(path.read_text())  # noqa: ASYNC240 - a few bytes
 
@@ -45,7 +45,7 @@ async def test_a_process_is_forked_from_the_server_and_ends_with_the_worker(
     isolated: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     async with isolated.working():
-        process = await number_of(isolated, connection, tmp_path / "number")
+        process = await run_job(isolated, connection, tmp_path / "number")
         server = parent_of(process)
         assert server != os.getpid()
         assert parent_of(server) == os.getpid()
@@ -57,24 +57,24 @@ async def test_idle_processes_and_their_fork_server_end(
     isolated: Sereno, connection: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with isolated.working():
-        first = await number_of(isolated, connection, tmp_path / "first")
+        first = await run_job(isolated, connection, tmp_path / "first")
         server = parent_of(first)
         monkeypatch.setattr(isolation, "IDLE_SECONDS", 0.0)
         await auntil(lambda: is_gone(first))
         assert not is_gone(server)
         monkeypatch.setattr(isolation, "SERVER_IDLE_SECONDS", 0.0)
         await auntil(lambda: is_gone(server))
-        assert await number_of(isolated, connection, tmp_path / "second") != first
+        assert await run_job(isolated, connection, tmp_path / "second") != first
 
 
-async def test_without_its_server_jobs_run_in_fresh_processes(
+async def test_jobs_run_in_fresh_processes_after_the_fork_server_died(
     isolated: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     async with isolated.working():
-        first = await number_of(isolated, connection, tmp_path / "first")
+        first = await run_job(isolated, connection, tmp_path / "first")
         os.kill(parent_of(first), signal.SIGKILL)
         await auntil(lambda: is_gone(first))
-        second = await number_of(isolated, connection, tmp_path / "second")
+        second = await run_job(isolated, connection, tmp_path / "second")
         assert parent_of(second) == os.getpid()
     assert one(connection, "select max(crashes) + max(failures) from sereno.history") == 0
 
@@ -85,7 +85,7 @@ async def test_an_application_that_starts_threads_is_not_forked(
     for definition in threaded_tasks.app.registry:
         app.registry.add(definition)
     path = tmp_path / "parent"
-    (job,) = await app.aenqueue_many([threaded_tasks.leaves_its_parent.job(str(path))])
+    (job,) = await app.aenqueue_many([threaded_tasks.writes_its_parent.job(str(path))])
     async with app.working():
         await auntil(lambda: state(connection, job.id) == "succeeded")
     assert int(path.read_text()) == os.getpid()

@@ -54,14 +54,14 @@ def closed(connection: psycopg.Connection, limit: str) -> list[str]:
 async def advance_until(connection: psycopg.Connection, fact: Callable[[], bool], step: float) -> float:
     """Move the clock step by step until the fact is true; return the seconds that took.
 
-    A claim that is under way while the clock jumps may see both times, so one great leap could end a little short.
+    A claim that is under way while the clock jumps may see both times, so one large jump could end a little short.
     """
     total = 0.0
     while True:
         advance(connection, step)
         total += step
         try:
-            await auntil(fact, patience=0.3)
+            await auntil(fact, timeout=0.3)
         except AssertionError:
             continue
         return total

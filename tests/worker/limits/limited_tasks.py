@@ -6,12 +6,12 @@ app = Sereno("postgresql://unused")
 
 
 @app.task(isolate=True, rate=Rate(1000, key="{account}", name="isolated"))
-async def told_to_wait(ctx: Context, account: str) -> None:
+async def throttles(ctx: Context, account: str) -> None:
     ctx.throttle("isolated", seconds="1h")
 
 
 @app.task(isolate=True, rate=Rate(1000, key="{account}", name="isolated"))
-def told_to_wait_in_a_thread(ctx: Context, account: str) -> None:
+def throttles_in_a_thread(ctx: Context, account: str) -> None:
     ctx.throttle("isolated", seconds="1h")
 
 

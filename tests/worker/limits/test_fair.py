@@ -23,7 +23,7 @@ async def test_one_job_does_not_wait_for_two_thousand_of_another_fair_key(
         starts.append(customer)
         await asyncio.sleep(0.001)
 
-    await app.aenqueue_many([work.job("great") for _ in range(2000)])
+    await app.aenqueue_many([work.job("large") for _ in range(2000)])
     async with app.working({"default": slots}):
         await auntil(lambda: len(starts) > 50)
         await work.aenqueue("small")
@@ -76,8 +76,8 @@ async def test_priorities_apply_within_a_fair_key(app: Sereno, connection: psyco
     async with app.working({"default": 1}):
         await auntil(lambda: finished(connection) == 30)
     for customer in "ab":
-        mine = [priority for who, priority in starts if who == customer]
-        assert mine == sorted(mine), mine
+        found = [priority for name, priority in starts if name == customer]
+        assert found == sorted(found), found
 
 
 async def test_a_fair_key_of_a_queue_applies_to_all_its_tasks(app: Sereno, connection: psycopg.Connection) -> None:
@@ -85,16 +85,16 @@ async def test_a_fair_key_of_a_queue_applies_to_all_its_tasks(app: Sereno, conne
     app.queue("shared", fair_key="{tenant}")
 
     @app.task(queue="shared")
-    async def one_task(who: str) -> None:
-        starts.append(who)
+    async def one_task(name: str) -> None:
+        starts.append(name)
         await asyncio.sleep(0.001)
 
     @app.task(queue="shared")
-    async def other_task(who: str) -> None:
-        starts.append(who)
+    async def other_task(name: str) -> None:
+        starts.append(name)
         await asyncio.sleep(0.001)
 
-    await app.aenqueue_many([one_task.using(tenant="great").job("great") for _ in range(1000)])
+    await app.aenqueue_many([one_task.using(tenant="large").job("large") for _ in range(1000)])
     await app.aenqueue_many([other_task.using(tenant="small").job("small") for _ in range(20)])
     async with app.working({"shared": 2}):
         await auntil(lambda: starts.count("small") == 20)

@@ -5,7 +5,7 @@ import psycopg
 import pytest
 
 from sereno import Context, InvalidArguments, Limit, Rate, RetryAfter, Sereno
-from sereno.jobs import queues
+from sereno.jobs import pauses
 from tests.facts import auntil, one
 from tests.worker.limits.limit_facts import finished
 
@@ -36,9 +36,9 @@ async def test_a_handler_with_an_invalid_limit_name_affects_no_other_job(
 ) -> None:
     app = Sereno(database_url)
 
-    @app.task(rate=Rate(100, name="theirs"), retry=0)
+    @app.task(rate=Rate(100, name="provider"), retry=0)
     async def throttles(ctx: Context) -> None:
-        ctx.throttle("theirs", seconds=1, key=wrong)
+        ctx.throttle("provider", seconds=1, key=wrong)
 
     @app.task(retry=0)
     async def raises() -> None:
@@ -61,12 +61,12 @@ async def test_a_paused_tenant_does_not_block_other_tenants(database_url: str, c
     @app.task
     async def work(n: int) -> None: ...
 
-    app.database.run(queues.pause("tenant", "paused"))
+    app.database.run(pauses.pause("tenant", "paused"))
     await app.aenqueue_many([work.using(tenant="paused").job(n) for n in range(50)])
     await app.aenqueue_many([work.using(tenant=f"t{n % 2}").job(n) for n in range(300)])
     async with app.working({"default": 10}):
         await auntil(lambda: finished(connection) == 300)
-        await app.database.arun(queues.resume("tenant", "paused"))
+        await app.database.arun(pauses.resume("tenant", "paused"))
         await auntil(lambda: finished(connection) == 350)
 
 

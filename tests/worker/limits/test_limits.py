@@ -19,25 +19,25 @@ def inside() -> Inside:
 
 async def set_slots(connection: psycopg.Connection, name: str, slots: int, queue: str | None = None) -> None:
     """Set a limit in a thread: the statement waits for a claim in progress, which this loop has to finish."""
-    wanted = change(name, "slots", {"slots": slots}, queue=queue, actor="me", note=None)
-    assert await asyncio.to_thread(run, connection, wanted)
+    operation = change(name, "slots", {"slots": slots}, queue=queue, actor="me", note=None)
+    assert await asyncio.to_thread(run, connection, operation)
 
 
 async def test_a_concurrency_limit_applies_to_each_key(
     app: Sereno, connection: psycopg.Connection, inside: Inside
 ) -> None:
-    go_on = asyncio.Event()
+    proceed = asyncio.Event()
 
     @app.task(concurrency=Limit(2, key="{account}"))
     async def work(account: str) -> None:
         with inside.here(account):
-            await go_on.wait()
+            await proceed.wait()
 
     await app.aenqueue_many([work.job(account) for account in "aabbabab"])
     async with app.working():
         await auntil(lambda: inside.now == {"a": 2, "b": 2})
         await auntil(lambda: waiting(connection) == 2)
-        go_on.set()
+        proceed.set()
         await auntil(lambda: finished(connection) == 8)
     assert inside.most == {"a": 2, "b": 2}
 
@@ -90,12 +90,12 @@ async def test_a_limit_given_with_the_job_applies(app: Sereno, connection: psyco
 async def test_a_limit_can_be_set_on_a_queue_of_plain_jobs_at_run_time(
     app: Sereno, connection: psycopg.Connection, inside: Inside
 ) -> None:
-    go_on = asyncio.Event()
+    proceed = asyncio.Event()
 
     @app.task
     async def work(n: int) -> None:
         with inside.here("all"):
-            await go_on.wait()
+            await proceed.wait()
 
     async with app.working():
         await auntil(lambda: one(connection, "select idle from sereno.sessions"))
@@ -104,7 +104,7 @@ async def test_a_limit_can_be_set_on_a_queue_of_plain_jobs_at_run_time(
         await auntil(lambda: inside.now["all"] == 2)
         await set_slots(connection, "narrow", 5)
         await auntil(lambda: inside.now["all"] == 5)
-        go_on.set()
+        proceed.set()
         await auntil(lambda: finished(connection) == 30)
     assert inside.most["all"] == 5
 
@@ -221,8 +221,8 @@ async def test_a_limit_of_zero_stops_jobs_until_it_is_raised(
         await set_slots(connection, "stopped", 0)
         await app.aenqueue_many([work.job(n) for n in range(20)])
         await auntil(lambda: waiting(connection) == 1)
-        beside = await plain.aenqueue()
-        await auntil(lambda: state(connection, beside.id) == "succeeded")
+        unlimited = await plain.aenqueue()
+        await auntil(lambda: state(connection, unlimited.id) == "succeeded")
         assert inside.starts == []
         await set_slots(connection, "stopped", 3)
         await auntil(lambda: finished(connection, "work") == 20)
@@ -232,18 +232,18 @@ async def test_a_limit_of_zero_stops_jobs_until_it_is_raised(
 async def test_a_lowered_limit_applies_to_later_jobs(
     app: Sereno, connection: psycopg.Connection, inside: Inside
 ) -> None:
-    go_on = asyncio.Event()
+    proceed = asyncio.Event()
 
     @app.task(concurrency=Limit(4, name="lowered"))
     async def work(n: int) -> None:
         with inside.here("first" if n < 4 else "later"):
-            await (go_on.wait() if n < 4 else asyncio.sleep(0.005))
+            await (proceed.wait() if n < 4 else asyncio.sleep(0.005))
 
     await app.aenqueue_many([work.job(n) for n in range(20)])
     async with app.working():
         await auntil(lambda: inside.now["first"] == 4)
         await set_slots(connection, "lowered", 1)
-        go_on.set()
+        proceed.set()
         await auntil(lambda: finished(connection) == 20)
     assert inside.most == {"first": 4, "later": 1}
 
@@ -255,7 +255,7 @@ async def test_a_retrying_job_frees_its_slot(app: Sereno, connection: psycopg.Co
     async def work(n: int) -> None:
         ran.append(n)
         if n == 0:
-            raise RuntimeError("later, perhaps")
+            raise RuntimeError("not yet")
 
     await app.aenqueue_many([work.job(n) for n in range(5)])
     async with app.working():

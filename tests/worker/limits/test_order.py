@@ -1,4 +1,4 @@
-"""Order keys with a live worker: jobs run one after another, in enqueue order, whatever happens to the first."""
+"""Order keys with a live worker: jobs run one after another, in enqueue order, also while the first is retried."""
 
 import asyncio
 from collections import defaultdict
@@ -92,12 +92,12 @@ async def test_a_blocking_dead_letter_is_resolved_by_retry_or_delete(
     app: Sereno, connection: psycopg.Connection, freed_by: str
 ) -> None:
     ran: list[str] = []
-    is_mended = False
+    is_fixed = False
 
     @app.task(order_key="{account}", dead_blocks=True, retry=Backoff(0))
     async def work(account: str, n: int) -> None:
         ran.append(f"{account}{n}")
-        if (account, n) == ("a", 0) and not is_mended:
+        if (account, n) == ("a", 0) and not is_fixed:
             raise RuntimeError("never")
 
     made = await app.aenqueue_many([work.job(account, n) for n in range(3) for account in "ab"])
@@ -109,7 +109,7 @@ async def test_a_blocking_dead_letter_is_resolved_by_retry_or_delete(
         late = (await app.aenqueue_many([work.job("a", 3), work.job("b", 3)]))[0]
         await auntil(lambda: finished(connection) == 5)
         assert state(connection, late.id) == "ready"
-        is_mended = True
+        is_fixed = True
         change = operations.retry if freed_by == "retry" else operations.delete
         await adrive(change(JobFilter(ids=[dead])), app.database.arun)
         await auntil(lambda: state(connection, late.id) == "succeeded")

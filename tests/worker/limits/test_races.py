@@ -36,9 +36,9 @@ def test_a_claim_that_began_earlier_does_not_refill_a_bucket_twice(database_url:
         with early_line.transaction():
             # This claim takes its time now, and gets its locks only after the other one.
             early_line.execute("select sereno.now()")
-            assert len(late.claim(room=9).jobs) == 9
+            assert len(late.claim(free_slots=9).jobs) == 9
             counted_up_to = one(late_line, "select used_at from sereno.limiters")
-            assert len(early.claim(room=1).jobs) == 1
+            assert len(early.claim(free_slots=1).jobs) == 1
         # Tokens up to then were given out already: a claim that counts from an earlier time would give them out again.
         assert one(late_line, "select used_at from sereno.limiters") >= counted_up_to
 
@@ -60,29 +60,29 @@ async def test_a_worker_does_not_spin_while_no_job_can_start(
     database_url: str, connection: psycopg.Connection, kind: str
 ) -> None:
     app = Sereno(database_url, poll=3600)
-    go_on = asyncio.Event()
+    proceed = asyncio.Event()
 
     @app.task(name="rate", rate=Rate(1, per="1h"))
     async def rated() -> None: ...
 
     @app.task(name="slots", concurrency=Limit(1))
     async def slotted() -> None:
-        await go_on.wait()
+        await proceed.wait()
 
     @app.task(name="order", order_key="one")
     async def ordered() -> None:
-        await go_on.wait()
+        await proceed.wait()
 
     tasks = {"rate": rated, "slots": slotted, "order": ordered}
     async with app.working() as worker:
         await app.aenqueue_many([tasks[kind].job() for _ in range(3)])
         await auntil(lambda: waiting(connection) == 1)
         # The claim loop would do a hundred rounds within two seconds if it did not rest.
-        turns = worker.tally.claims
+        before = worker.tally.claims
         for _ in range(40):
             await asyncio.sleep(0.05)
-        made = worker.tally.claims - turns
-        go_on.set()
+        made = worker.tally.claims - before
+        proceed.set()
     assert made < 20
 
 
@@ -98,7 +98,7 @@ async def test_a_new_fair_key_is_claimed_while_jobs_with_limits_fill_every_slot(
         starts.append(customer)
         await asyncio.sleep(0.002)
 
-    await app.aenqueue_many([work.job("great") for _ in range(1000)])
+    await app.aenqueue_many([work.job("large") for _ in range(1000)])
     async with app.working({"default": 1}) as worker:
         slots = worker.queues["default"]
         await auntil(lambda: len(starts) > 20)

@@ -47,7 +47,7 @@ async def test_two_workers_never_exceed_the_limit_of_a_queue(database_url: str, 
 
 
 async def test_a_worker_that_stops_hands_over_freed_limiters(database_url: str, connection: psycopg.Connection) -> None:
-    go_on = asyncio.Event()
+    proceed = asyncio.Event()
     ran: list[tuple[int, int]] = []
     apps = [Sereno(database_url), Sereno(database_url)]
     for number, app in enumerate(apps):
@@ -55,7 +55,7 @@ async def test_a_worker_that_stops_hands_over_freed_limiters(database_url: str, 
         @app.task(concurrency=Limit(1))
         async def work(n: int, number: int = number) -> None:
             ran.append((number, n))
-            await go_on.wait()
+            await proceed.wait()
 
     async with apps[0].working() as first:
         await apps[0].aenqueue_many([work.job(n, number=0) for n in range(2)])
@@ -64,11 +64,11 @@ async def test_a_worker_that_stops_hands_over_freed_limiters(database_url: str, 
         async with apps[1].working() as second:
             await auntil(lambda: one(connection, "select idle from sereno.sessions where id = %s", second.session))
             # No worker checks the limiter by its due time: only a notified one continues.
-            far_away = "update sereno.limiters set look_at = sereno.now() + interval '1 hour'"
-            await asyncio.to_thread(connection.execute, far_away)
+            postpone = "update sereno.limiters set check_at = sereno.now() + interval '1 hour'"
+            await asyncio.to_thread(connection.execute, postpone)
             first.stop()
             await asyncio.sleep(0)
-            go_on.set()
+            proceed.set()
             await auntil(lambda: finished(connection) == 2)
             rows = connection.execute("select session_id from sereno.history order by id").fetchall()
             assert rows == [(first.session,), (second.session,)]
@@ -78,7 +78,7 @@ async def test_a_stopped_worker_releases_buffered_jobs_with_limits(
     database_url: str, connection: psycopg.Connection
 ) -> None:
     started = asyncio.Event()
-    go_on = asyncio.Event()
+    proceed = asyncio.Event()
     ran: list[int] = []
     apps = [Sereno(database_url, grace=0.1), Sereno(database_url)]
     for app in apps:
@@ -86,7 +86,7 @@ async def test_a_stopped_worker_releases_buffered_jobs_with_limits(
         @app.task(batch=100, concurrency=Limit(150))
         async def batch(items: list[int]) -> None:
             started.set()
-            await go_on.wait()
+            await proceed.wait()
             ran.extend(items)
 
     await apps[0].aenqueue_many([batch.job(n) for n in range(200)])
@@ -95,7 +95,7 @@ async def test_a_stopped_worker_releases_buffered_jobs_with_limits(
         await auntil(lambda: one(connection, "select count(*) from sereno.jobs where state = 'running'") > 100)
     rows = connection.execute("select distinct state, failures, crashes from sereno.jobs").fetchall()
     assert rows == [("ready", 0, 0)]
-    go_on.set()
+    proceed.set()
     async with apps[1].working():
         await auntil(lambda: finished(connection) == 200)
     assert sorted(ran) == list(range(200))

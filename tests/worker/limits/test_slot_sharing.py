@@ -8,8 +8,8 @@ import pytest
 
 from sereno import Limit, Sereno
 from sereno.jobs.job import ClaimedJob
-from sereno.worker import slots
-from sereno.worker.slots import QueueSlots
+from sereno.worker.claiming import slots
+from sereno.worker.claiming.slots import QueueSlots
 from tests.facts import auntil, one
 from tests.worker.limits.limit_facts import Inside, finished
 
@@ -35,9 +35,9 @@ def waiting(queue: QueueSlots) -> list[int]:
 def test_the_next_job_of_a_slot_group_starts_when_one_has_ended(queue: QueueSlots) -> None:
     assert waiting(queue) == [1, 2, 9]
     queue.limited.clear()
-    for ended, following in ((2, [3]), (9, []), (3, [4]), (1, [5])):
+    for ended, started in ((2, [3]), (9, []), (3, [4]), (1, [5])):
         queue.step_up(claimed(ended))
-        assert waiting(queue) == following
+        assert waiting(queue) == started
         queue.limited.clear()
     queue.step_up(claimed(4))
     assert queue.has_slot_groups
@@ -47,7 +47,7 @@ def test_the_next_job_of_a_slot_group_starts_when_one_has_ended(queue: QueueSlot
 
 
 def test_jobs_behind_a_slow_job_are_released_once(queue: QueueSlots, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "PARTY_SECONDS", -1e9)
+    monkeypatch.setattr(slots, "SLOT_GROUP_SECONDS", -1e9)
     assert {lane: [job.id for job in jobs] for lane, jobs in queue.take_slow().items()} == {7: [3, 4, 5]}
     assert queue.take_slow() == {}
     queue.limited.clear()
@@ -73,7 +73,7 @@ async def test_short_jobs_of_a_key_share_a_slot_and_never_overlap(app: Sereno, c
 
     await app.aenqueue_many([work.job(f"k{n % 40}") for n in range(6000)])
     async with app.working() as worker:
-        await auntil(lambda: finished(connection) == 6000, patience=60)
+        await auntil(lambda: finished(connection) == 6000, timeout=60)
     assert max(inside.most.values()) == 1
     assert shared > 0
     assert len(inside.starts) == 6000
@@ -83,15 +83,15 @@ async def test_short_jobs_of_a_key_share_a_slot_and_never_overlap(app: Sereno, c
 async def test_short_jobs_behind_a_slow_one_are_released_soon(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slot group is forced here: a claim takes as many jobs as it can, whatever the rate was."""
+    """A slot group is forced here: a claim takes as many jobs as it can, at any measured rate."""
     monkeypatch.setattr(QueueSlots, "measure", lambda self: setattr(self, "_limited_ahead", 50))
-    go_on = asyncio.Event()
+    proceed = asyncio.Event()
     inside = Inside()
 
     @app.task(concurrency=Limit(1, key="{account}"))
     async def work(account: str) -> None:
         with inside.here(account):
-            await go_on.wait()
+            await proceed.wait()
 
     await app.aenqueue_many([work.job("slow") for _ in range(8)])
     async with app.working():
@@ -99,7 +99,7 @@ async def test_short_jobs_behind_a_slow_one_are_released_soon(
         await auntil(lambda: _states(connection) == {"running": 1, "ready": 7})
         assert one(connection, "select sum(releases) from sereno.jobs") == 7
         assert one(connection, "select sereno.slots_taken(held) from sereno.limiters") == 1
-        go_on.set()
+        proceed.set()
         await auntil(lambda: finished(connection) == 8)
     assert inside.most["slow"] == 1
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from sereno.database.connect import Line
-from sereno.worker.maintenance.duties import Duty
+from sereno.database.connect import ServiceConnection
+from sereno.worker.maintenance.duties import MaintenanceDuty
 
 
-async def do_all(line: Line, duties: Iterable[Duty]) -> None:
+async def do_all(connection: ServiceConnection, duties: Iterable[MaintenanceDuty]) -> None:
     for duty in duties:
         for step in duty.steps:
-            while await step.page(line):
+            while await step.page(connection):
                 pass

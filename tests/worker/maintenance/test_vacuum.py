@@ -7,7 +7,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.database import vacuum as storage_queries
-from sereno.database.connect import Line
+from sereno.database.connect import ServiceConnection
 from sereno.database.statement import run
 from sereno.worker.maintenance import vacuum
 from sereno.worker.maintenance.vacuum import Vacuum
@@ -19,12 +19,12 @@ OPEN = "select count(*) from pg_stat_activity where application_name = 'sereno v
 
 @pytest.fixture
 async def service(app: Sereno) -> AsyncIterator[Vacuum]:
-    made = Vacuum(Line(app.database.url, app.settings, "vacuum"), app.settings)
+    made = Vacuum(ServiceConnection(app.database.url, app.settings, "vacuum"), app.settings)
     yield made
     await made.stop()
 
 
-def litter(connection: psycopg.Connection, rows: int = storage_queries.DEAD_ROWS + 1) -> None:
+def make_dead_rows(connection: psycopg.Connection, rows: int = storage_queries.DEAD_ROWS + 1) -> None:
     """Make dead rows that the server's statistics know of and autovacuum does not clean first."""
     connection.execute("alter table sereno.jobs set (autovacuum_enabled = off)")
     connection.execute(
@@ -37,16 +37,16 @@ def litter(connection: psycopg.Connection, rows: int = storage_queries.DEAD_ROWS
 
 
 async def test_many_dead_rows_are_vacuumed(connection: psycopg.Connection, service: Vacuum) -> None:
-    litter(connection)
-    assert run(connection, storage_queries.littered()) == ["jobs"]
+    make_dead_rows(connection)
+    assert run(connection, storage_queries.tables_to_vacuum()) == ["jobs"]
     service.settled(vacuum.ENOUGH)
     await service.run_once()
     await auntil(lambda: one(connection, VACUUMS) == 1)
-    assert run(connection, storage_queries.littered()) == []
+    assert run(connection, storage_queries.tables_to_vacuum()) == []
 
 
 async def test_few_dead_rows_are_left_to_autovacuum(connection: psycopg.Connection, service: Vacuum) -> None:
-    litter(connection, 100)
+    make_dead_rows(connection, 100)
     service.settled(vacuum.ENOUGH)
     await service.run_once()
     assert one(connection, VACUUMS) == 0
@@ -55,7 +55,7 @@ async def test_few_dead_rows_are_left_to_autovacuum(connection: psycopg.Connecti
 async def test_a_worker_that_settles_few_jobs_opens_no_vacuum_connection(
     connection: psycopg.Connection, service: Vacuum
 ) -> None:
-    litter(connection)
+    make_dead_rows(connection)
     service.settled(vacuum.ENOUGH - 1)
     await service.run_once()
     assert one(connection, OPEN) == 0
@@ -70,26 +70,26 @@ async def test_vacuums_take_a_bounded_share_of_the_time(
     app: Sereno, connection: psycopg.Connection, service: Vacuum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a pinned snapshot nothing is cleaned, and the next check finds as many dead rows."""
-    monkeypatch.setattr(vacuum, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(vacuum, "POLL_INTERVAL", 0.0)
     monkeypatch.setattr(vacuum, "SHARE", 1e-9)
     with psycopg.connect(app.url) as pinning:
         pinning.execute("set transaction isolation level repeatable read")
         pinning.execute("select 1")
-        litter(connection)
+        make_dead_rows(connection)
         for _ in range(3):
             service.settled(vacuum.ENOUGH)
             await service.run_once()
         await auntil(lambda: one(connection, VACUUMS) == 1)
-        assert run(connection, storage_queries.littered()) == ["jobs"]
+        assert run(connection, storage_queries.tables_to_vacuum()) == ["jobs"]
     assert one(connection, "select done_at > sereno.now() from sereno.duties where name = 'vacuum jobs'")
 
 
 def test_tables_without_the_vacuum_privilege_are_skipped(connection: psycopg.Connection) -> None:
-    litter(connection)
+    make_dead_rows(connection)
     role = f"reader_of_{connection.info.dbname}"
     connection.execute(f"create role {role}; grant usage on schema sereno to {role}; set role {role}".encode())
     try:
-        assert run(connection, storage_queries.littered()) == []
+        assert run(connection, storage_queries.tables_to_vacuum()) == []
     finally:
         connection.execute(f"reset role; drop owned by {role}; drop role {role}".encode())
 
@@ -104,7 +104,7 @@ def test_only_hot_tables_are_vacuumed(connection: psycopg.Connection) -> None:
 async def test_a_worker_vacuums_after_its_jobs(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vacuum, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(vacuum, "POLL_INTERVAL", 0.05)
     monkeypatch.setattr(vacuum, "ENOUGH", 1)
     monkeypatch.setattr(storage_queries, "DEAD_ROWS", 50)
     connection.execute("alter table sereno.jobs set (autovacuum_enabled = off)")

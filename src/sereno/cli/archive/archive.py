@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sereno.cli.archive.context import OFF, archive_of, kind_named, size
+from sereno.cli.archive.context import archive_of, kind_named, size
 from sereno.cli.archive.read import export, query, verify
 from sereno.cli.archive.restore import restore
 from sereno.cli.notifications.page import NotFound, OrderedGroup, page_options, show_lines
 from sereno.cli.options import context_options, output_option
 from sereno.cli.output import Column, chosen_form, counted, human, show_json, show_list, visible
 from sereno.cli.progress import progress
-from sereno.duration import spoken
+from sereno.duration import duration_text
 from sereno.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ PROBLEMS = 1
 
 def _keep(line: object) -> str:
     keep = getattr(line, "keep", None)
-    return "" if keep is None else spoken(keep)
+    return "" if keep is None else duration_text(keep)
 
 
 KINDS = (
@@ -43,7 +43,7 @@ KINDS = (
     Column("dropped", lambda line: line.found and line.found.dropped_rows, "number"),
     Column("failures", lambda line: (line.found and line.found.failures) or None, "number"),
     Column("last verified", lambda line: line.found and line.found.last_verified_at),
-    Column("late", lambda line: spoken(line.overdue) if line.overdue else None),
+    Column("late", lambda line: duration_text(line.overdue) if line.overdue else None),
 )
 BATCHES = (
     Column("id", lambda line: str(line.id), "number"),
@@ -110,7 +110,8 @@ def list_batches(
     form: str,
 ) -> int:
     """List batches, newest first."""
-    from sereno.archive.operations import batches  # noqa: PLC0415 - see above
+    from sereno.archive.operations import OFF  # noqa: PLC0415 - see above
+    from sereno.archive.queries import batches  # noqa: PLC0415 - see above
     from sereno.cli.notifications.page import end_of_page  # noqa: PLC0415 - slow to import; --help needs none
 
     wanted = None if kind is None else kind_named(kind)
@@ -146,6 +147,8 @@ def run(context: "CommandContext") -> int:
     """
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
 
+    from sereno.archive.operations import OFF  # noqa: PLC0415 - see above
+
     with archive_of(context) as app:
         if not app.archive.is_on:
             raise ConfigurationError(OFF)
@@ -180,6 +183,8 @@ async def _run(app: "Sereno") -> "tuple[MoveResult, ExportResult]":
 
 
 def _show_status(found: "ArchiveStatus") -> None:
+    from sereno.archive.operations import OFF  # noqa: PLC0415 - slow to import; --help needs none
+
     if found.on:
         click.echo(
             f"The archive is on: {found.url or 'disk'}. Rows are dropped {found.grace_days} days after verification."
@@ -189,7 +194,7 @@ def _show_status(found: "ArchiveStatus") -> None:
     kinds = [line for line in found.kinds if line.on or line.found is not None]
     show_list("table", kinds, KINDS, empty="Nothing is archived yet.")
     if found.lag:
-        click.echo(f"The oldest unverified batch was moved {spoken(found.lag)} ago.")
+        click.echo(f"The oldest unverified batch was moved {duration_text(found.lag)} ago.")
     if found.restored.value:
         click.echo(f"{found.restored} restored rows are in the hot tables.")
     for file in found.failures:

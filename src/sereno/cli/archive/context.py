@@ -7,21 +7,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from sereno.cli.notifications.page import any_application
-from sereno.cli.options import Moment
+from sereno.cli.options import MomentType
 from sereno.errors import ConfigurationError, Refused
 
 if TYPE_CHECKING:
     from sereno.app import Sereno
-    from sereno.archive.restore_store import Span
+    from sereno.archive.rows import TimeSpan
     from sereno.archive.storage import Storage
     from sereno.cli.context import CommandContext
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-OFF = (
-    "the archive is off: set SERENO_ARCHIVE_URL=disk (or file:///…, s3://bucket/folder, gs://…, az://…), "
-    "or name a table of your own with app.archive.table(…)"
-)
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 _STEP = 1024
 # Singular -> name of the kind.
@@ -31,8 +27,10 @@ _ONE = {"job": "jobs", "delivery": "deliveries", "event": "events", "log": "logs
 def span_options(function: F) -> F:
     """Add `--from` and `--to`, which select a range of time."""
     for option in (
-        click.option("--to", "to_at", type=Moment(), help="End of the range, exclusive."),
-        click.option("--from", "from_at", type=Moment(), help='Start of the range: a date, or an age such as "30d".'),
+        click.option("--to", "to_at", type=MomentType(), help="End of the range, exclusive."),
+        click.option(
+            "--from", "from_at", type=MomentType(), help='Start of the range: a date, or an age such as "30d".'
+        ),
     ):
         function = option(function)
     return function
@@ -46,10 +44,11 @@ def kind_named(word: str) -> str:
 @contextmanager
 def archive_of(context: "CommandContext") -> "Iterator[Sereno]":
     """Yield the application; raise ConfigurationError when the archive is off and has no content."""
-    from sereno.archive.restore_store import kinds  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.archive.operations import OFF  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.archive.queries import kind_names  # noqa: PLC0415 - see above
 
     # Fails here if the database does not exist; otherwise the application would create an embedded one.
-    known = context.run(kinds())
+    known = context.run(kind_names())
     with any_application(context) as app:
         if not app.archive.is_on and not known:
             raise ConfigurationError(OFF)
@@ -61,10 +60,10 @@ def place_of(app: "Sereno") -> "Storage":
     return app.archive.archiver().place
 
 
-def span_of(from_at: Any, to_at: Any) -> "Span":
-    from sereno.archive.restore_store import Span  # noqa: PLC0415 - slow to import; --help needs none
+def span_of(from_at: Any, to_at: Any) -> "TimeSpan":
+    from sereno.archive.rows import TimeSpan  # noqa: PLC0415 - slow to import; --help needs none
 
-    return Span(from_at=from_at, to_at=to_at)
+    return TimeSpan(from_at=from_at, to_at=to_at)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import click
 
 from sereno.cli.archive.context import archive_of, kind_named, place_of, size, span_of, span_options
 from sereno.cli.notifications.page import NotFound
-from sereno.cli.options import Moment, context_options, stdout_is_terminal
+from sereno.cli.options import MomentType, context_options, stdout_is_terminal
 from sereno.cli.output import Column, counted, show_list, visible
 from sereno.cli.progress import progress
 
@@ -31,15 +31,15 @@ BROKEN = 1
 @click.command(epilog="Example: sereno archive verify --sample 20")
 @click.option("--batch", type=click.IntRange(1, 2**63 - 1), metavar="BATCH", help="Only the files of this batch.")
 @click.option("--sample", type=click.IntRange(1, 1_000_000), metavar="N", help="Only N random files.")
-@click.option("--since", type=Moment(), help='Only files verified since a date, or an age such as "7d".')
+@click.option("--since", type=MomentType(), help='Only files verified since a date, or an age such as "7d".')
 @context_options
 def verify(context: "CommandContext", batch: int | None, sample: int | None, since: datetime | None) -> int:
     """Read archived files and compare them with the records of the database. Exits with 1 on a mismatch."""
-    from sereno.archive.restore_store import FileSelection  # noqa: PLC0415 - see above
+    from sereno.archive.rows import FileSelection  # noqa: PLC0415 - see above
     from sereno.archive.verifier import ArchiveVerifier  # noqa: PLC0415 - slow to import; --help needs none
 
     with archive_of(context) as app, progress("Verify") as report:
-        done = ArchiveVerifier(app.database, app.settings).inspect(FileSelection(batch, since), sample, report)
+        done = ArchiveVerifier(app.database, app.settings).verify(FileSelection(batch, since), sample, report)
     _report(done)
     return BROKEN if done.problems else 0
 

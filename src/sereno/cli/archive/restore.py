@@ -47,9 +47,9 @@ def restore(
     removed again after --for, unless they were changed.
     """
     from sereno.archive.restore import RestoreRequest  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.archive.restore_store import Span  # noqa: PLC0415 - see above
+    from sereno.archive.rows import TimeSpan  # noqa: PLC0415 - see above
 
-    span = Span(list(dict.fromkeys(ids)) or None, from_at, to_at)
+    span = TimeSpan(list(dict.fromkeys(ids)) or None, from_at, to_at)
     request = RestoreRequest(kind_named(kind), span, seconds(keep), without)
     request.check()
     if dry_run:
@@ -91,19 +91,19 @@ def _done(context: "CommandContext", request: "RestoreRequest", *, yes: bool) ->
         closing(operation(request, place_of(app), report, yes=yes)) as plan,
     ):
         outcome = drive(plan, app.database.run)
-    if outcome.brought.found:
+    if outcome.rows.found:
         _report(outcome)
-    return outcome.brought.found
+    return outcome.rows.found
 
 
 def _report(outcome: "RestoreResult") -> None:
-    brought, children = outcome.brought, outcome.children
-    text = f"Restored {counted(brought.restored, 'row')} of {visible(outcome.kind)}"
+    rows, children = outcome.rows, outcome.children
+    text = f"Restored {counted(rows.restored, 'row')} of {visible(outcome.kind)}"
     if outcome.children_kind is not None:
         text += f" and {children.restored:,} of {outcome.children_kind}"
     click.echo(f"{text}.")
-    if brought.present:
-        click.echo(f"{brought.present:,} already existed.", err=True)
-    refused = brought.refused + children.refused
+    if rows.present:
+        click.echo(f"{rows.present:,} already existed.", err=True)
+    refused = rows.refused + children.refused
     if refused:
         click.echo(f"{refused:,} were refused by a unique constraint or a trigger.", err=True)

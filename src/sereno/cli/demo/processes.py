@@ -15,8 +15,8 @@ from sereno.bulk import operations as bulk
 from sereno.cli.context import load_app
 from sereno.cli.services.serving import HTTPServer
 from sereno.errors import ConfigurationError
-from sereno.jobs import queries as job_queries
 from sereno.jobs.filters import JobFilter
+from sereno.jobs.queries import jobs as job_queries
 from sereno.notifications.templates import operations as templates
 
 SYSTEMS = ("tenders", "separate_worker", "reminders", "reconciliation", "triggers")
@@ -36,7 +36,7 @@ def examples() -> Path:
     raise ConfigurationError("the examples are not installed with this package: run the demo from a checkout")
 
 
-class System:
+class DemoSystem:
     """One example system: its demo module, its application on the demo's database, and its worker."""
 
     def __init__(self, name: str, url: str, log: Path) -> None:
@@ -129,7 +129,7 @@ class DemoProcesses:
         sys.path.insert(0, str(examples()))
         self._logs = directory / "logs"
         self._logs.mkdir(parents=True, exist_ok=True)
-        self.systems = [System(name, url, self._logs / f"{name}.log") for name in SYSTEMS]
+        self.systems = [DemoSystem(name, url, self._logs / f"{name}.log") for name in SYSTEMS]
         # The server uses an application that declares events, so that the notification pages have content.
         self.app = self.systems[0].app
         self.serving = HTTPServer(self.app, None, port)

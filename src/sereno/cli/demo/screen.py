@@ -13,12 +13,12 @@ from typing import Any
 
 import click
 
-from sereno.cli.demo.processes import DemoProcesses, System
+from sereno.cli.demo.processes import DemoProcesses, DemoSystem
 from sereno.cli.options import stdout_is_terminal
 from sereno.cli.output import Column, table, terminal
-from sereno.jobs import queries as job_queries
 from sereno.jobs.filters import DeliveryFilter
-from sereno.jobs.rows import TaskLine
+from sereno.jobs.queries import jobs as job_queries
+from sereno.jobs.queries.rows import TaskLine
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.rows import DeliveryLine
 
@@ -32,7 +32,7 @@ UNDER_WAY = ("pending", "sending")
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class DemoFigures:
     """Job and delivery counts of one example system."""
 
     name: str
@@ -75,7 +75,7 @@ class DemoScreen:
         self._processes = DemoProcesses(url, directory, port)
         self._seconds = seconds
         self._stop = asyncio.Event()
-        self._figures: list[Figures] = []
+        self._figures: list[DemoFigures] = []
         self._deliveries: list[DeliveryLine] = []
 
     async def run(self) -> DemoEnd:
@@ -105,7 +105,7 @@ class DemoScreen:
         url = self._processes.serving.url
         click.echo(f"\nThe dashboard: {click.style(url, bold=True)}\n\nPages to open:")
         for system in self._processes.systems:
-            for text, path in system.show.LOOK:
+            for text, path in system.show.LINKS:
                 click.echo(f"  {system.name}: {text}\n    {url}{path.lstrip('/')}")
         first = self._processes.systems[0]
         click.echo(
@@ -175,12 +175,12 @@ class DemoScreen:
             )
 
 
-def _figures(system: System, lines: Sequence[TaskLine], deliveries: Sequence[DeliveryLine]) -> Figures:
+def _figures(system: DemoSystem, lines: Sequence[TaskLine], deliveries: Sequence[DeliveryLine]) -> DemoFigures:
     """Count the jobs and deliveries whose task or event name begins with the name of the system."""
     own = [line for line in lines if line.task.startswith(f"{system.name}.")]
     states = Counter(each.state for each in deliveries if (each.event or "").startswith(f"{system.name}."))
     arrived = sum(states[state] for state in ARRIVED)
-    return Figures(
+    return DemoFigures(
         name=system.name,
         succeeded=sum(line.succeeded for line in own),
         running=sum(line.running for line in own),

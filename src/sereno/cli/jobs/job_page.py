@@ -9,9 +9,9 @@ import click
 
 from sereno.cli.options import stdout_is_terminal
 from sereno.cli.output import STYLES, short_time, terminal, visible
-from sereno.duration import spoken
+from sereno.duration import duration_text
 from sereno.jobs.operations import JobDetail
-from sereno.jobs.rows import AttemptRow, JobRow
+from sereno.jobs.queries.rows import AttemptRow, JobRow
 
 # Lines shown of a traceback, counted from its end, which holds the cause.
 TRACEBACK_LINES = 12
@@ -93,7 +93,7 @@ def _times(job: JobRow) -> Iterator[tuple[str, str]]:
 def _attempt(attempt: AttemptRow) -> Iterator[tuple[str, str]]:
     took = ""
     if attempt.finished_at is not None:
-        took = f" after {spoken(max(0.0, (attempt.finished_at - attempt.started_at).total_seconds()))}"
+        took = f" after {duration_text(max(0.0, (attempt.finished_at - attempt.started_at).total_seconds()))}"
     yield f"attempt {attempt.number}", f"{attempt.outcome}{took}, started {_moment(attempt.started_at)}"
     if attempt.reason:
         yield "  reason", attempt.reason

@@ -9,13 +9,13 @@ import click
 
 from sereno.cli.failures import NOTHING_MATCHED
 from sereno.cli.jobs.operation import background_option, begin, check_rate
-from sereno.cli.options import Moment, Rate, bulk_options, context_options, filter_options, output_option
+from sereno.cli.options import MomentType, RateType, bulk_options, context_options, filter_options, output_option
 from sereno.cli.output import Column, chosen_form, counted, show_json, show_list, visible
 
 if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
     from sereno.jobs.filters import JobFilter
-    from sereno.jobs.operations import ChangedJobs, Tally
+    from sereno.jobs.operations import ChangedJobs, JobTally
 
 # Conflicting jobs of a retry that are listed one by one; the others are counted.
 NAMED_CONFLICTS = 10
@@ -65,7 +65,7 @@ def list_jobs(
 ) -> int:
     """List live and finished jobs, newest first. Dates in SEARCH are in the local time zone."""
     from sereno.jobs.operations import list_jobs as operation  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.jobs.search import jobs_wanted  # noqa: PLC0415 - see above
+    from sereno.jobs.queries.search import jobs_wanted  # noqa: PLC0415 - see above
 
     found = wanted.both(jobs_wanted(search or "", datetime.now().astimezone()))
     page = context.run(operation(found, limit=limit, before=before))
@@ -100,8 +100,8 @@ def show(context: "CommandContext", job_id: int, form: str) -> None:
 @click.option("-q", "--queue")
 @click.option("-p", "--priority", type=click.IntRange(0, 9), help="0 runs first, 9 runs last.")
 @click.option("--delay", metavar="DURATION", help='Wait before the job is due, such as "10m".')
-@click.option("--run-at", type=Moment(future=True), help="Time at which the job is due, such as 2026-11-15T03:00.")
-@click.option("--expires-at", type=Moment(future=True), help="Do not start the job after this time.")
+@click.option("--run-at", type=MomentType(future=True), help="Time at which the job is due, such as 2026-11-15T03:00.")
+@click.option("--expires-at", type=MomentType(future=True), help="Do not start the job after this time.")
 @click.option("--tenant")
 @click.option("--unique-key", help="Create no second job while one with this key is alive.")
 @click.option("--tag", "tags", multiple=True, help="Repeatable.")
@@ -126,7 +126,7 @@ def enqueue(context: "CommandContext", task: str, arguments: str, form: str, **o
 @job.command(epilog='Example: sereno job retry --state dead --error "connection reset" --rate 50/s --dry-run')
 @click.argument("ids", nargs=-1, type=int, metavar="[JOB]...")
 @filter_options
-@click.option("--rate", type=Rate(), help="Jobs per second, such as 50/s.  [default: all at once]")
+@click.option("--rate", type=RateType(), help="Jobs per second, such as 50/s.  [default: all at once]")
 @background_option
 @bulk_options
 @output_option
@@ -159,7 +159,7 @@ def retry(
 @click.argument("ids", nargs=-1, type=int, metavar="[JOB]...")
 @filter_options
 @click.option("--reason", help="Reason, stored with the job.")
-@click.option("--rate", type=Rate(), help="With --background: jobs per second, such as 50/s.")
+@click.option("--rate", type=RateType(), help="With --background: jobs per second, such as 50/s.")
 @background_option
 @bulk_options
 @output_option
@@ -191,7 +191,7 @@ def cancel(
 @job.command(epilog="Example: sereno job delete --state cancelled --finished-before 7d --yes")
 @click.argument("ids", nargs=-1, type=int, metavar="[JOB]...")
 @filter_options
-@click.option("--rate", type=Rate(), help="With --background: jobs per second, such as 50/s.")
+@click.option("--rate", type=RateType(), help="With --background: jobs per second, such as 50/s.")
 @background_option
 @bulk_options
 @output_option
@@ -228,7 +228,7 @@ def _chosen(ids: tuple[int, ...], wanted: "JobFilter") -> "JobFilter":
     return dataclasses.replace(wanted, ids=ids) if ids else wanted
 
 
-def _report_tally(verb: str, tally: "Tally", pace: str, *, form: str, fail_empty: bool) -> int:
+def _report_tally(verb: str, tally: "JobTally", pace: str, *, form: str, fail_empty: bool) -> int:
     if chosen_form(form) in ("json", "jsonl"):
         show_json(tally, indent=2 if form == "json" else 0)
     elif not tally.total.value:
@@ -246,12 +246,14 @@ def _report_tally(verb: str, tally: "Tally", pace: str, *, form: str, fail_empty
 def _report_changed(
     done: str, changed: "ChangedJobs", ids: tuple[int, ...], why_left: str, *, form: str, fail_empty: bool
 ) -> int:
-    touched = len(changed.done) + len(changed.asked)
+    touched = len(changed.done) + len(changed.stopping)
     if chosen_form(form) in ("json", "jsonl"):
         show_json(changed, indent=2 if form == "json" else 0)
     else:
         _echo_if(touched, lambda: f"{done}: {counted(len(changed.done), 'job')}." if changed.done else "")
-        _echo_if(len(changed.asked), lambda: f"Stop requested, still running: {counted(len(changed.asked), 'job')}.")
+        _echo_if(
+            len(changed.stopping), lambda: f"Stop requested, still running: {counted(len(changed.stopping), 'job')}."
+        )
         _echo_if(len(changed.left), lambda: f"Unchanged, because {why_left}: {counted(len(changed.left), 'job')}.")
         for conflict in changed.conflicts[:NAMED_CONFLICTS]:
             click.echo(f"  {conflict.job}: job {conflict.held_by} has its unique key")
@@ -259,7 +261,7 @@ def _report_changed(
             click.echo(f"  and {len(changed.conflicts) - NAMED_CONFLICTS:,} more; list them all with -o json")
         if not touched and not changed.left:
             click.echo("No job matched: nothing was changed.")
-    known = {*changed.done, *changed.asked, *changed.left}
+    known = {*changed.done, *changed.stopping, *changed.left}
     unknown = [str(job_id) for job_id in ids if job_id not in known]
     if unknown:
         click.echo(f"Unknown, or not in a state for this: {', '.join(unknown)} (see `sereno why`).", err=True)

@@ -2,18 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import click
 
 from sereno.cli.output import GAP, Column, human, short_time, show_list, terminal, visible
 from sereno.jobs.limits.operations import LimitDetail, in_words
-from sereno.jobs.limits.store import BOUND, LimiterRow, LimitRow
-from sereno.jobs.rows import Count
+from sereno.jobs.limits.rows import BOUND, LimiterRow, LimitRow
+from sereno.jobs.queries.rows import BoundedCount
 
 
-def counted_to_bound(count: int) -> Count:
-    return Count(min(count, BOUND), count <= BOUND)
+def counted_to_bound(count: int) -> BoundedCount:
+    return BoundedCount(min(count, BOUND), count <= BOUND)
 
 
 def holds_for(row: LimitRow) -> str:
@@ -138,7 +137,3 @@ def changed_sentence(row: LimitRow) -> str:
     declared = declared_words(row)
     back = f"restores {declared}, as declared" if declared else "removes it"
     return f"{row.name}: {in_words(row.numbers)}{whole}{stop}.\n`sereno limit reset {row.name}` {back}."
-
-
-def detail_object(detail: LimitDetail) -> dict[str, Any]:
-    return {"limit": detail.limit, "keys": detail.keys}

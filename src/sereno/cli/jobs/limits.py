@@ -41,7 +41,7 @@ def list_limits(context: "CommandContext", pattern: str | None, form: str) -> No
     """List limits with their values, use and last change. * in PATTERN matches anything."""
     from sereno.cli.jobs.limit_page import PLAIN, table_columns  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.jobs.limits.operations import list_limits as operation  # noqa: PLC0415 - see above
-    from sereno.jobs.limits.store import BOUND  # noqa: PLC0415 - see above
+    from sereno.jobs.limits.rows import BOUND  # noqa: PLC0415 - see above
 
     found = context.run(operation(pattern))
     empty = "No limit matches." if pattern else "No limits. A worker writes the limits of its code when it starts."
@@ -62,12 +62,12 @@ def list_limits(context: "CommandContext", pattern: str | None, form: str) -> No
 @context_options
 def show(context: "CommandContext", name: str, key: str | None, keys: int, form: str) -> None:
     """Show a limit and its keys: closed ones first, then those with waiting jobs, then those in use."""
-    from sereno.cli.jobs.limit_page import detail_object, show_page  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.cli.jobs.limit_page import show_page  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.jobs.limits.operations import show as operation  # noqa: PLC0415 - see above
 
     detail = _run(context, operation(name, key=key, keys=keys))
     if chosen_form(form) in ("json", "jsonl"):
-        show_json(detail_object(detail), indent=2 if form == "json" else 0)
+        show_json(detail, indent=2 if form == "json" else 0)
     else:
         show_page(detail, form)
 

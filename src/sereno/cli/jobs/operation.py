@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from sereno.cli.failures import NOTHING_MATCHED
-from sereno.cli.options import Rate, context_options, output_option, stdout_is_terminal
+from sereno.cli.options import RateType, context_options, output_option, stdout_is_terminal
 from sereno.cli.output import Column, chosen_form, human, show_json, show_list, visible
 
 if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
     from sereno.database.statement import Operation
-    from sereno.jobs.bulk import BulkOperation, JobAction
     from sereno.jobs.filters import JobFilter
-    from sereno.jobs.rows import Count
+    from sereno.jobs.queries.rows import BoundedCount
+    from sereno.jobs.rows import BulkOperation, JobAction
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,11 +35,11 @@ COLUMNS = (
     Column("id", lambda line: str(line.id), "number"),
     Column("state", lambda line: line.state, "state"),
     Column("action", lambda line: line.action),
-    Column("done", lambda line: line.done + line.asked_to_stop, "number"),
+    Column("done", lambda line: line.done + line.stop_requested, "number"),
     Column("of", _of, "number"),
     Column("rate", lambda line: None if line.rate is None else f"{line.rate:g}/s"),
     Column("tenant", lambda line: line.tenant),
-    Column("by", lambda line: line.asked_by),
+    Column("by", lambda line: line.requested_by),
     Column("requested", lambda line: line.created_at),
     Column("finished", lambda line: line.finished_at),
     Column("what", lambda line: line.error or line.wanted, "wide"),
@@ -56,7 +56,9 @@ def background_option(function: F) -> F:
 
 def rate_option(function: F) -> F:
     """Add --rate, for commands that only support it with --background."""
-    return click.option("--rate", type=Rate(), help="With --background: changes per second, such as 50/s.")(function)
+    return click.option("--rate", type=RateType(), help="With --background: changes per second, such as 50/s.")(
+        function
+    )
 
 
 def check_rate(rate: float | None) -> None:
@@ -152,7 +154,7 @@ def tell_begun(made: "BulkOperation", *, form: str, fail_empty: bool) -> int:
     return NOTHING_MATCHED if fail_empty and made.total == 0 else 0
 
 
-def counted_in_time(context: "CommandContext", count: "Operation[Count]") -> "Count | None":
+def counted_in_time(context: "CommandContext", count: "Operation[BoundedCount]") -> "BoundedCount | None":
     """Return the count of a dry run, or None when counting times out: the operation can still run."""
     import psycopg  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -173,14 +175,14 @@ def _query(context: "CommandContext", number: int) -> "BulkOperation":
 
 
 def _progress(found: "BulkOperation") -> str:
-    done = found.done + found.asked_to_stop
+    done = found.done + found.stop_requested
     of = f" of {_of(found)}" if found.total is not None else ""
     left = f", {found.left_alone:,} skipped" if found.left_alone else ""
     return f"{done:,}{of}{left}"
 
 
 def _bar(found: "BulkOperation") -> str:
-    seen = found.done + found.asked_to_stop + found.left_alone
+    seen = found.done + found.stop_requested + found.left_alone
     share = 1.0 if found.state == "done" else min(1.0, seen / found.total) if found.total else 0.0
     full = int(share * BAR)
     return f"[{'█' * full}{'·' * (BAR - full)}] {share:4.0%}"
@@ -199,7 +201,7 @@ def _show_change(found: "BulkOperation", shown: str) -> str:
 
 def _show_page(found: "BulkOperation") -> None:
     click.echo(f"{_bar(found)}  {found.state}: {_progress(found)}")
-    stopped = f"{human(found.stop_asked_at)} by {found.stop_asked_by}" if found.stop_asked_at else None
+    stopped = f"{human(found.stop_requested_at)} by {found.stop_requested_by}" if found.stop_requested_at else None
     for label, value in (
         ("operation", found.id),
         ("action", found.action),
@@ -208,9 +210,9 @@ def _show_page(found: "BulkOperation") -> None:
         ("tenant", found.tenant),
         ("rate", None if found.rate is None else f"{found.rate:g}/s"),
         ("reason", found.reason),
-        ("stopping", found.asked_to_stop or None),
+        ("stopping", found.stop_requested or None),
         ("skipped", found.left_alone or None),
-        ("requested", f"{human(found.created_at)} by {found.asked_by}"),
+        ("requested", f"{human(found.created_at)} by {found.requested_by}"),
         ("started", found.started_at),
         ("last seen", found.seen_at),
         ("stop requested", stopped),

@@ -9,7 +9,7 @@ from sereno.cli.output import Column, show_list, visible
 
 if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
-    from sereno.jobs.pauses import PauseKind
+    from sereno.jobs.rows import PauseKind
 
 COLUMNS = (
     Column("queue", lambda line: line.queue),
@@ -34,8 +34,8 @@ def queue() -> None:
 @context_options
 def list_queues(context: "CommandContext", form: str) -> None:
     """List queues that have jobs, workers or a pause."""
-    from sereno.jobs.queues import list_pauses  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.jobs.queues import list_queues as operation  # noqa: PLC0415 - see above
+    from sereno.jobs.queries.queues import list_pauses  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.queries.queues import list_queues as operation  # noqa: PLC0415 - see above
 
     show_list(form, context.run(operation()), COLUMNS, empty="No queue has jobs, workers or a pause.")
     for pause in context.run(list_pauses()):
@@ -51,7 +51,7 @@ def list_queues(context: "CommandContext", form: str) -> None:
 @context_options
 def pause(context: "CommandContext", name: str | None, task: str | None, tenant: str | None, note: str | None) -> None:
     """Pause a queue, task or tenant. Running jobs continue; new jobs are accepted and wait."""
-    from sereno.jobs.queues import pause as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.pauses import pause as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     kind, chosen = _which(name, task, tenant)
     changed = context.run(operation(kind, chosen, note=note))
@@ -65,7 +65,7 @@ def pause(context: "CommandContext", name: str | None, task: str | None, tenant:
 @context_options
 def resume(context: "CommandContext", name: str | None, task: str | None, tenant: str | None) -> None:
     """Resume a queue, task or tenant."""
-    from sereno.jobs.queues import resume as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.pauses import resume as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     kind, chosen = _which(name, task, tenant)
     changed = context.run(operation(kind, chosen))

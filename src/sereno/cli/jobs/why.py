@@ -32,7 +32,7 @@ def why(context: "CommandContext", subject: str, event: str | None, tenant: str 
 
 
 def _why_job(context: "CommandContext", subject: str, form: str) -> None:
-    from sereno.jobs.why import why as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.queries.why import why as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     try:
         job_id = int(subject)

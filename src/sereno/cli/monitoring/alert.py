@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sereno.cli.notifications.page import OrderedGroup, shown
-from sereno.cli.options import Moment, context_options, output_option
+from sereno.cli.options import MomentType, context_options, output_option
 from sereno.cli.output import Column, chosen_form, counted, human_seconds, show_json, show_list
 from sereno.errors import InvalidArguments
 
 if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
-    from sereno.monitoring.alerts.operations import RuleLine
+    from sereno.monitoring.alerts.rows import RuleLine
 
 ALERTS = (
     Column("id", lambda line: str(line.id), "number"),
@@ -21,7 +21,7 @@ ALERTS = (
     Column("kind", lambda line: line.kind),
     Column("words", lambda line: shown(line.words), "wide"),
     Column("since", lambda line: line.opened_at),
-    Column("notified", lambda line: line.told_at),
+    Column("notified", lambda line: line.notified_at),
     Column("times", lambda line: line.times, "number"),
     Column("resolved", lambda line: line.resolved_at),
     Column("silenced until", lambda line: line.silenced_until),
@@ -37,11 +37,11 @@ RULES = (
     Column("error", lambda line: shown(line.error or ""), "wide"),
 )
 CONDITIONS = (
-    Column("level", lambda line: line["level"]),
-    Column("kind", lambda line: line["kind"]),
-    Column("words", lambda line: shown(line["words"]), "wide"),
-    Column("since", lambda line: line["since"]),
-    Column("remedy", lambda line: shown(line["remedy"])),
+    Column("level", lambda line: line.level),
+    Column("kind", lambda line: line.kind),
+    Column("words", lambda line: shown(line.words), "wide"),
+    Column("since", lambda line: line.since),
+    Column("remedy", lambda line: shown(line.remedy)),
 )
 
 
@@ -67,13 +67,10 @@ def alert() -> None:
 @context_options
 def now(context: "CommandContext", tenant: str | None, late: str, form: str) -> None:
     """List the conditions that need an operator now, most severe first. Sends nothing."""
-    import msgspec  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.monitoring.alerts.current_conditions import current_conditions  # noqa: PLC0415 - slow to import; --help needs none
 
-    from sereno.monitoring.alerts.current_conditions import attention  # noqa: PLC0415 - see above
-
-    found = context.run(attention(context.settings, tenant=tenant, late=late))
-    lines = [msgspec.to_builtins(each, builtin_types=(datetime,)) | {"words": each.words} for each in found]
-    show_list(form, lines, CONDITIONS, empty="No condition needs an operator.")
+    found = context.run(current_conditions(context.settings, tenant=tenant, late=late))
+    show_list(form, found, CONDITIONS, empty="No condition needs an operator.")
 
 
 @alert.command("list", epilog="Example: sereno alert list --open")
@@ -199,7 +196,7 @@ def test(context: "CommandContext", name: str) -> None:
 
 @alert.command(epilog="Example: sereno alert silence 17 --until 2h")
 @click.argument("number", type=click.IntRange(1, 2**63 - 1), metavar="ID")
-@click.option("--until", type=Moment(future=True), help='A date, or a duration from now such as "2h".')
+@click.option("--until", type=MomentType(future=True), help='A date, or a duration from now such as "2h".')
 @click.option("--off", is_flag=True, help="End the silence.")
 @context_options
 def silence(context: "CommandContext", number: int, until: datetime | None, off: bool) -> None:

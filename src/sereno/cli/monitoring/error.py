@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sereno.cli.failures import NOTHING_MATCHED
-from sereno.cli.options import Moment, context_options, output_option, searched
+from sereno.cli.options import MomentType, context_options, output_option, searched
 from sereno.cli.output import Column, chosen_form, counted, short_time, show_json, show_list
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def show(context: "CommandContext", fingerprint: str, since: str, form: str) -> 
 
 @error.command(epilog='Example: sereno error mute 3fa9c01b77d2 --until 8h --note "the provider is on it"')
 @click.argument("fingerprint")
-@click.option("--until", type=Moment(future=True), help='A date, or a duration from now such as "8h".')
+@click.option("--until", type=MomentType(future=True), help='A date, or a duration from now such as "8h".')
 @click.option("--off", is_flag=True, help="Unmute it.")
 @click.option("--note", help="Reason, shown with the error. An empty note removes it.")
 @context_options

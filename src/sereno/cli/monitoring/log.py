@@ -13,7 +13,7 @@ from sereno.cli.output import Column, as_json, chosen_form, short_time, show_jso
 
 if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
-    from sereno.telemetry.central_log import LogDetail, LogFilter, LogLine
+    from sereno.telemetry.log_queries import LogDetail, LogFilter, LogLine
 
 FOLLOW_EVERY = 1.0
 # Seconds. A writer takes an id before it commits, so lines with lower ids may still appear for this long.

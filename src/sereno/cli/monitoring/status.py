@@ -44,7 +44,7 @@ def status(context: "CommandContext", form: str) -> None:
 
 def sentences(found: "SystemStatus") -> Iterator[str]:
     """Return the status as a few lines of text."""
-    from sereno.duration import spoken  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.duration import duration_text  # noqa: PLC0415 - slow to import; --help needs none
 
     workers = "1 worker is" if found.workers_alive == 1 else f"{found.workers_alive} workers are"
     yield f"{workers} alive with {counted(found.slots, 'slot')}; schema {found.schema_version}."
@@ -53,19 +53,20 @@ def sentences(found: "SystemStatus") -> Iterator[str]:
         yield f"{counted(found.dead_letters, 'dead job')}: sereno job list --state dead"
     if found.next_scheduled is not None:
         job = found.next_scheduled
-        when = f"in {spoken(job.in_seconds)}" if job.in_seconds > 0 else "now"
+        when = f"in {duration_text(job.in_seconds)}" if job.in_seconds > 0 else "now"
         yield f"Next due: job {job.id} ({job.task}), {when}."
     for pause in found.pauses:
         note = f": {pause.note}" if pause.note else ""
         yield f"Paused: {pause.kind} {pause.name}, by {pause.paused_by}{note}"
     oldest = found.oldest_transaction
     if oldest is not None and oldest.seconds > LONG_TRANSACTION:
-        yield f"A transaction has been open for {spoken(oldest.seconds)} (pid {oldest.pid}, {oldest.application!r})."
+        age = duration_text(oldest.seconds)
+        yield f"A transaction has been open for {age} (pid {oldest.pid}, {oldest.application!r})."
 
 
 def scheduler_sentences(found: "SchedulerLine") -> Iterator[str]:
     """Return lines about the scheduler that leads, its last tick, and the schedules by state."""
-    from sereno.duration import spoken  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.duration import duration_text  # noqa: PLC0415 - slow to import; --help needs none
 
     if found.since is None or found.until is None:
         yield "Scheduler: none has run yet."
@@ -76,7 +77,8 @@ def scheduler_sentences(found: "SchedulerLine") -> Iterator[str]:
         yield f"Scheduler: none is alive. The last one, {found.holder}, lost its lease at {short_time(found.until)}."
     if found.ticked_seconds_ago is not None and found.tick_seconds is not None:
         fires = counted(found.tick_fires or 0, "fire")
-        yield f"  Last tick {spoken(found.ticked_seconds_ago)} ago: {fires} in {spoken(found.tick_seconds)}."
+        ago, took = duration_text(found.ticked_seconds_ago), duration_text(found.tick_seconds)
+        yield f"  Last tick {ago} ago: {fires} in {took}."
     if found.error and found.error_at is not None:
         yield f"  Last error at {short_time(found.error_at)}: {found.error.splitlines()[0]}"
     counts = ", ".join(f"{count:,} {state}" for state, count in found.schedules.items())
@@ -86,8 +88,8 @@ def scheduler_sentences(found: "SchedulerLine") -> Iterator[str]:
 
 
 def _lag(found: "SchedulerLine") -> str:
-    from sereno.duration import spoken  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.duration import duration_text  # noqa: PLC0415 - slow to import; --help needs none
 
     if found.lag_seconds is None or found.lag_seconds < BEHIND:
         return "; none is late" if found.schedules.get("enabled") else ""
-    return f"; the oldest due one is {spoken(found.lag_seconds)} late"
+    return f"; the oldest due one is {duration_text(found.lag_seconds)} late"

@@ -17,7 +17,7 @@ from sereno.cli.output import Column, table, terminal, visible
 
 if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
-    from sereno.jobs.rows import FailureRow, SessionRow
+    from sereno.jobs.queries.rows import FailureRow, SessionRow
     from sereno.monitoring.status import SystemStatus
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -75,7 +75,7 @@ class TopScreen:
         self._workers: list[SessionRow] = []
 
     def refresh(self) -> None:
-        from sereno.jobs import queries as job_queries  # noqa: PLC0415 - see above
+        from sereno.jobs.queries import jobs as job_queries  # noqa: PLC0415 - see above
         from sereno.monitoring.status import status  # noqa: PLC0415 - slow to import; --help needs none
 
         self.status = self._context.run(status())

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from sereno.cli.context import CommandContext
     from sereno.monitoring.traces.operations import Trace, TraceLine
-    from sereno.monitoring.traces.trace import Lane, Segment
+    from sereno.monitoring.traces.trace import TraceLane, TraceSegment
 
 # Characters of a line for the timeline, and for the name before it.
 WIDTH = 60
@@ -87,7 +87,7 @@ def _lines(timeline: "Trace") -> Iterator[str]:
         yield "The trace has more entries than are shown here."
 
 
-def picture(lane: "Lane", segments: "Sequence[Segment]") -> str:
+def picture(lane: "TraceLane", segments: "Sequence[TraceSegment]") -> str:
     """Return the timeline of a lane, WIDTH characters wide."""
     from sereno.monitoring.traces.trace import place  # noqa: PLC0415 - see above
 
@@ -105,7 +105,7 @@ def picture(lane: "Lane", segments: "Sequence[Segment]") -> str:
     return "".join(signs)
 
 
-def _after(start: "datetime", lane: "Lane") -> str:
+def _after(start: "datetime", lane: "TraceLane") -> str:
     """Return the start of a lane as an offset, and its state."""
     seconds = (lane.spans[0].start - start).total_seconds()
     if lane.counts:

@@ -22,17 +22,19 @@ def verify(context: "CommandContext", everything: bool, form: str) -> int:
     from sereno.monitoring.verify import WINDOW  # noqa: PLC0415 - see above
     from sereno.monitoring.verify import verify as operation  # noqa: PLC0415 - see above
 
-    proofs = context.run_bare(operation(lease=context.settings.lease, window=None if everything else WINDOW))
-    broken = [proof for proof in proofs if not proof.holds]
+    invariants = context.run_bare(operation(lease=context.settings.lease, window=None if everything else WINDOW))
+    broken = [invariant for invariant in invariants if not invariant.holds]
     if chosen_form(form) in ("json", "jsonl"):
-        show_json({"holds": not broken, "proofs": proofs}, indent=2 if form == "json" else 0)
+        show_json({"holds": not broken, "invariants": invariants}, indent=2 if form == "json" else 0)
         return UNHEALTHY if broken else 0
-    for proof in proofs:
-        show_finding("ok" if proof.holds else "fail", proof.name, proof.promise, width=26)
-        for violation in proof.violations:
+    for invariant in invariants:
+        show_finding("ok" if invariant.holds else "fail", invariant.name, invariant.promise, width=26)
+        for violation in invariant.violations:
             click.echo(f"{'':<33}{violation.id}: {visible(violation.what)}")
     text = (
-        f"{len(broken)} of {len(proofs)} invariants are violated." if broken else f"All {len(proofs)} invariants hold."
+        f"{len(broken)} of {len(invariants)} invariants are violated."
+        if broken
+        else f"All {len(invariants)} invariants hold."
     )
     click.echo(text, err=True)
     return UNHEALTHY if broken else 0

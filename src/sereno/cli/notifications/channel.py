@@ -76,14 +76,14 @@ def resume(context: "CommandContext", name: str, account: str | None) -> None:
     """Resume a channel and send the waiting deliveries. Needs your application (-a)."""
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
 
-    from sereno.notifications.operations import noted  # noqa: PLC0415 - see above
+    from sereno.notifications.operations import record_audit  # noqa: PLC0415 - see above
 
     for text in (name, account or ""):
         if "\x00" in text:
             raise InvalidArguments("a name must not contain a NUL byte")
     accounts = asyncio.run(_resume(context, name, account))
     if accounts:
-        context.run(noted("channel.resume", f"channel {name}", {"accounts": accounts}))
+        context.run(record_audit("channel.resume", f"channel {name}", {"accounts": accounts}))
     click.echo(f"The channel {name!r}{_of(account)} {'is resumed' if accounts else 'was not paused'}.", err=True)
 
 

@@ -17,7 +17,7 @@ from sereno.cli.notifications.page import (
     shown,
     stored_json,
 )
-from sereno.cli.options import Moment, bulk_options, context_options, output_option, searched
+from sereno.cli.options import MomentType, bulk_options, context_options, output_option, searched
 from sereno.cli.output import Column, chosen_form, counted, short_time, show_json, show_list
 from sereno.errors import Refused
 
@@ -69,7 +69,7 @@ RECEIPT_COLUMNS = (
 def which_options(function: "Callable[..., Any]") -> "Callable[..., Any]":
     """Add the options that select deliveries."""
     for option in (
-        click.option("--since", type=Moment(), help='A date, or an age such as "2h".'),
+        click.option("--since", type=MomentType(), help='A date, or an age such as "2h".'),
         click.option("--tenant"),
         click.option("--subject", help="Subject of the event."),
         click.option("--type", "kind", metavar="NAME", help="Type of the event."),
@@ -237,7 +237,7 @@ def _begin(
 
 def _requeue(context: "CommandContext", chosen: "Sequence[int]") -> list[int]:
     """Requeue in batches; each transaction also writes the audit record."""
-    from sereno.notifications.operations import noted  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.operations import record_audit  # noqa: PLC0415 - slow to import; --help needs none
 
     done: list[int] = []
     with application(context) as app:
@@ -246,7 +246,7 @@ def _requeue(context: "CommandContext", chosen: "Sequence[int]") -> list[int]:
                 back = app.notifications.requeue(chosen[start : start + BATCH], conn=context.connection())
                 if back:
                     subject = f"delivery {back[0]}" if len(back) == 1 else f"{len(back)} deliveries"
-                    context.run(noted("delivery.requeue", subject, {"count": len(back), "ids": back}))
+                    context.run(record_audit("delivery.requeue", subject, {"count": len(back), "ids": back}))
             done += back
     return done
 

@@ -16,7 +16,7 @@ from sereno.cli.notifications.page import (
     shown,
     stored_json,
 )
-from sereno.cli.options import Moment, context_options, output_option, searched
+from sereno.cli.options import MomentType, context_options, output_option, searched
 from sereno.cli.output import Column, chosen_form, short_time, show_json, show_list
 from sereno.errors import ConfigurationError
 
@@ -65,7 +65,7 @@ def event() -> None:
 @click.argument("search", required=False)
 @click.option("-t", "--type", "kind", metavar="TYPE")
 @click.option("--tenant")
-@click.option("--since", type=Moment(), help='A date, or an age such as "2h".')
+@click.option("--since", type=MomentType(), help='A date, or an age such as "2h".')
 @page_options
 @output_option
 @context_options
@@ -164,7 +164,6 @@ def notify(
     The payload is one JSON object; "-" reads it from stdin.
     """
     from sereno.notifications import operations as notifications  # noqa: PLC0415 - see above
-    from sereno.notifications.client import Event  # noqa: PLC0415 - slow to import; --help needs none
 
     raw = sys.stdin.buffer.read() if payload == "-" else payload.encode(errors="surrogateescape")
     with application(context) as app:
@@ -174,7 +173,7 @@ def notify(
         connection = context.connection(create=True)
         with connection.transaction():
             newest = context.run(notifications.list_events(limit=1))
-            number = Event(definition, app.notifications).notify(
+            number = app.notifications.event(kind).notify(
                 definition.decode(raw),
                 to=recipients or None,
                 subject=subject,
@@ -183,7 +182,9 @@ def notify(
                 conn=connection,
             )
             is_new = not newest or number > newest[0].id
-            context.run(notifications.noted("event.notify", f"event {number}", {"type": kind, "created": is_new}))
+            context.run(
+                notifications.record_audit("event.notify", f"event {number}", {"type": kind, "created": is_new})
+            )
             made = context.run(notifications.show_event(number)).event
     if chosen_form(form) in ("json", "jsonl"):
         show_json({"id": number, "created": is_new, "event": made}, indent=2 if form == "json" else 0)

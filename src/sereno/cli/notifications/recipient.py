@@ -175,7 +175,7 @@ def set_recipient(
                 channel: [notifications.masked(each) for each in texts] for channel, texts in addresses.items()
             },
         }
-        context.run(notifications.noted("recipient.set", f"recipient {key}", detail))
+        context.run(notifications.record_audit("recipient.set", f"recipient {key}", detail))
         found = context.run(notifications.show_recipient(key, tenant=tenant))
         undeclared = [name for name in addresses if name not in app.channels.known] if context.settings.app else []
     reached = sorted({address.channel for address in found.addresses if address.state == "active"})
@@ -240,7 +240,7 @@ def prefer(
     connection = context.connection()
     with any_application(context) as app, connection.transaction():
         app.recipients.prefer(key, conn=connection, **wish)
-        context.run(notifications.noted("recipient.prefer", f"recipient {key}" if key else "the default", wish))
+        context.run(notifications.record_audit("recipient.prefer", f"recipient {key}" if key else "the default", wish))
     click.echo(
         f"Saved{f' for {key}' if key else ' as the default'}; it applies to everything that is not sent yet.", err=True
     )
@@ -265,7 +265,7 @@ def unsubscribe(
         is_known = app.recipients.unsubscribe(key, channel, address, tenant=tenant, reason=reason, conn=connection)
         if is_known:
             change = {"tenant": tenant, "channel": channel, "address": notifications.masked(address), "reason": reason}
-            context.run(notifications.noted("recipient.unsubscribe", f"recipient {key}", change))
+            context.run(notifications.record_audit("recipient.unsubscribe", f"recipient {key}", change))
     if not is_known:
         known = (
             ", ".join(f"{each.channel} {notifications.masked(each.address)}" for each in detail.addresses[:8]) or "none"
@@ -293,7 +293,7 @@ def delete(context: "CommandContext", key: str, yes: bool, tenant: str | None) -
     connection = context.connection()
     with any_application(context) as app, connection.transaction():
         app.recipients.delete(key, tenant=tenant, conn=connection)
-        context.run(notifications.noted("recipient.delete", f"recipient {key}", {"tenant": tenant}))
+        context.run(notifications.record_audit("recipient.delete", f"recipient {key}", {"tenant": tenant}))
     click.echo(f"Deleted: {key}.", err=True)
 
 

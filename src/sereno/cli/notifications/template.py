@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
     from sereno.notifications.event import Content, Recipient
     from sereno.notifications.templates.lint import DeclaredEvent
+    from sereno.notifications.templates.rows import TemplateLine
     from sereno.notifications.templates.templates import TemplateSet
 
 PARTS = ("title", "body", "html", "options")
@@ -57,12 +58,11 @@ _part = click.argument("part", type=click.Choice(PARTS))
 @context_options
 def list_templates(context: "CommandContext", event: str | None, form: str) -> None:
     """List templates in files and rows, with the last author of each row."""
-    from sereno.notifications.templates.store import list_rows  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.templates.operations import template_lines  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.templates.queries import list_rows  # noqa: PLC0415 - see above
 
-    rows = [_line(row, "row", row.length, row.changed_at, row.changed_by) for row in context.run(list_rows(event))]
-    sources = _templates(context, rows=False).sources()
-    files = [_line(one.key, one.name, len(one.text)) for one in sources if event in (None, one.key.event)]
-    found = sorted([*rows, *files], key=lambda line: [line[name] for name in ("event", "channel", "locale", "tenant")])
+    lines = template_lines(context.run(list_rows(event)), _templates(context, rows=False).sources(), event)
+    found = [_shown_line(line) for line in sorted(lines, key=attrgetter("event", "channel", "locale", "tenant"))]
     columns = [Column(name, itemgetter(name)) for name in COLUMNS]
     show_list(form, found, columns, empty="No templates.")
 
@@ -187,7 +187,7 @@ def lint(context: "CommandContext", form: str) -> int:
     template.
     """
     from sereno.notifications.templates.lint_process import lint_apart  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.notifications.templates.store import last_payload  # noqa: PLC0415 - see above
+    from sereno.notifications.templates.queries import last_payload  # noqa: PLC0415 - see above
 
     templates = _templates(context)
     payloads = {name: context.run(last_payload(name)) for name in templates.events()}
@@ -203,7 +203,7 @@ def lint(context: "CommandContext", form: str) -> int:
 
 
 def _templates(context: "CommandContext", *, rows: bool = True) -> "TemplateSet":
-    from sereno.notifications.templates.store import read  # noqa: PLC0415 - see above
+    from sereno.notifications.templates.queries import read  # noqa: PLC0415 - see above
     from sereno.notifications.templates.templates import TemplateSet, directory_of  # noqa: PLC0415 - slow to import; --help needs none
 
     made = TemplateSet(directory_of(context.settings.templates))
@@ -245,7 +245,7 @@ def _events(context: "CommandContext") -> "dict[str, DeclaredEvent] | None":
 
 
 def _last(context: "CommandContext", event: str, tenant: str | None) -> dict[str, Any]:
-    from sereno.notifications.templates.store import last_payload  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.templates.queries import last_payload  # noqa: PLC0415 - slow to import; --help needs none
 
     found = context.run(last_payload(event, tenant))
     if found is None:
@@ -262,15 +262,16 @@ def _decoded(payload: str) -> dict[str, Any]:
         raise InvalidArguments(f"--payload must be a JSON object: {error}") from None
 
 
-def _line(key: Any, place: str, length: int, changed_at: Any = None, changed_by: str = "") -> dict[str, Any]:
-    fields = {name: getattr(key, name) for name in COLUMNS[:5]}
-    return {**fields, "from": place, "length": length, "changed_at": changed_at, "changed_by": changed_by}
+def _shown_line(line: "TemplateLine") -> dict[str, Any]:
+    """Return the line under the names of COLUMNS."""
+    fields = {**line.place._asdict(), "from": line.origin, "length": line.length}
+    return {**fields, "changed_at": line.changed_at, "changed_by": line.changed_by or ""}
 
 
 def _spelled(where: Any) -> str:
-    from sereno.notifications.templates.templates import Key, spelled  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.templates.templates import spelled  # noqa: PLC0415 - slow to import; --help needs none
 
-    return spelled(Key(*where))
+    return spelled(where)
 
 
 def _nothing(event: str, channel: str) -> str:

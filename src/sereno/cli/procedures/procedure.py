@@ -15,8 +15,8 @@ from sereno.errors import ConfigurationError, InvalidArguments
 if TYPE_CHECKING:
     from sereno.app import Sereno
     from sereno.cli.context import CommandContext
-    from sereno.procedures.operations import ProcedureBoard, ProcedureDetail
-    from sereno.procedures.store import AllowedProcedure
+    from sereno.procedures.operations import ProcedureDetail, ProcedureOperations
+    from sereno.procedures.rows import AllowedProcedure
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ def allow(
     """Allow jobs to call a procedure with its current signature. Repeat it to replace the options."""
     from sereno.procedures.operations import allow as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    signature = _done(_board(context).resolve(target, name, params=params, kind=kind))
+    signature = _done(_catalogues(context).resolve(target, name, params=params, kind=kind))
     made = context.run(operation(target, signature, given=dict(map(_pair, given)), **options))
     if chosen_form(form) in ("json", "jsonl"):
         show_json(made, indent=2 if form == "json" else 0)
@@ -140,10 +140,10 @@ def check(context: "CommandContext", name: str | None, target: str, form: str) -
         wanted = [line.allowed for line in context.run(procedures.list_allowed())]
     else:
         wanted = [context.run(procedures.find(target, name))]
-    board = _board(context)
+    catalogues = _catalogues(context)
 
-    async def check_all() -> list[procedures.Finding]:
-        return [await board.check(each) for each in wanted]
+    async def check_all() -> list[procedures.ProcedureFinding]:
+        return [await catalogues.check(each) for each in wanted]
 
     found = _done(check_all())
     code = UNHEALTHY if any(each.standing != "ok" for each in found) else 0
@@ -182,7 +182,7 @@ def run(
 
     given = {**_object(arguments), **dict(map(_pair, params))}
     allowed = context.run(find(target, name))
-    _done(_board(context).check_params(allowed, given))
+    _done(_catalogues(context).check_params(allowed, given))
     task = _task(context.app, allowed)
     wanted = context.app.new_job(task, _encoded(given), JobOptions(tenant=tenant))
     (made,) = context.run(enqueue([wanted]))
@@ -199,19 +199,18 @@ def _done(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(work)
 
 
-def _board(context: "CommandContext") -> "ProcedureBoard":
-    from sereno.procedures.operations import ProcedureBoard  # noqa: PLC0415 - slow to import; --help needs none
+def _catalogues(context: "CommandContext") -> "ProcedureOperations":
+    from sereno.procedures.operations import ProcedureOperations  # noqa: PLC0415 - slow to import; --help needs none
 
-    return ProcedureBoard(context.settings, context.url)
+    return ProcedureOperations(context.settings, context.url)
 
 
 def _task(app: "Sereno", allowed: "AllowedProcedure") -> str:
-    from sereno.procedures.open_arguments import ProcedureArguments  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.procedures.open_arguments import calling_task  # noqa: PLC0415 - slow to import; --help needs none
 
-    for each in app.registry:
-        known = each.arguments
-        if isinstance(known, ProcedureArguments) and known.calls(allowed.target, allowed.signature.full_name):
-            return each.name
+    task = calling_task(app.registry, allowed.target, allowed.signature.full_name)
+    if task is not None:
+        return task
     wanted = f"app.procedure({allowed.name!r}{_on(allowed.target)})"
     raise ConfigurationError(f"this application has no task that calls {allowed.name}: add {wanted}")
 

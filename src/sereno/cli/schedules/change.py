@@ -9,7 +9,7 @@ import click
 
 from sereno.cli.failures import NOTHING_MATCHED
 from sereno.cli.jobs.operation import background_option, check_rate, counted_in_time, rate_option, tell_begun
-from sereno.cli.options import Moment, bulk_options, context_options, output_option
+from sereno.cli.options import MomentType, bulk_options, context_options, output_option
 from sereno.cli.output import chosen_form, show_json
 from sereno.cli.schedules.options import confirm, existing, how_many, which_options, would
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from sereno.bulk.operations import ScheduleBulkRequest
     from sereno.cli.context import CommandContext
     from sereno.database.statement import Operation
-    from sereno.jobs.bulk import ScheduleAction
     from sereno.jobs.filters import ScheduleFilter
+    from sereno.jobs.rows import ScheduleAction
     from sereno.schedules.lists import Verb
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,7 +41,7 @@ def change_options(function: F) -> F:
 
 @click.command(epilog='Example: sereno schedule pause "menu:*" --tenant r42 --until 2027-01-08 --note "holidays" --yes')
 @which_options()
-@click.option("--until", type=Moment(future=True), help=UNTIL)
+@click.option("--until", type=MomentType(future=True), help=UNTIL)
 @click.option("--note", help="Reason, shown with the schedule.")
 @change_options
 @output_option
@@ -123,13 +123,13 @@ def delete(context: "CommandContext", wanted: "ScheduleFilter", **rest: Any) -> 
 def spread(context: "CommandContext", wanted: "ScheduleFilter", over: str, **rest: Any) -> int:
     """Spread schedules over a window. Each one fires at its own fixed offset after each instant."""
     from sereno.bulk.operations import ScheduleBulkRequest  # noqa: PLC0415 - see above
-    from sereno.duration import seconds, spoken  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.duration import duration_text, seconds  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.operations import spread as operation  # noqa: PLC0415 - see above
     from sereno.schedules.rules.when import Daily, checked  # noqa: PLC0415 - see above
 
     # Check the window first, with the error messages of a rule.
     checked(Daily("00:00", spread=over))
-    detail = f" over {spoken(seconds(over))}" if seconds(over) else ": removed"
+    detail = f" over {duration_text(seconds(over))}" if seconds(over) else ": removed"
     how = ScheduleBulkRequest(window=over)
     return _change(context, "spread", wanted, partial(operation, window=over), detail, how=how, **rest)
 

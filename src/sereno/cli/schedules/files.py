@@ -17,7 +17,7 @@ from sereno.errors import InvalidArguments
 
 if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
-    from sereno.cli.schedules.importing import Import, Refusal, Source
+    from sereno.cli.schedules.importing import ImportRefusal, ImportSource, ScheduleImport
     from sereno.jobs.filters import ScheduleFilter
     from sereno.schedules.importers import ImportedSchedule
 
@@ -39,7 +39,7 @@ RESULTS = ("Created", "changed", "unchanged", "refused")
 def export_schedules(context: "CommandContext", wanted: "ScheduleFilter") -> None:
     """Print schedule definitions as JSON lines, without their history."""
     from sereno.schedules.bulk_write import exported  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.schedules.store import page  # noqa: PLC0415 - see above
+    from sereno.schedules.queries import page  # noqa: PLC0415 - see above
 
     after, number = "", 0
     while rows := context.run(page(wanted, PAGE, after)):
@@ -73,7 +73,7 @@ def import_schedules(
 
     With an application, every job is checked. A refused line does not stop the others.
     """
-    from sereno.cli.schedules.importing import Import  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.cli.schedules.importing import ScheduleImport  # noqa: PLC0415 - slow to import; --help needs none
 
     if path is not None and program is not None:
         raise click.UsageError("FILE and --from exclude each other: choose one.")
@@ -84,7 +84,7 @@ def import_schedules(
     address = None if source is None else _address(source)
     make_job = job_maker(context, unchecked=not context.settings.app)
     names = _renames(renames)
-    made = Import(context, make_job, names, strict=strict, dry_run=dry_run)
+    made = ScheduleImport(context, make_job, names, strict=strict, dry_run=dry_run)
     context.connection(create=not dry_run)
     if program is not None:
         _read_program(context, made, program, address, names)
@@ -119,7 +119,7 @@ def _opened(path: str) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _bar(path: str, file: IO[bytes]) -> "Iterator[Iterator[Source]]":
+def _bar(path: str, file: IO[bytes]) -> "Iterator[Iterator[ImportSource]]":
     """Yield the lines of a file, with a progress bar on a terminal."""
     from sereno.cli.schedules.importing import of_lines  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -143,7 +143,7 @@ def _address(source: str) -> str:
 
 
 def _read_program(
-    context: "CommandContext", made: "Import", program: str, address: str | None, renamed: Collection[str]
+    context: "CommandContext", made: "ScheduleImport", program: str, address: str | None, renamed: Collection[str]
 ) -> None:
     from sereno.cli.output import visible  # noqa: PLC0415 - see above
     from sereno.cli.schedules.importing import of_program  # noqa: PLC0415 - slow to import; --help needs none
@@ -166,13 +166,13 @@ def _found(context: "CommandContext", program: str, address: str | None) -> "lis
         return read(program, connection)
 
 
-def _drop_notes_of_refused(made: "Import") -> None:
+def _drop_notes_of_refused(made: "ScheduleImport") -> None:
     """Drop notes about schedules that were not imported."""
     refused = {refusal.where for refusal in made.refused}
     made.notes = [(where, note) for where, note in made.notes if where not in refused]
 
 
-def _report(made: "Import", form: str) -> None:
+def _report(made: "ScheduleImport", form: str) -> None:
     from sereno.cli.output import visible  # noqa: PLC0415 - slow to import; --help needs none
 
     if chosen_form(form) in ("json", "jsonl"):
@@ -188,7 +188,7 @@ def _report(made: "Import", form: str) -> None:
         click.echo(f"--task-map: no schedule has the task {old!r}.", err=True)
 
 
-def _refusal(refusal: "Refusal") -> str:
+def _refusal(refusal: "ImportRefusal") -> str:
     """Return a refusal with its line number and the key of the schedule."""
     which = "" if refusal.line is None or refusal.key is None else f"schedule {refusal.key!r:.80}: "
     return f"{refusal.where}: {which}{refusal.problem}"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sereno.cli.options import Rate, context_options, output_option
+from sereno.cli.options import RateType, context_options, output_option
 from sereno.cli.output import chosen_form, counted, show_json, visible
-from sereno.cli.schedules.options import Moments, ask, existing, is_interactive
+from sereno.cli.schedules.options import MomentsType, ask, existing, is_interactive
 from sereno.errors import InvalidArguments, Refused
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def tick(context: "CommandContext", form: str) -> None:
 @click.argument("key")
 @click.argument("start", metavar="FROM")
 @click.argument("end", metavar="TO")
-@click.option("--rate", type=Rate(), help="Jobs per second, such as 50/s.  [default: all at once]")
+@click.option("--rate", type=RateType(), help="Jobs per second, such as 50/s.  [default: all at once]")
 @click.option("--dry-run", is_flag=True, help="List the instants, and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @output_option
@@ -125,15 +125,17 @@ def _report_made(jobs: "Sequence[Job]", left: int, form: str) -> None:
 
 
 def _planned(context: "CommandContext", key: str, start: str, end: str) -> "Backfill":
+    from sereno.database.clock import clock  # noqa: PLC0415 - see above
     from sereno.schedules.lists import clock_of  # noqa: PLC0415 - see above
     from sereno.schedules.operations import backfill_plan  # noqa: PLC0415 - see above
-    from sereno.schedules.store import clock  # noqa: PLC0415 - see above
     from sereno.zones import moment  # noqa: PLC0415 - slow to import; --help needs none
 
     row = existing(context, key)
     now = moment(context.run(clock()))
     there = clock_of(row.rule)
-    first, last = (Moments(name, there, now=now, back=True).read(text) for name, text in (("FROM", start), ("TO", end)))
+    first, last = (
+        MomentsType(name, there, now=now, back=True).read(text) for name, text in (("FROM", start), ("TO", end))
+    )
     if last > now:
         raise InvalidArguments(
             f"a backfill is for the past, and TO ({_typed(end, there)}) is in the future: the schedule will fire it; "
@@ -155,11 +157,11 @@ def _typed(text: str, clock: tzinfo) -> str:
 
 
 def _make(context: "CommandContext", key: str, wanted: Sequence[datetime], rate: float | None) -> "list[Job]":
-    from sereno.schedules.operations import Pace, batches  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.operations import BackfillPace, batches  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.operations import backfill as operation  # noqa: PLC0415 - see above
 
     made: list[Job] = []
-    pace = Pace(rate)
+    pace = BackfillPace(rate)
     with progress(len(wanted), "Creating jobs") as bar:
         for some in batches(wanted):
             made += context.run(operation(key, some, pace=pace))
@@ -174,7 +176,7 @@ def progress(length: int, label: str) -> Any:
 
 def _list_instants(plan: "Backfill", wanted: Sequence[datetime], rate: float | None) -> None:
     from sereno.cli.schedules.text import full_time, row_headline  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.duration import spoken  # noqa: PLC0415 - see above
+    from sereno.duration import duration_text  # noqa: PLC0415 - see above
     from sereno.schedules.lists import clock_of  # noqa: PLC0415 - see above
 
     click.echo(row_headline(plan.schedule))
@@ -183,7 +185,7 @@ def _list_instants(plan: "Backfill", wanted: Sequence[datetime], rate: float | N
         click.echo(f"  {full_time(at, clock_of(plan.schedule.rule))}{done}")
     if len(plan.instants) > LISTED:
         click.echo(f"  … and {len(plan.instants) - LISTED:,} more")
-    pace = f", {spoken(len(wanted) / rate)} at {rate:g}/s" if rate and wanted else ""
+    pace = f", {duration_text(len(wanted) / rate)} at {rate:g}/s" if rate and wanted else ""
     found = f"{counted(len(plan.instants), 'instant')}, {len(plan.done):,} of them done before"
     click.echo(f"{found}: {_jobs_to_make(plan, wanted)} to create{pace}." if wanted else f"{found}. Nothing to create.")
 

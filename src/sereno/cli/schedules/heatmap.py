@@ -9,13 +9,13 @@ import click
 from sereno.cli.options import context_options, output_option
 from sereno.cli.output import Column, chosen_form, counted, show_json, show_list
 from sereno.cli.schedules.options import how_many, which_options
-from sereno.duration import seconds, spoken
+from sereno.duration import duration_text, seconds
 from sereno.errors import ConfigurationError, InvalidArguments
 
 if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
     from sereno.jobs.filters import ScheduleFilter
-    from sereno.schedules.heatmap import Cell, Heatmap
+    from sereno.schedules.heatmap import Heatmap, HeatmapCell
 
 SHADES = "░▒▓█"
 NOTHING, OUTSIDE = "·", " "
@@ -64,7 +64,7 @@ def drawn(found: "Heatmap", clock: tzinfo | None) -> Iterator[str]:
     busiest = max(found.cells, key=lambda cell: cell.fires)
     total = sum(cell.fires for cell in found.cells)
     if not total:
-        yield f"No fire within {spoken((found.until - found.now).total_seconds())}."
+        yield f"No fire within {duration_text((found.until - found.now).total_seconds())}."
         return
     for hour in _hours(found.cells, clock):
         yield _line(hour, busiest.fires, clock)
@@ -78,7 +78,7 @@ def drawn(found: "Heatmap", clock: tzinfo | None) -> Iterator[str]:
         yield f"Omitted, because they are too many or fire too often: {how_many(found.left_out)}."
 
 
-def _legend(cells: "Sequence[Cell]", busiest: float) -> "Iterator[tuple[str, float]]":
+def _legend(cells: "Sequence[HeatmapCell]", busiest: float) -> "Iterator[tuple[str, float]]":
     """Return the upper bound of each shade; whole numbers, without unused shades, if every cell is a whole number."""
     whole = all(cell.fires == round(cell.fires) for cell in cells)
     before = 0.0
@@ -90,8 +90,8 @@ def _legend(cells: "Sequence[Cell]", busiest: float) -> "Iterator[tuple[str, flo
         before = most
 
 
-def _hours(cells: "Sequence[Cell]", clock: tzinfo | None) -> "Iterator[list[Cell]]":
-    hour: list[Cell] = []
+def _hours(cells: "Sequence[HeatmapCell]", clock: tzinfo | None) -> "Iterator[list[HeatmapCell]]":
+    hour: list[HeatmapCell] = []
     for cell in cells:
         if hour and cell.at.astimezone(clock).minute < hour[-1].at.astimezone(clock).minute:
             yield hour
@@ -101,7 +101,7 @@ def _hours(cells: "Sequence[Cell]", clock: tzinfo | None) -> "Iterator[list[Cell
         yield hour
 
 
-def _line(hour: "Sequence[Cell]", busiest: float, clock: tzinfo | None) -> str:
+def _line(hour: "Sequence[HeatmapCell]", busiest: float, clock: tzinfo | None) -> str:
     first = hour[0].at.astimezone(clock)
     before = first.minute * CELLS_OF_AN_HOUR // 60
     shades = OUTSIDE * before + "".join(_shade(cell.fires, busiest) for cell in hour)
@@ -113,7 +113,7 @@ def _line(hour: "Sequence[Cell]", busiest: float, clock: tzinfo | None) -> str:
     return f"{label}  {picture}  {_number(sum(cell.fires for cell in hour)):>9}  {_peak(peak, clock)}"
 
 
-def _peak(peak: "Cell", clock: tzinfo | None) -> str:
+def _peak(peak: "HeatmapCell", clock: tzinfo | None) -> str:
     at: datetime = peak.at.astimezone(clock)
     return f"peak {_number(peak.fires)} at {at:%H:%M}"
 

@@ -22,7 +22,7 @@ CHUNK = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ImportSource:
     """One schedule to import: its position in the source, and its object or the problem with it."""
 
     where: str
@@ -33,7 +33,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ImportRefusal:
     where: str
     line: int | None
     key: str | None
@@ -42,11 +42,11 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedDefinition:
-    source: Source
+    source: ImportSource
     wanted: DescribedSchedule
 
 
-class Import:
+class ScheduleImport:
     """One import and its result."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Import:
         self._used: set[str] = set()
         self.counts: Counter[str] = Counter()
         self.changed: list[str] = []
-        self.refused: list[Refusal] = []
+        self.refused: list[ImportRefusal] = []
         self.notes: list[tuple[str, str]] = []
 
     @property
@@ -82,7 +82,7 @@ class Import:
             "notes": [{"where": where, "note": note} for where, note in self.notes],
         }
 
-    def read(self, sources: Iterable[Source]) -> None:
+    def read(self, sources: Iterable[ImportSource]) -> None:
         """Import all sources. Strict: in one transaction, which the first refusal rolls back."""
         connection = self._context.connection()
         with connection.transaction() if self._strict else nullcontext():
@@ -97,7 +97,7 @@ class Import:
             self._write(chunk)
         self.refused.sort(key=lambda refusal: refusal.line or 0)
 
-    def _accept(self, source: Source) -> AcceptedDefinition | None:
+    def _accept(self, source: ImportSource) -> AcceptedDefinition | None:
         if source.note:
             self.notes.append((source.where, source.note))
         if source.problem is not None:
@@ -140,15 +140,15 @@ class Import:
         self.counts.update(each.what for each in found)
         self.changed += [each.key for each in found if each.what == "changed"]
 
-    def _refuse(self, source: Source, problem: str) -> None:
+    def _refuse(self, source: ImportSource, problem: str) -> None:
         first_line = visible(problem.strip().split("\n")[0])
         if self._strict:
             raise InvalidArguments(f"{source.where}: {first_line}; nothing was imported")
         key = source.value.get("key") if isinstance(source.value, dict) else None
-        self.refused.append(Refusal(source.where, source.line, key if isinstance(key, str) else None, first_line))
+        self.refused.append(ImportRefusal(source.where, source.line, key if isinstance(key, str) else None, first_line))
 
 
-def of_lines(file: IO[bytes], advance: Callable[[int], None]) -> Iterator[Source]:
+def of_lines(file: IO[bytes], advance: Callable[[int], None]) -> Iterator[ImportSource]:
     """Return the lines of an export file; empty lines are ignored."""
     for number, raw in enumerate(file, 1):
         advance(len(raw))
@@ -156,16 +156,16 @@ def of_lines(file: IO[bytes], advance: Callable[[int], None]) -> Iterator[Source
             continue
         where = f"line {number}"
         try:
-            yield Source(where, number, msgspec.json.decode(raw))
+            yield ImportSource(where, number, msgspec.json.decode(raw))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            yield Source(where, number, problem=f"not JSON: {error}")
+            yield ImportSource(where, number, problem=f"not JSON: {error}")
 
 
-def of_program(found: Iterable["ImportedSchedule"]) -> Iterator[Source]:
+def of_program(found: Iterable["ImportedSchedule"]) -> Iterator[ImportSource]:
     """Return the schedules that were read from another program's tables."""
     for each in found:
         where = visible(each.key)
         value = each.schedule
         if value is not None and not each.enabled:
             value = {**value, "enabled": False, "note": value.get("note") or each.note}
-        yield Source(where, None, value, each.problem, each.note)
+        yield ImportSource(where, None, value, each.problem, each.note)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
     from sereno.jobs.filters import ScheduleFilter
     from sereno.schedules.lists import ScheduleTally, Verb
+    from sereno.schedules.rows import ScheduleRow
     from sereno.schedules.rules.when import When
-    from sereno.schedules.store import ScheduleRow
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -133,7 +133,7 @@ def as_rule(options: dict[str, Any]) -> "When":
     value = given.pop(kind)
     if kind == "at":
         _refuse(given, ("spread", "dst_gap", "dst_fold"), "has no effect with --at")
-        moment = Moments("--at", zone(given.get("tz", "UTC")).info).read(value)
+        moment = MomentsType("--at", zone(given.get("tz", "UTC")).info).read(value)
         return decode({"kind": "once", "at": moment.isoformat()})
     first = {"cron": "expression", "every": "interval", "daily": "at"}[kind]
     try:
@@ -156,7 +156,7 @@ def _refuse(given: dict[str, Any], names: tuple[str, ...], why: str) -> None:
             raise click.UsageError(f"--{name.replace('_', '-')} {why}.")
 
 
-class Moments:
+class MomentsType:
     """Reads a date in this zone, or a duration before or after now."""
 
     def __init__(self, name: str, clock: "tzinfo", *, now: datetime | None = None, back: bool = False) -> None:

@@ -16,18 +16,17 @@ from sereno.cli.schedules.text import (
     effective_state,
     full_time,
     instant_lines,
-    instant_object,
     no_instants,
     rule_words,
     state_words,
 )
-from sereno.duration import spoken
+from sereno.duration import duration_text
 from sereno.errors import InvalidSchedule
 from sereno.jobs.operations import JobDetail
-from sereno.schedules.lists import clock_of, in_words
+from sereno.schedules.lists import clock_of, in_words, upcoming_fires
 from sereno.schedules.operations import ScheduleDetail
+from sereno.schedules.rows import ScheduleRow
 from sereno.schedules.rules.when import Cron, decode
-from sereno.schedules.store import ScheduleRow
 
 WIDTH = 12
 MISSED = {
@@ -50,8 +49,8 @@ def page_object(detail: ScheduleDetail, last_job: JobDetail | None) -> dict[str,
     return {
         "schedule": as_object(detail.schedule),
         "last_job": job_object(last_job),
-        "fires": [fire._asdict() for fire in detail.fires],
-        "upcoming": [instant_object(each) for each in detail.upcoming],
+        "fires": detail.fires,
+        "upcoming": upcoming_fires(detail.upcoming),
     }
 
 
@@ -115,22 +114,22 @@ def _job(row: ScheduleRow) -> Iterator[tuple[str, str]]:
         length = (
             "forever"
             if row.unique_forever
-            else f"for {spoken(row.unique_for)}"
+            else f"for {duration_text(row.unique_for)}"
             if row.unique_for
             else "while the job is live"
         )
         conflict = row.on_conflict or "keep"
         yield "unique key", visible(f"{row.unique_key}, {length}, {conflict}: {CONFLICT.get(conflict, '')}")
     if row.expires_after is not None:
-        yield "expires", f"jobs that have not started within {spoken(row.expires_after)}"
+        yield "expires", f"jobs that have not started within {duration_text(row.expires_after)}"
 
 
 def _policies(row: ScheduleRow, clock: tzinfo) -> Iterator[tuple[str, str]]:
-    limit = f", at most {row.missed_limit:,} within {spoken(row.missed_window)}" if row.missed == "all" else ""
+    limit = f", at most {row.missed_limit:,} within {duration_text(row.missed_window)}" if row.missed == "all" else ""
     yield "missed", f"{row.missed}: {MISSED.get(row.missed, '')}{limit}"
     yield "overlap", f"{row.overlap}: {OVERLAP.get(row.overlap, '')}"
     if row.max_lateness is not None:
-        yield "lateness", f"skipped when more than {spoken(row.max_lateness)} late"
+        yield "lateness", f"skipped when more than {duration_text(row.max_lateness)} late"
     for label, at in (("starts", row.starts_at), ("ends", row.ends_at)):
         if at is not None:
             yield label, full_time(at, clock)
@@ -148,7 +147,7 @@ def _counts(detail: ScheduleDetail, clock: tzinfo) -> Iterator[tuple[str, str]]:
     if row.skipped:
         yield "skipped", ", ".join(f"{visible(reason)} {count:,}" for reason, count in row.skipped.items())
     if row.late_p99 is not None:
-        yield "late", f"99 % of its fires within {spoken(row.late_p99)}"
+        yield "late", f"99 % of its fires within {duration_text(row.late_p99)}"
     if row.last_error and row.failed:
         yield "last error", visible(row.last_error)
     if row.held_at is not None:

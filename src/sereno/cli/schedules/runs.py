@@ -3,20 +3,15 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime, tzinfo
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sereno.cli.output import visible
 from sereno.cli.schedules.text import about, brief_time, effective_state, full_time, last_words
-from sereno.duration import spoken
-from sereno.errors import JobNotFound
+from sereno.duration import duration_text
 from sereno.jobs.lifecycle import LIVE
 from sereno.jobs.operations import JobDetail
-from sereno.jobs.operations import show as show_job
 from sereno.schedules.operations import ScheduleDetail
-from sereno.schedules.store import FireRow, ScheduleRow
-
-if TYPE_CHECKING:
-    from sereno.cli.context import CommandContext
+from sereno.schedules.rows import FireRow, ScheduleRow
 
 # Fires that a page reads: it folds skips, so it needs more of them than the lines that it shows.
 FIRES_READ = 1000
@@ -34,20 +29,6 @@ MEANWHILE = {
     "skip": "the next instants are skipped until it ends",
     "queue_one": "the next instant waits until it ends",
 }
-
-
-def last_job(context: "CommandContext", detail: ScheduleDetail) -> JobDetail | None:
-    """Return the job of the last run, preferring an active one; None if there is none, or if it was deleted."""
-    live = [fire.job_id for fire in detail.fires if fire.reason is None and fire.state in LIVE]
-    wanted = detail.schedule.last_job_id
-    if live and wanted not in live:
-        wanted = live[0]
-    if wanted is None:
-        return None
-    try:
-        return context.run(show_job(wanted))
-    except JobNotFound:
-        return None
 
 
 def job_object(found: JobDetail | None) -> dict[str, Any] | None:
@@ -120,7 +101,7 @@ def fire_words(same: Sequence[FireRow], clock: tzinfo, now: datetime, *, more: b
 def _run_words(fire: FireRow, now: datetime) -> Iterator[str]:
     yield fire.state
     if fire.started_at is not None and fire.finished_at is not None:
-        yield f" after {spoken(max(0.0, (fire.finished_at - fire.started_at).total_seconds()))}"
+        yield f" after {duration_text(max(0.0, (fire.finished_at - fire.started_at).total_seconds()))}"
     elif fire.state == "running" and fire.started_at is not None:
         yield f" for {about((now - fire.started_at).total_seconds())}"
     if fire.attempt > 1:

@@ -94,13 +94,14 @@ def list_schedules(
 def show(context: "CommandContext", key: str, runs: int, form: str) -> None:
     """Show a schedule with its last and next runs."""
     from sereno.cli.schedules.page import page_object, show_page  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.cli.schedules.runs import FIRES_READ, last_job  # noqa: PLC0415 - see above
+    from sereno.cli.schedules.runs import FIRES_READ  # noqa: PLC0415 - see above
     from sereno.schedules.operations import show as operation  # noqa: PLC0415 - see above
+    from sereno.schedules.runs import last_job  # noqa: PLC0415 - see above
 
     existing(context, key)
     as_json = chosen_form(form) in ("json", "jsonl")
     detail = context.run(operation(key, fires=runs if as_json or not runs else FIRES_READ))
-    last = last_job(context, detail)
+    last = context.run(last_job(detail))
     if as_json:
         show_json(page_object(detail, last), indent=2 if form == "json" else 0)
     else:
@@ -115,14 +116,14 @@ def show(context: "CommandContext", key: str, runs: int, form: str) -> None:
 def next_instants(context: "CommandContext", key: str, count: int, form: str) -> None:
     """Show the next runs of a schedule, with notes on clock changes."""
     from sereno.cli.schedules import text  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.schedules.lists import clock_of, in_words  # noqa: PLC0415 - see above
+    from sereno.schedules.lists import clock_of, in_words, upcoming_fires  # noqa: PLC0415 - see above
     from sereno.schedules.operations import show as operation  # noqa: PLC0415 - see above
 
     existing(context, key)
     detail = context.run(operation(key, fires=0, upcoming=count))
     row = detail.schedule
     if chosen_form(form) in ("json", "jsonl"):
-        upcoming = [text.instant_object(each) for each in detail.upcoming]
+        upcoming = upcoming_fires(detail.upcoming)
         found = {"key": row.key, "when": in_words(row.rule), "state": row.state, "paused_until": row.paused_until}
         show_json(found | {"upcoming": upcoming}, indent=2 if form == "json" else 0)
         return

@@ -10,7 +10,7 @@ import msgspec
 from sereno.cli.output import GAP, Column, human, terminal, visible
 from sereno.cli.schedules.text import brief_time, effective_state, first_line, last_words, soon
 from sereno.schedules.lists import SchedulePage, clock_of, in_words
-from sereno.schedules.store import ScheduleRow
+from sereno.schedules.rows import ScheduleRow
 
 # Width that the rule should have; to reach it, these columns are dropped in this order.
 RULE_WIDTH = 26
@@ -23,7 +23,7 @@ NOTE_WIDTH = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ScheduleTableLine:
     """A schedule at the time of the query."""
 
     row: ScheduleRow
@@ -83,8 +83,8 @@ PLAIN = (
 )
 
 
-def lines(page: SchedulePage) -> list[Line]:
-    return [Line(row, page.now) for row in page.items]
+def lines(page: SchedulePage) -> list[ScheduleTableLine]:
+    return [ScheduleTableLine(row, page.now) for row in page.items]
 
 
 def as_object(row: ScheduleRow) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def planned_at(row: ScheduleRow) -> datetime | None:
     return row.next_run_at if row.planned else None
 
 
-def table_columns(found: Sequence[Line]) -> list[Column]:
+def table_columns(found: Sequence[ScheduleTableLine]) -> list[Column]:
     """Return the columns that have values and fit the terminal."""
     columns = [column for column in TABLE if any(column.value(line) for line in found)]
     width = terminal().width
@@ -113,7 +113,7 @@ def table_columns(found: Sequence[Line]) -> list[Column]:
     return columns
 
 
-def _needs(columns: Sequence[Column], found: Sequence[Line], rule_width: int) -> int:
+def _needs(columns: Sequence[Column], found: Sequence[ScheduleTableLine], rule_width: int) -> int:
     widths = []
     for column in columns:
         need = max([len(column.name), *(len(human(column.value(line))) for line in found)])

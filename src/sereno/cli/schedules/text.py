@@ -7,12 +7,12 @@ from typing import Literal
 import msgspec
 
 from sereno.cli.output import visible
-from sereno.duration import spoken
+from sereno.duration import duration_text
 from sereno.errors import InvalidSchedule
 from sereno.schedules.lists import clock_of, in_words
+from sereno.schedules.rows import ScheduleRow
 from sereno.schedules.rules.preview import Instant
 from sereno.schedules.rules.when import Once, When, decode, describe
-from sereno.schedules.store import ScheduleRow
 
 MICROSECONDS = 1_000_000
 # Seconds. Closer times are shown with seconds, by weekday, or without a year.
@@ -43,8 +43,8 @@ def relative(at: datetime, now: datetime, late: Literal["due", "ago"] = "due") -
     """Return the distance from now: in 5 h 41 m, due for 3 m, or 3 m ago."""
     wait = (at - now).total_seconds()
     if wait >= 0:
-        return f"in {spoken(wait)}"
-    return f"due for {spoken(-wait)}" if late == "due" else f"{spoken(-wait)} ago"
+        return f"in {duration_text(wait)}"
+    return f"due for {duration_text(-wait)}" if late == "due" else f"{duration_text(-wait)} ago"
 
 
 def soon(at: datetime, now: datetime) -> str:
@@ -55,7 +55,7 @@ def soon(at: datetime, now: datetime) -> str:
 
 def about(seconds: float) -> str:
     """Return a duration in its largest unit: 3 m, 5 h."""
-    return " ".join(spoken(max(0.0, seconds)).split()[:2])
+    return " ".join(duration_text(max(0.0, seconds)).split()[:2])
 
 
 def headline(key: str, when: When, shift: int, task: str) -> str:
@@ -69,7 +69,7 @@ def rule_words(when: When, shift: int) -> str:
         return describe(when)
     alone = msgspec.structs.replace(when, spread=0)
     share = shift // MICROSECONDS or shift / MICROSECONDS
-    return f"{describe(alone)} (spread +{spoken(share).replace(' ', '')})"
+    return f"{describe(alone)} (spread +{duration_text(share).replace(' ', '')})"
 
 
 def row_headline(row: ScheduleRow) -> str:
@@ -90,15 +90,6 @@ def instant_lines(
     wide, wider = (max(map(len, column), default=0) for column in (texts, waits))
     for text, wait, each in zip(texts, waits, found, strict=True):
         yield f"{text:<{wide}}   {wait:<{wider}}   {each.note}".rstrip()
-
-
-def instant_object(each: Instant) -> dict[str, object]:
-    return {
-        "at": each.at,
-        "local": each.local.isoformat(),
-        "zone": each.local.strftime("%Z"),
-        "note": each.note or None,
-    }
 
 
 def effective_state(row: ScheduleRow, now: datetime) -> str:

@@ -8,7 +8,7 @@ import click
 
 from sereno.cli.options import context_options, output_option
 from sereno.cli.output import chosen_form, show_json
-from sereno.cli.schedules.options import Moments, as_rule, rule_options
+from sereno.cli.schedules.options import MomentsType, as_rule, rule_options
 from sereno.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from sereno.cli.context import CommandContext
     from sereno.schedules.importers.definition import MakeJob
+    from sereno.schedules.rows import UpsertResult
     from sereno.schedules.rules.when import When
     from sereno.schedules.schedule import NewSchedule
-    from sereno.schedules.store import UpsertResult
 
 POLICIES = (
     "missed",
@@ -107,7 +107,7 @@ def _described(key: str, task: str, raw: bytes, make_job: "MakeJob", options: di
     policies = {name: options[name] for name in POLICIES if options[name] is not None}
     for name in ("starts", "ends"):
         if options[name] is not None:
-            policies[f"{name}_at"] = Moments(f"--{name}", clock).read(options[name])
+            policies[f"{name}_at"] = MomentsType(f"--{name}", clock).read(options[name])
     return NewSchedule(key=key, job=make_job(task, raw, JobOptions(**given)), when=when, **policies).checked()
 
 
@@ -121,24 +121,24 @@ def _clock(rule: dict[str, Any], when: "When") -> "tzinfo":
 
 
 def _report_made(context: "CommandContext", when: "When", shown_on: "tzinfo", made: "UpsertResult", form: str) -> None:
+    from msgspec.structs import asdict  # noqa: PLC0415 - slow to import
+
     from sereno.cli.output import visible  # noqa: PLC0415 - slow to import
     from sereno.cli.schedules.text import full_time, relative  # noqa: PLC0415 - slow to import
+    from sereno.database.clock import clock  # noqa: PLC0415 - see above
     from sereno.schedules.rules.when import describe  # noqa: PLC0415 - see above
-    from sereno.schedules.store import clock  # noqa: PLC0415 - see above
     from sereno.zones import moment  # noqa: PLC0415 - see above
 
-    at = None if made.next_run_at is None else moment(made.next_run_at)
     if chosen_form(form) in ("json", "jsonl"):
-        found = {"id": made.id, "key": made.key, "what": made.what, "state": made.state, "next_run_at": at}
-        show_json(found | {"when": describe(when)}, indent=2 if form == "json" else 0)
+        show_json(asdict(made) | {"when": describe(when)}, indent=2 if form == "json" else 0)
         return
     result = {"created": "Created", "changed": "Changed", "unchanged": "Unchanged"}[made.what]
     click.echo(f"{result}: {visible(made.key)}, {describe(when)}.")
-    if at is None:
+    if made.next_run_at is None:
         click.echo(f"It is {made.state}: no next run.")
     else:
         now = moment(context.run(clock()))
-        click.echo(f"Next: {full_time(at, shown_on)}, {relative(at, now)}.")
+        click.echo(f"Next: {full_time(made.next_run_at, shown_on)}, {relative(made.next_run_at, now)}.")
 
 
 @click.command(epilog='Example: sereno schedule preview "30 3 * * *" --tz Europe/Riga --after 2027-03-27')
@@ -154,6 +154,7 @@ def preview(
 ) -> None:
     """Show when a rule would fire, with notes on clock changes. Needs no database."""
     from sereno.cli.schedules import text  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.lists import upcoming_fires  # noqa: PLC0415 - see above
     from sereno.schedules.rules.preview import preview as upcoming  # noqa: PLC0415 - see above
     from sereno.schedules.rules.when import describe  # noqa: PLC0415 - see above
     from sereno.schedules.schedule import shift  # noqa: PLC0415 - see above
@@ -166,11 +167,11 @@ def preview(
     when = as_rule(rule)
     check_text("key", key)
     clock, now = _clock(rule, when), datetime.now(UTC)
-    start = now if after is None else Moments("--after", clock, now=now).read(after)
+    start = now if after is None else MomentsType("--after", clock, now=now).read(after)
     offset = shift(key, when) if key else 0
     found = [each._replace(local=each.at.astimezone(clock)) for each in upcoming(when, start, count, offset)]
     if chosen_form(form) in ("json", "jsonl"):
-        instants = [text.instant_object(each) for each in found]
+        instants = upcoming_fires(found)
         show_json({"when": describe(when), "upcoming": instants}, indent=2 if form == "json" else 0)
         return
     click.echo(text.headline(key or "", when, offset, ""))

@@ -52,12 +52,12 @@ def run(
         return
     app.check_schema()
     try:
-        asyncio.run(_Services(app, host, port).run())
+        asyncio.run(_RunningServices(app, host, port).run())
     finally:
         app.close()
 
 
-class _Services:
+class _RunningServices:
     """The parts that this process runs, by its roles. When one part ends, all end."""
 
     def __init__(self, app: Sereno, host: str | None, port: int | None) -> None:

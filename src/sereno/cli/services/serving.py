@@ -94,7 +94,7 @@ def _ending(uvicorn: Any, inside: Any) -> Any:
 
 def _check_access(app: "Sereno", host: str) -> str | None:
     """Return a notice for the operator when no token is valid; refuse to listen beyond loopback then."""
-    from sereno.access.tokens import token_status  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.access.authentication import token_status  # noqa: PLC0415 - slow to import; --help needs none
 
     app.check_schema()
     if app.settings.proxy_user_header is not None:

@@ -22,5 +22,5 @@ def _migrate_schema(using: str, **_: Any) -> None:
     from sereno.contrib.django.project import app  # noqa: PLC0415 - it reads the settings, which are loaded by now
 
     if app.migrates and using == app.alias:
-        app.follow()
+        app.use_current_database()
         app.migrate()

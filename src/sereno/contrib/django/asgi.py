@@ -1,4 +1,4 @@
-"""The dashboard beside Django, for members of staff.
+"""The dashboard in a Django project, for staff users.
 
 In `asgi.py`:
 
@@ -30,8 +30,8 @@ from sereno.server import asgi
 def with_dashboard(django: Asgi, path: str = "/sereno", *, staff: Role = "viewer", sign_in: str | None = None) -> Asgi:
     """Return the Django application with the dashboard and the API of sereno under the path.
 
-    Superusers get the role admin, other members of staff the role `staff`; all others are refused. `sign_in`: the page
-    that visitors are redirected to; by default that of the admin site, or LOGIN_URL.
+    Superusers get the role admin, other staff users the role `staff`; all others are refused. `sign_in`: the sign-in
+    page that browsers are redirected to; by default that of the admin site, or LOGIN_URL.
     """
     from sereno.contrib.django.entry import app  # noqa: PLC0415 - pages that enqueue need all tasks to be imported
 
@@ -81,13 +81,13 @@ class DashboardMount:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._run_lifespan(receive, send)
         elif scope["type"] == "http" and self._mounted.covers(scope):
             await self._mounted(scope, receive, self._redirecting_to_sign_in(scope, send))
         else:
             await self._django(scope, receive, send)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         """Handle the lifespan protocol, which Django does not support."""
         await receive()
         async with self._life(None):

@@ -10,8 +10,8 @@ from django.db import connections
 from django.utils import timezone
 
 from sereno.contrib.django.framework import BaseTaskBackend, Task, TaskResult, TaskResultStatus, task_enqueued
-from sereno.contrib.django.priority import ours
-from sereno.contrib.django.project import DeclaredTasks, app
+from sereno.contrib.django.priority import to_sereno
+from sereno.contrib.django.project import DeclaredTask, app
 from sereno.contrib.django.results import find
 from sereno.contrib.django.running import handler
 
@@ -38,13 +38,15 @@ class SerenoBackend(BaseTaskBackend):
     def validate_task(self, task: Task) -> None:
         """Register the task with sereno; Django calls this for every declared task."""
         super().validate_task(task)
-        with app.declaring:
+        with app.declare_lock:
             if task.module_path not in app.declared:
                 app.declared[task.module_path] = self._declare(task)
 
-    def _declare(self, task: Task) -> DeclaredTasks:
-        decorate = app.task(name=task.module_path, queue=task.queue_name, priority=ours(task.priority), **self.options)
-        return DeclaredTasks(task, decorate(handler(app, task)))
+    def _declare(self, task: Task) -> DeclaredTask:
+        decorate = app.task(
+            name=task.module_path, queue=task.queue_name, priority=to_sereno(task.priority), **self.options
+        )
+        return DeclaredTask(task, decorate(handler(app, task)))
 
     def enqueue(self, task: Task, args: Any, kwargs: Any) -> TaskResult:
         """Enqueue a job in the current transaction; workers see it after the commit."""
@@ -63,10 +65,13 @@ class SerenoBackend(BaseTaskBackend):
             errors=[],
             worker_ids=[],
         )
-        chosen = app.declared[task.module_path].ours.using(
-            connections[app.alias], queue=task.queue_name, priority=ours(task.priority), run_at=_instant(task.run_after)
+        sereno_task = app.declared[task.module_path].sereno_task.using(
+            connections[app.alias],
+            queue=task.queue_name,
+            priority=to_sereno(task.priority),
+            run_at=_instant(task.run_after),
         )
-        job = chosen.enqueue(result.args, result.kwargs)
+        job = sereno_task.enqueue(result.args, result.kwargs)
         object.__setattr__(result, "id", str(job.id))
         object.__setattr__(result, "enqueued_at", timezone.now())
         task_enqueued.send(type(self), task_result=result)
@@ -90,5 +95,5 @@ class SerenoBackend(BaseTaskBackend):
 
 
 def _instant(moment: Any) -> Any:
-    """Return an aware time: with USE_TZ off, Django's times are naive and in TIME_ZONE."""
+    """Return an aware datetime: with USE_TZ off, Django's datetimes are naive and in TIME_ZONE."""
     return timezone.make_aware(moment) if moment is not None and timezone.is_naive(moment) else moment

@@ -12,7 +12,7 @@ from django.utils.module_loading import autodiscover_modules
 if not apps.ready:
     django.setup()
 
-from sereno.contrib.django import keeping  # noqa: F401 - the import declares its schedule
+from sereno.contrib.django import retention  # noqa: F401 - the import declares its schedule
 from sereno.contrib.django.project import app
 
 __all__ = ["app"]

@@ -10,7 +10,7 @@ class Return(models.Model):
 
     job_id = models.BigIntegerField(primary_key=True)
     value = models.JSONField()
-    kept_at = models.DateTimeField(db_index=True)
+    stored_at = models.DateTimeField(db_index=True)
 
     class Meta:
         """The table name is also used by the statements in `running`."""

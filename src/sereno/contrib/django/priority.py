@@ -2,15 +2,15 @@
 
 from sereno.jobs.job import DEFAULT_PRIORITY
 
-# How many of Django's priorities make one of sereno's, above Django's default and below it.
+# Django priorities that map to one of sereno's, above Django's default and below it.
 UP, DOWN = 20, 25
 
 
-def ours(theirs: int) -> int:
+def to_sereno(priority: int) -> int:
     """Return sereno's priority; any value above Django's default comes before the default, any below comes after it."""
-    return DEFAULT_PRIORITY - -(-theirs // UP) if theirs > 0 else DEFAULT_PRIORITY + -(theirs // DOWN)
+    return DEFAULT_PRIORITY - -(-priority // UP) if priority > 0 else DEFAULT_PRIORITY + -(priority // DOWN)
 
 
-def theirs(step: int) -> int:
-    """Return the Django priority of this step that is farthest from Django's default."""
-    return (DEFAULT_PRIORITY - step) * (UP if step < DEFAULT_PRIORITY else DOWN)
+def to_django(priority: int) -> int:
+    """Return the Django priority that maps to sereno's `priority` and is farthest from Django's default."""
+    return (DEFAULT_PRIORITY - priority) * (UP if priority < DEFAULT_PRIORITY else DOWN)

@@ -25,39 +25,40 @@ _PLACE = ("user", "password", "host", "port", "dbname")
 _NOT_OURS = {"client_encoding"}
 
 
-class DeclaredTasks(NamedTuple):
+class DeclaredTask(NamedTuple):
     """A Django task, and the sereno task that runs it."""
 
-    theirs: DjangoTask
-    ours: Task[..., Any]
+    django_task: DjangoTask
+    sereno_task: Task[..., Any]
 
 
 class Project(Sereno):
     """An application that uses one of Django's databases."""
 
     def __init__(self) -> None:
-        given: dict[str, Any] = dict(getattr(settings, "SERENO", {}))
-        if "database_url" in given:
+        options: dict[str, Any] = dict(getattr(settings, "SERENO", {}))
+        if "database_url" in options:
             raise ImproperlyConfigured("SERENO: remove database_url, and set database to an alias of DATABASES")
-        self.alias: str = given.pop("database", DEFAULT_DB_ALIAS)
-        self.migrates: bool = given.pop("migrate", True)
+        self.alias: str = options.pop("database", DEFAULT_DB_ALIAS)
+        self.migrates: bool = options.pop("migrate", True)
         # Modules with tasks, besides `tasks.py` of every installed app.
-        self.modules: Sequence[str] = given.pop("modules", ())
-        self.declared: dict[str, DeclaredTasks] = {}
-        self.declaring = threading.Lock()
-        super().__init__(address(self.alias), **given)
+        self.modules: Sequence[str] = options.pop("modules", ())
+        self.declared: dict[str, DeclaredTask] = {}
+        self.declare_lock = threading.Lock()
+        super().__init__(address(self.alias), **options)
         # The package of the project, so that two projects on one database do not change each other's schedules.
-        self._home = str(getattr(settings, "SETTINGS_MODULE", None) or "django").partition(".")[0]
+        module = str(getattr(settings, "SETTINGS_MODULE", None) or "django")
+        self.schedules.default_service = module.partition(".")[0]
 
     def default_queues(self) -> dict[str, int]:
         """Return the queues of the tasks and those that TASKS allows, because any task can be sent to any of them."""
-        found = super().default_queues()
+        queues = super().default_queues()
         if not self.settings.queues:
             allowed = [name for backend in _backends() for name in backend.get("QUEUES", ())]
-            found |= dict.fromkeys(allowed, self.settings.concurrency)
-        return found
+            queues |= dict.fromkeys(allowed, self.settings.concurrency)
+        return queues
 
-    def follow(self) -> None:
+    def use_current_database(self) -> None:
         """Switch to the current database of Django, for example a test database that was just created."""
         self.database.close()
         self.database.forget_url()
@@ -70,8 +71,8 @@ def address(alias: str) -> str:
     if connection.vendor != "postgresql":
         raise ImproperlyConfigured(f"sereno needs PostgreSQL: DATABASES[{alias!r}] is {connection.vendor}")
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()} - _NOT_OURS
-    given = connection.get_connection_params()
-    return _as_url({name: str(value) for name, value in given.items() if name in known and value})
+    params = connection.get_connection_params()
+    return _as_url({name: str(value) for name, value in params.items() if name in known and value})
 
 
 def _as_url(params: Mapping[str, str]) -> str:

@@ -10,12 +10,12 @@ from django.db import connections
 
 from sereno.contrib.django.framework import Task, TaskError, TaskResult, TaskResultDoesNotExist, TaskResultStatus
 from sereno.contrib.django.models import Return
-from sereno.contrib.django.priority import ours, theirs
+from sereno.contrib.django.priority import to_django, to_sereno
 from sereno.contrib.django.project import Project
-from sereno.database.caller_connection import run_borrowed
+from sereno.database.caller_connection import run_on_caller
 from sereno.errors import JobNotFound
 from sereno.jobs.operations import JobDetail, show
-from sereno.jobs.rows import AttemptRow, JobRow
+from sereno.jobs.queries.rows import AttemptRow, JobRow
 
 _STATUS = {
     "scheduled": TaskResultStatus.READY,
@@ -39,7 +39,7 @@ def find(app: Project, result_id: str, alias: str) -> TaskResult:
         raise TaskResultDoesNotExist(result_id)
     connection = connections[app.alias]
     try:
-        detail: JobDetail = run_borrowed(connection, show(int(result_id)), app.settings.schema)
+        detail: JobDetail = run_on_caller(connection, show(int(result_id)), app.settings.schema)
     except JobNotFound:
         raise TaskResultDoesNotExist(result_id) from None
     declared = app.declared.get(detail.job.task)
@@ -48,7 +48,7 @@ def find(app: Project, result_id: str, alias: str) -> TaskResult:
         raise TaskResultDoesNotExist(
             f"job {result_id} has task {detail.job.task:.200}, which is not a Django task here"
         )
-    result = _result(detail, _as_enqueued(declared.theirs, detail.job), alias)
+    result = _result(detail, _as_enqueued(declared.django_task, detail.job), alias)
     if result.status == TaskResultStatus.SUCCESSFUL:
         row = Return.objects.using(app.alias).filter(job_id=detail.job.id).first()
         object.__setattr__(result, "_return_value", None if row is None else row.value)
@@ -75,15 +75,15 @@ def _result(detail: JobDetail, task: Task, alias: str) -> TaskResult:
 
 
 def _as_enqueued(task: Task, job: JobRow) -> Task:
-    """Return the task with the options of this job; its priority is only known to the step."""
-    priority = task.priority if ours(task.priority) == job.priority else theirs(job.priority)
+    """Return the task with the options of this job. Its exact Django priority is lost: several make one of sereno's."""
+    priority = task.priority if to_sereno(task.priority) == job.priority else to_django(job.priority)
     return replace(task, queue_name=job.queue, priority=priority, run_after=task.run_after)
 
 
 def _arguments(job: JobRow) -> tuple[list[Any], dict[str, Any]]:
     """Return args and kwargs. Django's connection returns JSON as text; a job from SQL may have any arguments."""
-    given: Any = json.loads(job.args) if isinstance(job.args, str) else job.args
-    args, kwargs = given.get("args"), given.get("kwargs")
+    arguments: Any = json.loads(job.args) if isinstance(job.args, str) else job.args
+    args, kwargs = arguments.get("args"), arguments.get("kwargs")
     return args if isinstance(args, list) else [], kwargs if isinstance(kwargs, dict) else {}
 
 
@@ -98,7 +98,7 @@ def _errors(job: JobRow, attempts: list[AttemptRow]) -> Iterator[TaskError]:
 
 
 def _class_path(attempt: AttemptRow) -> str:
-    """Return the path of a loaded exception class. Text of a traceback must not choose what Django imports."""
+    """Return the path of an exception class that is already loaded: a text in a row must not make Django import it."""
     if attempt.error_type is None:
         return "sereno.errors.SerenoError"
     known = {path for kind in _kinds(BaseException) if (path := _path_of(kind)) is not None}

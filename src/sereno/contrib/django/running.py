@@ -28,12 +28,12 @@ from sereno.errors import InvalidArguments
 from sereno.jobs.attempt import Dead, settlement
 from sereno.worker.context import Context
 
-# Both run in the transaction that settles the job, so an attempt that has lost its lease changes nothing.
-KEEP = (
-    "insert into sereno_django_return (job_id, value, kept_at) values (%s, %s::jsonb, clock_timestamp()) "
-    "on conflict (job_id) do update set value = excluded.value, kept_at = excluded.kept_at"
+# Both statements run in the transaction that settles the job, so an attempt that has lost its lease changes nothing.
+STORE_VALUE = (
+    "insert into sereno_django_return (job_id, value, stored_at) values (%s, %s::jsonb, clock_timestamp()) "
+    "on conflict (job_id) do update set value = excluded.value, stored_at = excluded.stored_at"
 )
-FORGET = "delete from sereno_django_return where job_id = %s"
+DELETE_VALUE = "delete from sereno_django_return where job_id = %s"
 
 
 def handler(app: Project, task: Task) -> Callable[..., Any]:
@@ -44,10 +44,10 @@ def handler(app: Project, task: Task) -> Callable[..., Any]:
             running = RunningTask(app, task, ctx)
             running.start()
             try:
-                keeping = running.keeping(task.call(*running.arguments(args), **kwargs))
-                if keeping is not None:
+                statement = running.store_statement(task.call(*running.arguments(args), **kwargs))
+                if statement is not None:
                     with ctx.transaction() as connection:
-                        connection.execute(*keeping)
+                        connection.execute(*statement)
             except Exception as error:
                 running.failed(error)
                 raise
@@ -59,10 +59,10 @@ def handler(app: Project, task: Task) -> Callable[..., Any]:
             running = RunningTask(app, task, ctx)
             try:
                 await sync_to_async(running.start)()
-                keeping = running.keeping(await task.acall(*running.arguments(args), **kwargs))
-                if keeping is not None:
+                statement = running.store_statement(await task.acall(*running.arguments(args), **kwargs))
+                if statement is not None:
                     async with ctx.transaction() as connection:
-                        await connection.execute(*keeping)
+                        await connection.execute(*statement)
             except Exception as error:
                 await sync_to_async(running.failed)(error)
                 raise
@@ -93,7 +93,7 @@ class RunningTask:
     def arguments(self, args: list[Any]) -> list[Any]:
         return [TaskContext(task_result=self.result), *args] if self.task.takes_context else args
 
-    def keeping(self, value: Any) -> tuple[LiteralString, list[Any]] | None:
+    def store_statement(self, value: Any) -> tuple[LiteralString, list[Any]] | None:
         """Return the statement that stores the return value; None if there is nothing to store.
 
         A value that cannot be stored makes the job dead: a retry would repeat work that is done.
@@ -102,14 +102,15 @@ class RunningTask:
             plain = normalize_json(value)
             raw = stored(plain, InvalidArguments)
         except (TypeError, ValueError, InvalidArguments) as error:
-            raise Dead(f"its return value cannot be stored: {error}") from error
+            raise Dead(f"the return value cannot be stored: {error}") from error
         if len(raw) > self.app.settings.arguments_limit:
-            raise Dead(f"it returned {len(raw):,} bytes, the limit is {self.app.settings.arguments_limit:,}")
+            limit = self.app.settings.arguments_limit
+            raise Dead(f"the return value has {len(raw):,} bytes, the limit is {limit:,} (arguments_limit)")
         object.__setattr__(self.result, "_return_value", plain)
         if plain is not None:
-            return KEEP, [self.ctx.job_id, raw.decode()]
+            return STORE_VALUE, [self.ctx.job_id, raw.decode()]
         # An earlier run of a requeued job may have stored a value.
-        return (FORGET, [self.ctx.job_id]) if self.ctx.attempt > 1 else None
+        return (DELETE_VALUE, [self.ctx.job_id]) if self.ctx.attempt > 1 else None
 
     def succeeded(self) -> None:
         self._finish(TaskResultStatus.SUCCESSFUL)

@@ -12,12 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sereno.database.embedded.cluster import PATIENCE_SECONDS, Cluster
+from sereno.database.embedded.cluster import TIMEOUT_SECONDS, Cluster
 from sereno.database.embedded.file_lock import FileLock
 from sereno.database.embedded.programs import SYSTEM_DIRECTORY, account_for, make_directory, wheel_bin_dir
 from sereno.errors import EmbeddedPostgresError
 
-# Poll interval while another process starts or stops the server.
+# Seconds between two checks while another process starts or stops the server.
 _POLL_SECONDS = 0.02
 
 # Parameters that keep the server private; callers cannot change them.
@@ -25,8 +25,8 @@ _FIXED_PARAMETERS = frozenset({"listen_addresses", "port", "unix_socket_director
 
 
 @dataclass(frozen=True, slots=True)
-class _Use:
-    """This process' use of a running server: while it holds the users lock, no process stops the server."""
+class _EmbeddedUse:
+    """The use of a running server by this process: while it holds the users lock, no process stops the server."""
 
     process: int
     home: Path
@@ -60,7 +60,7 @@ class EmbeddedPostgres:
         self._directory = Path(directory).resolve()
         self._bin_dir = None if bin_dir is None else Path(bin_dir).absolute()
         self._parameters = dict(parameters)
-        self._use: _Use | None = None
+        self._use: _EmbeddedUse | None = None
 
     @property
     def bin_dir(self) -> Path:
@@ -110,12 +110,12 @@ class EmbeddedPostgres:
     ) -> None:
         self.stop()
 
-    def _join(self, home: Path) -> _Use:
+    def _join(self, home: Path) -> _EmbeddedUse:
         cluster = Cluster(home, self._bin_dir, self._parameters)
         users = FileLock(home / "users.lock")
         try:
             users.share()
-            return _Use(os.getpid(), home, cluster, users, _running_url(cluster))
+            return _EmbeddedUse(os.getpid(), home, cluster, users, _running_url(cluster))
         except BaseException:
             _leave(cluster, users)
             raise
@@ -137,14 +137,14 @@ class EmbeddedPostgres:
 
 def _running_url(cluster: Cluster) -> str:
     """Return the address of the running server, launching it if there is none."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while (url := cluster.url()) is None:
         if cluster.launch():
             continue
         # A server exists but does not answer: it is recovering or shutting down.
         if time.monotonic() > deadline:
             raise EmbeddedPostgresError(
-                f"The embedded PostgreSQL has been neither ready nor gone for {PATIENCE_SECONDS} seconds. "
+                f"The embedded PostgreSQL has been neither ready nor gone for {TIMEOUT_SECONDS} seconds. "
                 "End its processes, or set SERENO_DATABASE_URL to your own server."
             )
         time.sleep(_POLL_SECONDS)

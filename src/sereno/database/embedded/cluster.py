@@ -15,11 +15,17 @@ from typing import Self
 from urllib.parse import quote
 
 from sereno.database.embedded.file_lock import FileLock
-from sereno.database.embedded.programs import Account, account_for, executable_bin_dir, postgres_version, wheel_bin_dir
+from sereno.database.embedded.programs import (
+    SystemAccount,
+    account_for,
+    executable_bin_dir,
+    postgres_version,
+    wheel_bin_dir,
+)
 from sereno.errors import EmbeddedPostgresError
 
 # Seconds that pg_ctl waits for the server to start or stop.
-PATIENCE_SECONDS = 60
+TIMEOUT_SECONDS = 60
 
 _PORT = 5432
 
@@ -29,6 +35,7 @@ _LONGEST_SOCKET_PATH = 103
 # Since this major version there is a built-in Unicode locale that is the same on every system.
 _BUILTIN_LOCALE_SINCE = 17
 
+# Lines of the server's log in an error message.
 _LOG_LINES_SHOWN = 15
 
 _DEFAULT_PARAMETERS = {
@@ -115,14 +122,14 @@ class Cluster:
         return True
 
     def shut_down(self) -> None:
-        """Stop the server, if we launched it and it is alive."""
+        """Stop the server, if it was launched by this library and is alive."""
         lock = FileLock(self._server_lock)
         try:
             if lock.try_alone():
                 return
             account = account_for(self._directory)
             bin_dir = executable_bin_dir(self._installed_bin_dir(), account)
-            arguments = ("stop", "-D", "data", "-m", "fast", "-w", "-t", str(PATIENCE_SECONDS))
+            arguments = ("stop", "-D", "data", "-m", "fast", "-w", "-t", str(TIMEOUT_SECONDS))
             result = account.run(bin_dir / "pg_ctl", *arguments, cwd=self._directory)
             server = PostmasterFile.read(self._postmaster_file)
             # If pg_ctl fails because the server was killed, nothing is left to do: its processes exit by themselves.
@@ -141,7 +148,7 @@ class Cluster:
         except FileNotFoundError:
             return wheel_bin_dir()
 
-    def _create(self, bin_dir: Path, account: Account) -> None:
+    def _create(self, bin_dir: Path, account: SystemAccount) -> None:
         """Create the cluster under another name and rename it when complete, in case initdb is interrupted."""
         unfinished = self._home / "postgres.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -156,7 +163,7 @@ class Cluster:
         unfinished.rename(self._directory)
         _sync_directory(self._home)
 
-    def _start(self, bin_dir: Path, account: Account, server_lock: FileLock) -> None:
+    def _start(self, bin_dir: Path, account: SystemAccount, server_lock: FileLock) -> None:
         socket_directory = self._socket_directory(account)
         self._remove_stale_files(socket_directory)
         with suppress(FileNotFoundError):
@@ -171,7 +178,7 @@ class Cluster:
         }
         options = shlex.join(word for name, value in parameters.items() for word in ("-c", f"{name}={value}"))
         # Relative paths, because pg_ctl puts them into a shell command without escaping special characters.
-        arguments = ("start", "-D", "data", "-l", "server.log", "-w", "-t", str(PATIENCE_SECONDS), "-o", options)
+        arguments = ("start", "-D", "data", "-l", "server.log", "-w", "-t", str(TIMEOUT_SECONDS), "-o", options)
         result = account.run(bin_dir / "pg_ctl", *arguments, cwd=self._directory, pass_fds=(server_lock.descriptor,))
         if result.returncode != 0:
             raise self._failure("did not start", result.stdout)
@@ -185,7 +192,7 @@ class Cluster:
         self._postmaster_file.unlink(missing_ok=True)
         (socket_directory / f".s.PGSQL.{_PORT}.lock").unlink(missing_ok=True)
 
-    def _socket_directory(self, account: Account) -> Path:
+    def _socket_directory(self, account: SystemAccount) -> Path:
         """Return the cluster's directory, or a private temporary one if the path is unsuitable for a socket."""
         if _suits_a_socket(self._directory):
             return self._directory
@@ -204,7 +211,7 @@ class Cluster:
             )
         return directory
 
-    def _temporary_socket_directory(self, account: Account) -> Path:
+    def _temporary_socket_directory(self, account: SystemAccount) -> Path:
         digest = hashlib.sha256(os.fsencode(self._directory)).hexdigest()[:16]
         return Path(tempfile.gettempdir()).resolve() / f"sereno-{account.uid}-{digest}"
 
@@ -222,7 +229,7 @@ class Cluster:
         return EmbeddedPostgresError("\n".join(lines))
 
 
-def _make_private_directory(path: Path, account: Account) -> None:
+def _make_private_directory(path: Path, account: SystemAccount) -> None:
     path.mkdir(mode=0o700)
     if os.geteuid() == 0:
         os.chown(path, account.uid, account.gid, follow_symlinks=False)

@@ -28,7 +28,7 @@ _INHERITED_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDI
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class SystemAccount:
     """The system user that runs the server. It is never root, which PostgreSQL refuses."""
 
     uid: int
@@ -69,10 +69,10 @@ class Account:
             return False
 
 
-def account_for(server_directory: Path) -> Account:
+def account_for(server_directory: Path) -> SystemAccount:
     """Return the current account; for root, the owner of the server's directory, else `postgres` or `nobody`."""
     if os.geteuid() != 0:
-        return Account(os.geteuid(), os.getegid())
+        return SystemAccount(os.geteuid(), os.getegid())
     if server_directory.exists():
         status = server_directory.stat()
         if status.st_uid == 0:
@@ -80,11 +80,11 @@ def account_for(server_directory: Path) -> Account:
                 f"{server_directory} belongs to root, and PostgreSQL refuses to run as root. "
                 f"Give it to another account: chown -R nobody {server_directory}"
             )
-        return Account(status.st_uid, status.st_gid)
+        return SystemAccount(status.st_uid, status.st_gid)
     for name in ("postgres", "nobody"):
         with suppress(KeyError):
             entry = pwd.getpwnam(name)
-            return Account(entry.pw_uid, entry.pw_gid)
+            return SystemAccount(entry.pw_uid, entry.pw_gid)
     raise EmbeddedPostgresError(
         "PostgreSQL refuses to run as root, and this system has neither a `postgres` nor a `nobody` user. "
         "Create one, or set SERENO_DATABASE_URL to your own server."
@@ -126,7 +126,7 @@ def postgres_version(bin_dir: Path) -> tuple[int, str]:
     return int(found[2]), found[1]
 
 
-def executable_bin_dir(bin_dir: Path, account: Account) -> Path:
+def executable_bin_dir(bin_dir: Path, account: SystemAccount) -> Path:
     """Return programs that the account can execute: these, or a copy if it cannot access their directory."""
     if os.geteuid() != 0 or account.executes(bin_dir / "initdb"):
         return bin_dir

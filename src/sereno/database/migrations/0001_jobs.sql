@@ -36,7 +36,7 @@ create function sereno.clock_now() returns timestamptz
 
 -- Notify processes that wait for an instant when a test has moved the clock, instead of leaving them to their next
 -- poll.
-create function sereno.tell_of_clock() returns trigger
+create function sereno.notify_clock() returns trigger
     language plpgsql as $$
 begin
     perform pg_notify('sereno.clock', '');
@@ -44,7 +44,7 @@ begin
 end $$;
 
 create trigger clock_moved after insert or update or delete on sereno.clock
-    for each statement execute function sereno.tell_of_clock();
+    for each statement execute function sereno.notify_clock();
 
 -- Return an instant in microseconds since the epoch. PostgreSQL and Python exchange instants as whole microseconds,
 -- which are exact on both sides.
@@ -210,7 +210,7 @@ create table sereno.unique_keys (
 
 create index unique_keys_until on sereno.unique_keys (until) where until < 'infinity';
 
--- All attempts but the last, which is the history row itself. Partitioned by day like the history. `kept_from`: the
+-- All attempts but the last, which is the history row itself. Partitioned by day like the history. `partition_at`: the
 -- instant that assigns the row to a day: when it was written, or, for a job that outlived that day, when the job
 -- ended (see jobs/attempt_partitions.sql). The claim fence uses each attempt number of a job once; no unique key can
 -- enforce that across partitions, so `sereno verify` checks it.
@@ -226,10 +226,10 @@ create table sereno.attempts (
     error_type     text,
     error_message  text,
     traceback      text,
-    kept_from      timestamptz not null default sereno.now(),
+    partition_at      timestamptz not null default sereno.now(),
     fingerprint    text,
-    primary key (job_id, number, kept_from)
-) partition by range (kept_from);
+    primary key (job_id, number, partition_at)
+) partition by range (partition_at);
 
 -- Takes rows of days that have no partition yet; maintenance moves them later.
 create table sereno.attempts_default partition of sereno.attempts default;
@@ -423,7 +423,7 @@ select sereno.make_history_partition(day::date)
 from generate_series(date_trunc('day', sereno.now() at time zone 'UTC'),
                      date_trunc('day', sereno.now() at time zone 'UTC') + interval '7 days', interval '1 day') as day;
 
-select sereno.make_day_partition('attempts', 'kept_from', day::date)
+select sereno.make_day_partition('attempts', 'partition_at', day::date)
 from generate_series(date_trunc('day', sereno.now() at time zone 'UTC'),
                      date_trunc('day', sereno.now() at time zone 'UTC') + interval '7 days', interval '1 day') as day;
 
@@ -446,12 +446,12 @@ end $$;
 -- Wake the idle workers of a queue by NOTIFY; nothing to do when none is idle, because a busy worker polls by itself.
 -- A job due within 10 seconds wakes the promoters (an empty payload) instead of waiting for their next poll. `set
 -- sereno.notify = off` disables it: a transaction that has notified cannot be prepared (two-phase commit).
-create function sereno.tell(queue text, due_in double precision) returns void
+create function sereno.notify_ready(queue text, due_in double precision) returns void
     language plpgsql as $$
 begin
     if due_in <= 10 and coalesce(current_setting('sereno.notify', true), '') <> 'off'
-       and exists (select from sereno.sessions s where s.idle and s.queues ? tell.queue) then
-        perform pg_notify('sereno.ready', case when due_in <= 0 then tell.queue else '' end);
+       and exists (select from sereno.sessions s where s.idle and s.queues ? notify_ready.queue) then
+        perform pg_notify('sereno.ready', case when due_in <= 0 then notify_ready.queue else '' end);
     end if;
 end $$;
 
@@ -519,7 +519,7 @@ begin
                 on conflict (task, unique_key, tenant) where unique_key is not null do nothing
                 returning id into found_id;
                 if found_id = new_id then
-                    perform sereno.tell(coalesce(wanted.queue, 'default'), extract(epoch from due - moment));
+                    perform sereno.notify_ready(coalesce(wanted.queue, 'default'), extract(epoch from due - moment));
                     results[wanted.ordinality] := jsonb_build_object('id', new_id, 'created', true);
                     exit;
                 end if;
@@ -552,7 +552,7 @@ begin
                 where id = found_id and state in ('scheduled', 'ready')
                 returning queue into its_queue;
                 if found then
-                    perform sereno.tell(its_queue, extract(epoch from due - moment));
+                    perform sereno.notify_ready(its_queue, extract(epoch from due - moment));
                 end if;
             end if;
             results[wanted.ordinality] := jsonb_build_object('id', found_id, 'created', false);
@@ -563,14 +563,14 @@ begin
 end $$;
 
 -- Enqueue jobs with unique keys, or return null and write nothing when an open transaction holds one of them for
--- longer than `patience` seconds.
-create function sereno.try_enqueue_keyed(jobs jsonb, patience double precision) returns jsonb
+-- longer than `timeout` seconds.
+create function sereno.try_enqueue_keyed(jobs jsonb, timeout double precision) returns jsonb
     language plpgsql as $$
 declare
     before text := current_setting('lock_timeout');
     results jsonb;
 begin
-    perform set_config('lock_timeout', greatest(1, round(patience * 1000))::bigint::text, true);
+    perform set_config('lock_timeout', greatest(1, round(timeout * 1000))::bigint::text, true);
     results := sereno.enqueue_keyed(jobs);
     perform set_config('lock_timeout', before, true);
     return results;
@@ -619,6 +619,6 @@ begin
             case when due <= moment then 'ready' else 'scheduled' end,
             case when due <= moment then nextval('sereno.ready_seq') end)
     returning id into made;
-    perform sereno.tell(enqueue.queue, extract(epoch from due - moment));
+    perform sereno.notify_ready(enqueue.queue, extract(epoch from due - moment));
     return made;
 end $$;

@@ -60,16 +60,16 @@ create table sereno.limiters (
     closed_until  timestamptz,
     held          bigint[] not null default '{}',
     -- When the lanes that wait for this limiter are next checked: when the next token is due, or in case no release
-    -- of a slot was reported. `looks`: checks in a row that admitted no job; each doubles the time to the next, up to
+    -- of a slot was reported. `checks`: checks in a row that admitted no job; each doubles the time to the next, up to
     -- a minute.
-    look_at       timestamptz,
-    looks         integer not null default 0
+    check_at       timestamptz,
+    checks         integer not null default 0
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 comment on column sereno.limiters.held is
     'Ids of admitted jobs, each with a slot of its own; those behind a negative number -n share n slots.';
 
-create index limiters_look on sereno.limiters (look_at) where look_at is not null;
+create index limiters_check on sereno.limiters (check_at) where check_at is not null;
 create index limiters_limit on sereno.limiters (limit_name);
 
 -- A lane: all jobs of a queue with the same keys. `turn`: position among the lanes of its band. `waits_for`: the
@@ -171,7 +171,7 @@ create trigger wake_order_of_freed after delete on sereno.history_dead
 -- Check again the lanes that wait for these limits, whose numbers have changed. SKIP LOCKED and 20 tries of 10 ms: a
 -- limiter that a claim has locked is not waited for, because that claim may be run by the same program, which could
 -- then not continue.
-create function sereno.look_again(names text[]) returns void
+create function sereno.recheck(names text[]) returns void
     language plpgsql as $$
 declare
     left_over integer;
@@ -179,15 +179,15 @@ begin
     for attempt in 1..20 loop
         with waited as materialized (
             select id from sereno.limiters
-            where limit_name = any(names) and look_at is not null and (attempt = 1 or look_at > sereno.now())
+            where limit_name = any(names) and check_at is not null and (attempt = 1 or check_at > sereno.now())
         ),
         locked as materialized (
             select id from sereno.limiters where id = any(array(select id from waited)) order by id for update skip locked
         ),
-        looked as (
-            update sereno.limiters set look_at = sereno.now() where id = any(array(select id from locked)) returning id
+        checked as (
+            update sereno.limiters set check_at = sereno.now() where id = any(array(select id from locked)) returning id
         )
-        select (select count(*) from waited) - (select count(*) from looked) into left_over;
+        select (select count(*) from waited) - (select count(*) from checked) into left_over;
         exit when left_over = 0;
         perform pg_sleep(0.01);
     end loop;
@@ -273,7 +273,7 @@ end $$;
 -- with its wake-ups, until the next call. An advisory lock lets one transaction at a time do this, and the others
 -- continue without it. Return the number of wake-ups, the lowest id, and the number left over. Locked shares are
 -- skipped too, so that this never waits for a claim.
-create function sereno.open_lanes(look_from bigint) returns json
+create function sereno.open_lanes(from_id bigint) returns json
     language plpgsql as $$
 declare
     result json;
@@ -283,7 +283,7 @@ begin
     end if;
     with woken as materialized (
         select id, lane, queue, priority, ready_seq from sereno.lane_wakes
-        where id >= look_from order by id limit 5000
+        where id >= from_id order by id limit 5000
     ),
     wanted as materialized (
         select lane, min(queue) as queue, min(priority) as priority, min(ready_seq) as ready_seq,
@@ -434,7 +434,7 @@ create function sereno.make_limiters(lane_ids bigint[], queues text[]) returns v
 create function sereno.due_limiters(queues text[], moment timestamptz) returns setof bigint
     language sql stable as $$
     select due.id
-    from (select id, limit_name from sereno.limiters where look_at <= moment order by look_at limit 5000) as due
+    from (select id, limit_name from sereno.limiters where check_at <= moment order by check_at limit 5000) as due
     left join sereno.limits on limits.name = due.limit_name
     where (limits.queue is null or limits.queue = any(queues))
       and ((select true from sereno.lanes where has_work and waits_for = due.id and lanes.queue = any(queues) limit 1)
@@ -538,13 +538,13 @@ begin
     ),
     fair as materialized (
         select lane.*
-        from jsonb_to_recordset(requests) as wanted(queue text, room integer)
+        from jsonb_to_recordset(requests) as wanted(queue text, slots integer)
         cross join lateral (
             select id, queue, limiters, units, order_id, fair, turn, band, floor_priority, floor_seq,
                    null::bigint as behind
             from sereno.lanes
             where has_work and waits_for is null and lanes.queue = wanted.queue and lanes.band = 10
-            order by lanes.turn limit wanted.room for update skip locked
+            order by lanes.turn limit wanted.slots for update skip locked
         ) as lane
         where wanted.queue = any(open_to)
     ),
@@ -593,8 +593,8 @@ begin
                    least(burst, coalesce(tokens, burst)
                          + greatest(0, extract(epoch from locked_at - used_at)) * units / period) end,
                greatest(extract(epoch from closed_until - locked_at),
-                        case when kind = 'rate' then extract(epoch from look_at - locked_at) end, 0),
-               to_json(held), looks, limiters.xmin::text::bigint))
+                        case when kind = 'rate' then extract(epoch from check_at - locked_at) end, 0),
+               to_json(held), checks, limiters.xmin::text::bigint))
     into limiter_list
     from sereno.limiters left join sereno.limits on limits.name = limit_name
     where limiters.id = any(free || locked_ids);
@@ -603,7 +603,7 @@ begin
         coalesce(free_list, '[]'), coalesce(own, '{}'), coalesce(missed, '[]'), coalesce(elsewhere, '[]'),
         coalesce(cardinality(locked_ids), 0) < cardinality(limiter_ids)
             and exists (select unnest(limiter_ids) except select id from sereno.limiters where id = any(limiter_ids)),
-        (select extract(epoch from look_at - moment) from sereno.limiters where look_at > moment order by look_at limit 1));
+        (select extract(epoch from check_at - moment) from sereno.limiters where check_at > moment order by check_at limit 1));
 end $$;
 
 -- Second half of a claim, after the jobs were picked. Write the admitted jobs to the limiters. Lanes without further
@@ -618,7 +618,7 @@ create function sereno.write_lanes(
     served bigint[], served_queues integer[], served_priorities smallint[], served_seqs bigint[], queues text[],
     changed bigint[], waits bigint[], bands smallint[], turns double precision[], priorities smallint[], seqs bigint[],
     seen_priorities smallint[], seen_seqs bigint[],
-    limiter_ids bigint[], held text[], tokens double precision[], look_in double precision[], exact boolean[], looks integer[],
+    limiter_ids bigint[], held text[], tokens double precision[], check_in double precision[], exact boolean[], checks integer[],
     share_queues text[], share_keys text[], clocks double precision[]
 ) returns text
     language plpgsql as $$
@@ -627,17 +627,17 @@ declare
     locked  bigint[];
 begin
     update sereno.limiters
-    set held = limiter.held::bigint[], tokens = limiter.tokens, used_at = greatest(limiters.used_at, moment), looks = limiter.looks,
-        look_at = case
-            when limiter.look is not null then
-                case when not limiter.exact and limiters.look_at > sereno.now() + interval '2 seconds' then limiters.look_at
-                     else sereno.now() + make_interval(secs => limiter.look) end
-            when limiters.look_at is null then null
+    set held = limiter.held::bigint[], tokens = limiter.tokens, used_at = greatest(limiters.used_at, moment), checks = limiter.checks,
+        check_at = case
+            when limiter.next_check is not null then
+                case when not limiter.exact and limiters.check_at > sereno.now() + interval '2 seconds' then limiters.check_at
+                     else sereno.now() + make_interval(secs => limiter.next_check) end
+            when limiters.check_at is null then null
             when (select true from sereno.lanes where has_work and waits_for = limiters.id limit 1)
-                then greatest(limiters.look_at, sereno.now())
+                then greatest(limiters.check_at, sereno.now())
             end
-    from unnest(limiter_ids, write_lanes.held, write_lanes.tokens, look_in, exact, write_lanes.looks)
-        as limiter(id, held, tokens, look, exact, looks)
+    from unnest(limiter_ids, write_lanes.held, write_lanes.tokens, check_in, exact, write_lanes.checks)
+        as limiter(id, held, tokens, next_check, exact, checks)
     where limiters.id = any(limiter_ids) and limiters.id = limiter.id;
 
     ended := array(

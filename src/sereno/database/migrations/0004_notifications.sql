@@ -585,8 +585,8 @@ begin
     return number;
 end $$;
 
--- Add an address of a recipient; return its id. An invalid address that is given again becomes active: the owner
--- knows better. An unsubscribed one does not. Whether the channel can reach the address is not checked here.
+-- Add an address of a recipient; return its id. An invalid address that is written again becomes active, because it may
+-- exist now; an unsubscribed one does not. Whether the channel can reach the address is not checked here.
 create function sereno.put_address(
     recipient text, channel text, address text, tenant text default null, keys jsonb default null, state text default 'active'
 ) returns bigint

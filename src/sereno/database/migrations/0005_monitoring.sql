@@ -92,7 +92,7 @@ create table sereno.alert_rules (
     error_at       timestamptz
 ) with (fillfactor = 70);
 
--- Alerts, open until their condition ends. `told_at`: when the first notification was sent; null while the condition
+-- Alerts, open until their condition ends. `notified_at`: when the first notification was sent; null while the condition
 -- has not lasted long enough. `times`: notifications sent. `openings`: how many times it reopened within an hour;
 -- each time it must stay resolved for longer. `sent`: jobs whose message the scheduler sent itself, because no worker
 -- was alive.
@@ -102,17 +102,17 @@ create table sereno.alerts (
     kind              text not null,
     subject           text not null,
     level             text not null check (level in ('warn', 'bad')),
-    said              text not null,
+    sentence              text not null,
     details           jsonb not null,
     words             text not null,
     remedy            text not null,
     opened_at         timestamptz not null default sereno.now(),
     last_seen_at      timestamptz not null default sereno.now(),
-    told_at           timestamptz,
+    notified_at           timestamptz,
     times             integer not null default 0,
     openings          integer not null default 1,
     resolved_at       timestamptz,
-    resolved_told_at  timestamptz,
+    resolved_notified_at  timestamptz,
     silenced_until    timestamptz,
     silenced_by       text,
     sent              bigint[] not null default '{}'
@@ -159,7 +159,7 @@ create table sereno.tries (
 
 -- Bulk operations: a row states the change and its progress, and one of sereno's own jobs performs it in batches, so
 -- it continues after the client that requested it has disconnected.
--- `wanted`: the filter, for display. `look`: the same as parameters of the query that finds the rows. `options`:
+-- `wanted`: the filter, for display. `selection`: the same as parameters of the query that finds the rows. `options`:
 -- further parameters of the change, such as the end of a pause. `total`: matching rows at the start; null if the
 -- count took too long. `cursor`: rows up to this id are done; schedules are processed in the order of their keys, and
 -- `cursor_key` is the last of these. `upper_id`: rows above it are newer and are not changed. `paced_at`: with a
@@ -171,16 +171,16 @@ create table sereno.bulk_operations (
                        'schedule.disable', 'schedule.delete', 'schedule.spread')),
     state          text not null default 'waiting' check (state in ('waiting', 'running', 'done', 'stopped', 'failed')),
     wanted         jsonb not null,
-    look           jsonb not null,
+    selection           jsonb not null,
     options        jsonb not null default '{}',
     tenant         text,
     rate           double precision check (rate > 0),
     reason         text,
-    asked_by       text not null,
+    requested_by       text not null,
     total          bigint,
     total_exact    boolean not null default true,
     done           bigint not null default 0,
-    asked_to_stop  bigint not null default 0,
+    stop_requested  bigint not null default 0,
     left_alone     bigint not null default 0,
     cursor         bigint not null default 0,
     cursor_key     text not null default '',
@@ -190,8 +190,8 @@ create table sereno.bulk_operations (
     created_at     timestamptz not null default sereno.now(),
     started_at     timestamptz,
     seen_at        timestamptz,
-    stop_asked_at  timestamptz,
-    stop_asked_by  text,
+    stop_requested_at  timestamptz,
+    stop_requested_by  text,
     finished_at    timestamptz,
     error          text
 ) with (fillfactor = 70);

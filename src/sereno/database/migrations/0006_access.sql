@@ -26,7 +26,7 @@ create table sereno.sign_outs (
 
 -- Stored responses to requests with an Idempotency-Key, for repeated requests. A null status: the first request is
 -- still being processed.
-create table sereno.answers (
+create table sereno.idempotency_keys (
     who         text not null,
     key         text not null,
     request     bytea not null,
@@ -36,7 +36,7 @@ create table sereno.answers (
     primary key (who, key)
 );
 
-create index answers_at on sereno.answers (at);
+create index idempotency_keys_at on sereno.idempotency_keys (at);
 
 -- Tasks as the code of each service declares them. `tenants`: whether a token of one tenant may run the task.
 create table sereno.tasks (
@@ -53,7 +53,7 @@ create function sereno.shown(value jsonb, most integer default null) returns jso
     language sql immutable as $$
     select case
         when octet_length(value::text) > most
-        then jsonb_build_object('not shown', format('%s bytes: look at it alone', octet_length(value::text)))
+        then jsonb_build_object('not shown', format('%s bytes: open it alone', octet_length(value::text)))
         when value @? '$.**{200 to last}'
         then jsonb_build_object('not shown', 'nested more than 200 levels deep')
         else value
@@ -78,7 +78,7 @@ $$;
 -- Return whether an error message matches one of the patterns; with `hides`, the masked message must match the same
 -- pattern. If each could match another pattern, a search would reveal hidden text: "*guess*" in the message,
 -- "********" in the masked one.
-create function sereno.said_like(message text, patterns text[], hides boolean) returns boolean
+create function sereno.message_matches(message text, patterns text[], hides boolean) returns boolean
     language sql immutable as $$
     select exists (select from unnest(patterns) as pattern
                    where message ilike pattern and (hides is not true or sereno.masked(message) ilike pattern))

@@ -120,7 +120,7 @@ begin
             select array_agg(limiter) into limiters from moved cross join lateral sereno.limiters_of(moved.queue, moved.keys) as limiter;
             perform sereno.hand_over(limiters);
         end if;
-        perform sereno.promote_due(3e9), sereno.bring_back(), sereno.add_figures();
+        perform sereno.promote_due(3e9), sereno.release_lost_jobs(), sereno.add_figures();
     exception when others then
         raise warning 'the lease of session % was renewed, but the maintenance of this heartbeat failed: %', session, sqlerrm;
     end;
@@ -134,7 +134,7 @@ declare
     given  integer;
 begin
     update sereno.sessions set state = 'closed', idle = false, ended_at = sereno.now() where id = own.id and state = 'alive';
-    select count(*) filter (where owner = session) into given from sereno.bring_back() as owner;
+    select count(*) filter (where owner = session) into given from sereno.release_lost_jobs() as owner;
     perform sereno.add_figures();
     return given;
 end $$;
@@ -162,7 +162,7 @@ create function sereno.limiters_of(queue text, keys jsonb) returns setof bigint
     $$;
 
 -- Mark limiters whose slots came free as due, for the next claim. SKIP LOCKED and 10 tries of 10 ms: a limiter that a
--- claim has locked is not waited for; if all tries fail, the limiter's `look_at` makes a later claim check it. From
+-- claim has locked is not waited for; if all tries fail, the limiter's `check_at` makes a later claim check it. From
 -- here on, the transaction must not idle (see keep_moving).
 create function sereno.hand_over(limiter_ids bigint[]) returns void
     language plpgsql as $$
@@ -178,7 +178,7 @@ begin
         with free as materialized (
             select id from sereno.limiters where id = any(left_over) order by id for update skip locked
         ),
-        due as (update sereno.limiters set look_at = sereno.now() where id = any(array(select id from free)) returning id)
+        due as (update sereno.limiters set check_at = sereno.now() where id = any(array(select id from free)) returning id)
         select array_agg(id) into noted from due;
         if noted is not null and exists (select from sereno.sessions where idle) then
             perform pg_notify('sereno.ready', '');
@@ -207,7 +207,7 @@ begin
         returning queue
     )
     select array_agg(queue) into queues from moved;
-    perform sereno.tell(name, 0) from (select distinct name from unnest(queues) as name) as filled;
+    perform sereno.notify_ready(name, 0) from (select distinct name from unnest(queues) as name) as filled;
     return coalesce(cardinality(queues), 0);
 end $$;
 
@@ -244,7 +244,7 @@ create function sereno.words_for_death(part text, owner bigint) returns text
 -- Mark sessions whose lease ran out as dead, and make jobs of ended sessions ready again, a thousand at most, as the
 -- worker's statements `expire` and `rescue` do; mark limiters whose slots come free. Return the sessions of these
 -- jobs. SKIP LOCKED: another session is rescuing the rest.
-create function sereno.bring_back() returns setof bigint
+create function sereno.release_lost_jobs() returns setof bigint
     language plpgsql as $$
 declare
     owners    bigint[];
@@ -288,7 +288,7 @@ begin
     select array_agg(session_id), array_agg(queue),
            (select array_agg(limiter) from orphan cross join lateral sereno.limiters_of(orphan.queue, orphan.keys) as limiter)
     into owners, queues, limiters from orphan;
-    perform sereno.tell(name, 0) from (select distinct name from unnest(queues) as name) as filled;
+    perform sereno.notify_ready(name, 0) from (select distinct name from unnest(queues) as name) as filled;
     perform sereno.hand_over(limiters);
     return query select * from unnest(owners);
 end $$;
@@ -307,8 +307,8 @@ create function sereno.mark_claimed(for_session bigint, ids bigint[], moment tim
     $$;
 
 -- Store the floors of a session's claims, by queue and priority. Most claims are fast, start at zero, and write
--- nothing. A slow one has met the dead index entries that a long transaction retains (see worker/floor.py): it stores
--- where the next claims may start, and when to look back, so that looking back takes a twentieth of the time.
+-- nothing. A slow one has met the dead index entries that a long transaction retains (worker/claiming/floor.py): it
+-- stores where the next claims may start, and when to look back, so that looking back takes a twentieth of the time.
 -- `claimed`: the plain jobs of the claim. SKIP LOCKED: a claim does not wait for a heartbeat that has locked the
 -- session; a later claim stores its floors.
 create function sereno.learn_floors(
@@ -335,7 +335,7 @@ create function sereno.learn_floors(
 -- rows are read. `is_back`: below the floor.
 -- A claim reads a bounded number of rows, however many it has to pass over: ready jobs of paused tenants and tasks,
 -- and of tasks that the worker does not know. What was passed over is stored, so that the next claim continues behind
--- it. worker/claim_ranges.py does the same for the worker in Python.
+-- it. worker/claiming/claim_ranges.py does the same for the worker in Python.
 create type sereno.ready_range as (
     queue text, priority smallint, low bigint, high bigint, most integer, is_back boolean);
 
@@ -508,21 +508,21 @@ create type sereno.taken_lane as (
 -- `is_touched`: to be written.
 create type sereno.taken_limiter as (
     id bigint, kind text, slots integer, per_second double precision, burst double precision, tokens double precision,
-    closed double precision, held bigint[], looks integer, capacity double precision, need double precision, is_touched boolean);
+    closed double precision, held bigint[], checks integer, capacity double precision, need double precision, is_touched boolean);
 
 -- Return the locked limiters, each with those of its jobs that still run and pass it. Queried while they are locked,
 -- so that no other claim changes them. Jobs behind a negative number -n share n slots, as long as there are more than
 -- n of them (see jobs/limits/slot_sharing.py).
 create function sereno.read_limiters(taken_json json) returns sereno.taken_limiter[]
     language sql as $$
-    select array_agg(row(id, kind, slots, per_second, burst, tokens, closed, inside.held, looks,
+    select array_agg(row(id, kind, slots, per_second, burst, tokens, closed, inside.held, checks,
                          case when closed > 0 then 0 when kind = 'rate' then tokens
                               when kind = 'unknown' then 0 else slots - inside.taken end,
                          null, is_due)::sereno.taken_limiter)
     from (select (each ->> 0)::bigint as id, each ->> 1 as kind, (each ->> 2)::integer as slots,
                  (each ->> 3)::double precision as per_second, (each ->> 4)::double precision as burst,
                  (each ->> 5)::double precision as tokens, coalesce((each ->> 6)::double precision, 0) as closed,
-                 each -> 7 as list, (each ->> 8)::integer as looks,
+                 each -> 7 as list, (each ->> 8)::integer as checks,
                  exists (select from json_array_elements(taken_json -> 4) as free
                          where free ->> 0 = each ->> 0 and (free ->> 1)::boolean) as is_due
           from json_array_elements(taken_json -> 3) as each offset 0) as limiter
@@ -542,8 +542,8 @@ create function sereno.read_limiters(taken_json json) returns sereno.taken_limit
     $$;
 
 -- Return the lanes all of whose limiters were locked, and, for each queue with a limit of its own, its plain jobs as
--- a lane without an id. A fair lane that waited has saved up nothing: it returns at the turn of the lanes that are
--- next.
+-- a lane without an id. A fair lane that waited for a limiter gets no extra turns for it: its turn is that of the lanes
+-- that are next.
 create function sereno.read_lanes(taken_json json, locked bigint[]) returns sereno.taken_lane[]
     language sql as $$
     with own as materialized (
@@ -747,21 +747,21 @@ create function sereno.write_limited(
                     when is_new then 0
                     when closed > 0 then least(60, closed)
                     when kind = 'slots' and capacity + coalesce(unused, 0) > 0 then 0
-                    else least(60, 5 * 2 ^ looks) end as look,
-               case when entered <> '{}' then 0 when is_new and kind <> 'rate' then looks else least(10, looks + 1) end as new_looks
+                    else least(60, 5 * 2 ^ checks) end as next_check,
+               case when entered <> '{}' then 0 when is_new and kind <> 'rate' then checks else least(10, checks + 1) end as new_checks
         from unnest(limiters) as limiter left join passed on passed.limiter = limiter.id
         cross join lateral (select array(select job from given g, unnest(g.ids) as job where limiter.id = any(g.limiters))) as e(entered)
         where is_touched
     )
     select sereno.write_lanes(
         moment, '{}', '{}', '{}', '{}', '{}', m.ids, m.waits, m.bands, m.turns, m.priorities, m.seqs, m.seen, m.seen_seqs,
-        w.ids, w.held, w.tokens, w.looks, w.exact, w.counts, s.queues, s.keys, s.clocks)
+        w.ids, w.held, w.tokens, w.checks, w.exact, w.counts, s.queues, s.keys, s.clocks)
     from (select array_agg(id) as ids, array_agg(waits) as waits, array_agg(band::smallint) as bands, array_agg(turn) as turns,
                  array_agg(priority::smallint) as priorities, array_agg(seq) as seqs,
                  array_agg(floor_priority) as seen, array_agg(floor_seq) as seen_seqs from moved) as m,
          (select array_agg(id) as ids, array_agg(case when kind = 'rate' then '{}' else (entered || held)::text end) as held,
-                 array_agg(tokens - spent) as tokens, array_agg(look::double precision) as looks,
-                 array_agg(kind = 'rate' or coalesce(look, 1) = 0) as exact, array_agg(new_looks::integer) as counts
+                 array_agg(tokens - spent) as tokens, array_agg(next_check::double precision) as checks,
+                 array_agg(kind = 'rate' or coalesce(next_check, 1) = 0) as exact, array_agg(new_checks::integer) as counts
           from written) as w,
          (select array_agg(queue) as queues, array_agg(fair) as keys, array_agg(clock) as clocks from share) as s
     $$;
@@ -791,7 +791,7 @@ begin
     while most > 0 loop
         taken_json := sereno.take_lanes((
             select jsonb_agg(jsonb_build_object(
-                'queue', queue, 'now', most, 'room', most, 'lanes', most,
+                'queue', queue, 'now', most, 'slots', most, 'lanes', most,
                 'floors', (select jsonb_agg(jsonb_build_object(
                                'priority', level, 'floor', coalesce((floors ->> (queue || ':' || level))::bigint, 0)))
                            from generate_series(0, 9) as level),
@@ -1063,7 +1063,7 @@ begin
                                  where d.state = 'succeeded' and given.history is false and given.attempt > 1));
     end if;
     perform sereno.hand_over(limiters);
-    perform sereno.tell(queue, min(extract(epoch from run_at - moment))::double precision)
+    perform sereno.notify_ready(queue, min(extract(epoch from run_at - moment))::double precision)
     from sereno.jobs where id = any(ids) and id in (select d.id from unnest(done) as d where d.run_at is not null) group by queue;
 
     -- A separate statement, for attempts that were not written now: was it written before, and the reply was lost? A
@@ -1138,8 +1138,8 @@ create function sereno.figures_of(lines sereno.ended_attempts[], step interval) 
     from unnest(lines) group by 1, 2, 3 order by 1, 2, 3
     $$;
 
--- Add ended attempts to the statistics, in the same order of tables and rows as jobs/minute_stats.py and
--- jobs/error_groups.py, so that two writers never deadlock. SKIP LOCKED: another session is adding the rest.
+-- Add ended attempts to the statistics, in the same order of tables and rows as jobs/queries/minute_stats.py and
+-- jobs/queries/error_groups.py, so that two writers never deadlock. SKIP LOCKED: another session is adding the rest.
 create function sereno.add_figures() returns void
     language plpgsql as $$
 declare

@@ -9,7 +9,7 @@ from sereno.duration import Duration
 from sereno.jobs.limits import operations
 from sereno.jobs.limits import weights as weight_operations
 from sereno.jobs.limits.operations import LimitDetail
-from sereno.jobs.limits.store import LimitRow
+from sereno.jobs.limits.rows import LimitRow
 from sereno.jobs.limits.weights import WeightLine
 
 

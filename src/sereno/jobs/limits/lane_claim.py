@@ -13,24 +13,24 @@ from sereno.database.statement import Operation, Statement, array, queries
 from sereno.jobs.attempt import CRASH_LIMIT
 from sereno.jobs.claim_reply import decode_claimed
 from sereno.jobs.job import ClaimedJob
-from sereno.jobs.limits.lane_decision import Lane, Limiter, LockedLanes, QueueRoom, decide, doubtful
+from sereno.jobs.limits.lane_decision import Lane, Limiter, LockedLanes, QueueCapacity, decide, doubtful
 from sereno.jobs.limits.lane_write import leaves_behind, write_params
 from sereno.jobs.limits.slot_sharing import without
 
 _sql = queries("jobs/limits/lane_claim")
-_taken = msgspec.json.Decoder(LockedLanes)
+_locked_lanes = msgspec.json.Decoder(LockedLanes)
 _numbers = msgspec.json.Decoder(list[int] | None)
 _passing = msgspec.json.Decoder(list[tuple[int, list[int | None]]])
 _opened = msgspec.json.Decoder(tuple[int, int | None, int])
 _stops = msgspec.json.Decoder(list[tuple[int, int, int]])
 
-# Rows that a claim reads from all its lanes together, and at least from each lane. Paused jobs and jobs of unknown
-# tasks are passed over, and the next claim continues behind them.
+# Rows that a claim reads at most from all its lanes together, but at least this many from each lane. Paused jobs and
+# jobs of unknown tasks are skipped, and the next claim continues behind them.
 MOST_ROWS, FEWEST_ROWS = 10_000, 100
 
 
 class KnownLimiter(NamedTuple):
-    """Jobs of a limiter that have ended for good; valid while the limiter has the version that this worker wrote."""
+    """Jobs of a limiter that have succeeded; valid while the limiter has the version that this worker wrote."""
 
     version: int
     ended: frozenset[int]
@@ -60,7 +60,7 @@ class LaneClaim(msgspec.Struct, kw_only=True):
     lanes could not be read, because another claim holds the locks. `more`: queues with more jobs than free slots.
     `blocking`: limiters that lanes wait for from now on. `after`: by queue and band, the turn of the last lane read.
     `walked`: by queue, how many lanes were read. `elsewhere`: limiters that lanes of other queues wait for.
-    `lacks_limiters`: lanes whose limiters may not exist yet. `next_look`: seconds until a limiter is due.
+    `lacks_limiters`: lanes whose limiters may not exist yet. `next_check`: seconds until a limiter is due.
     `versions`: of the limiters that were written. `foreign`: limiters that another claim has written. `passed_over`: a
     lane has more jobs than a claim reads, and fewer could be claimed than wanted.
     """
@@ -79,7 +79,7 @@ class LaneClaim(msgspec.Struct, kw_only=True):
     after: dict[tuple[str, int], float]
     elsewhere: set[int]
     lacks_limiters: list[int] | None
-    next_look: float | None
+    next_check: float | None
     versions: dict[int, int] = {}
     foreign: set[int] = set()
     passed_over: bool = False
@@ -91,9 +91,9 @@ def open_lanes(floor: int) -> Operation[tuple[int, int | None, int]]:
     return _opened.decode(rows[0][0])
 
 
-def look_again(since: datetime) -> Operation[None]:
-    """Make the lanes due that wait for limits changed since then."""
-    yield Statement(_sql["look_again"], {"since": since})
+def recheck(since: datetime) -> Operation[None]:
+    """Make lanes due that wait for a limit which was changed after `since`."""
+    yield Statement(_sql["recheck"], {"since": since})
 
 
 def make_limiters(lanes: Sequence[int], queues: Sequence[str]) -> Operation[None]:
@@ -119,7 +119,7 @@ def claim_lanes(
 ) -> Operation[LaneClaim]:
     """Claim jobs of lanes, as far as their limiters admit them.
 
-    `requests`: objects with queue, now, room (free slots), lanes, floors, and bands, each with the turn after which to
+    `requests`: objects with queue, now, slots (free slots), lanes, floors, and bands, each with the turn after which to
     read. `freed`: limiters, and how many jobs left them. `bands`: in the order to be walked. `slow_lanes`: lanes of
     slow jobs, which do not share slots. `known`: by limiter, jobs known to have ended. `free`: how many jobs may start
     in their own processes; unbounded by default.
@@ -127,37 +127,37 @@ def claim_lanes(
     rows = yield Statement(
         _sql["take"],
         {
-            "asked": encoder.encode(requests).decode(),
+            "requests": encoder.encode(requests).decode(),
             "freed": encoder.encode([{"limiter": limiter, "most": most} for limiter, most in freed.items()]).decode(),
         },
     )
-    taken = _taken.decode(rows[0][0])
-    foreign = _recall(taken.limiters, known)
-    yield from _drop_ended(doubtful(taken.limiters))
-    capacities = {item["queue"]: QueueRoom(item["now"], item["room"], item["lanes"]) for item in requests}
-    decision = decide(taken, capacities, bands, slow_lanes)
+    locked = _locked_lanes.decode(rows[0][0])
+    foreign = _drop_known_ended(locked.limiters, known)
+    yield from _drop_ended(doubtful(locked.limiters))
+    capacities = {item["queue"]: QueueCapacity(item["now"], item["slots"], item["lanes"]) for item in requests}
+    decision = decide(locked, capacities, bands, slow_lanes)
     result = LaneClaim(
-        missed=decision.missed | set(taken.missed),
+        missed=decision.missed | set(locked.missed),
         more=decision.more,
-        is_contended=decision.is_contended or bool(taken.missed),
-        next_look=taken.next_look,
-        after=_after(taken.lanes),
-        walked=Counter(lane.queue for lane in taken.lanes if lane.behind is None and lane.fair is None),
-        elsewhere=set(taken.elsewhere),
-        lacks_limiters=[lane.id for lane in taken.lanes if lane.id is not None] if taken.lacks_limiters else None,
+        is_contended=decision.is_contended or bool(locked.missed),
+        next_check=locked.next_check,
+        after=_after(locked.lanes),
+        walked=Counter(lane.queue for lane in locked.lanes if lane.behind is None and lane.fair is None),
+        elsewhere=set(locked.elsewhere),
+        lacks_limiters=[lane.id for lane in locked.lanes if lane.id is not None] if locked.lacks_limiters else None,
         blocking=_newly_waited(decision.lanes),
         foreign=foreign,
     )
     giving = [lane for lane in decision.lanes if lane.count]
     served: dict[int, list[ClaimedJob]] = {}
-    moment = taken.moment
+    moment = locked.moment
     if giving:
         result.jobs, served = yield from _pick(session, tasks, giving, requests, free or _unbounded(requests))
-        moment = taken.spent_at(max((job.claimed_at for job in result.jobs), default=0.0))
-        _note(result, giving, served, taken.limiters)
+        moment = locked.spent_at(max((job.claimed_at for job in result.jobs), default=0.0))
+        _record_served(result, giving, served, locked.limiters)
     if decision.lanes or decision.limiters:
         by_lane = {id(giving[number]): jobs for number, jobs in served.items()}
-        rows = yield Statement(_sql["write"], write_params(decision, by_lane, moment, taken.now))
+        rows = yield Statement(_sql["write"], write_params(decision, by_lane, moment, locked.now))
         result.versions = dict.fromkeys([limiter.id for limiter in decision.limiters], int(rows[0][0]))
     result.passed_over = any(lane.stop is not None for lane in giving)
     if passed := [lane.id for number, lane in enumerate(giving) if leaves_behind(lane, served.get(number, ()))]:
@@ -170,7 +170,7 @@ def reread() -> Operation[int]:
     return int((yield Statement(_sql["reread"]))[0][0])
 
 
-def _recall(limiters: Sequence[Limiter], known: Mapping[int, KnownLimiter]) -> set[int]:
+def _drop_known_ended(limiters: Sequence[Limiter], known: Mapping[int, KnownLimiter]) -> set[int]:
     """Remove jobs known to have ended; return the limiters that another claim has written since."""
     foreign: set[int] = set()
     for limiter in limiters:
@@ -257,7 +257,7 @@ def _pick(
     return list(jobs.values()), served
 
 
-def _note(
+def _record_served(
     result: LaneClaim, lanes: Sequence[Lane], served: Mapping[int, list[ClaimedJob]], limiters: Sequence[Limiter]
 ) -> None:
     with_slots = {limiter.id for limiter in limiters if limiter.kind != "rate"}

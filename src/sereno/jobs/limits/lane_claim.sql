@@ -6,12 +6,12 @@ select sereno.open_lanes(%(floor)s)::text;
 
 -- name: take
 -- Lock lanes and limiters until the transaction ends.
-select sereno.take_lanes(%(asked)s::text::jsonb, %(freed)s::text::jsonb)::text;
+select sereno.take_lanes(%(requests)s::text::jsonb, %(freed)s::text::jsonb)::text;
 
--- name: look_again
+-- name: recheck
 -- Make the lanes due that wait for limits changed since then. One minute earlier, because a claim in progress during the
 -- change had read the old numbers.
-select sereno.look_again(array(select name from sereno.limits where changed_at > %(since)s::timestamptz - interval '1 minute'));
+select sereno.recheck(array(select name from sereno.limits where changed_at > %(since)s::timestamptz - interval '1 minute'));
 
 -- name: make_limiters
 -- Create the missing limiters of lanes and queues.
@@ -175,7 +175,7 @@ select sereno.write_lanes(
     %(turns)s::text::double precision[], %(priorities)s::text::smallint[], %(seqs)s::text::bigint[],
     %(seen_priorities)s::text::smallint[], %(seen_seqs)s::text::bigint[],
     %(limiters)s::text::bigint[], %(held)s::text::text[], %(tokens)s::text::double precision[],
-    %(looks)s::text::double precision[], %(is_exact)s::text::boolean[], %(counts)s::text::integer[],
+    %(checks)s::text::double precision[], %(is_exact)s::text::boolean[], %(counts)s::text::integer[],
     %(share_queues)s::text[], %(share_keys)s::text[], %(clocks)s::text::double precision[]);
 
 -- name: hand_over
@@ -185,7 +185,7 @@ with free as materialized (
     select id from sereno.limiters where id = any(%(limiters)s) order by id for update skip locked
 ),
 noted as (
-    update sereno.limiters set look_at = sereno.now()
+    update sereno.limiters set check_at = sereno.now()
     where id = any(array(select id from free))
       and (select true from sereno.lanes where has_work and waits_for = limiters.id limit 1)
     returning id

@@ -13,17 +13,17 @@ from typing import Literal
 import msgspec
 
 from sereno.jobs.job import DEFAULT_PRIORITY
-from sereno.jobs.limits.slot_sharing import taken as slots_taken
+from sereno.jobs.limits.slot_sharing import slots_in_use
 
 # Band of the lanes that take turns by a fair key; lower bands are priorities.
 FAIR_BAND = 10
 # Poll interval in seconds for lanes that wait for a slot, used when no notification of a free slot arrives.
-SHORTEST_LOOK = 5.0
-LONGEST_LOOK = 60.0
-# A longer list of slot holders is always checked for ended jobs, whatever the number of slots.
+SHORTEST_CHECK_INTERVAL = 5.0
+LONGEST_CHECK_INTERVAL = 60.0
+# Slot holders. A longer list is always checked for ended jobs, whatever the number of slots.
 MANY = 200
 # Jobs of a key that one worker may claim per slot, to run them one after another.
-MOST_IN_PARTY = 16
+MOST_PER_SLOT = 16
 
 LimiterKind = Literal["slots", "rate", "order", "unknown"]
 
@@ -56,7 +56,7 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     is_rated: bool = False
     # Where the next claim continues: this one read as many rows as allowed and got fewer jobs than wanted.
     stop: tuple[int, int] | None = None
-    # It gave jobs that are behind others, which could not be claimed.
+    # Whether it gave jobs that are behind others which could not be claimed.
     passes_over: bool = False
 
 
@@ -71,7 +71,7 @@ class Limiter(msgspec.Struct, array_like=True, gc=False):
     tokens: float | None
     closed: float | None
     held: list[int]
-    looks: int
+    checks: int
     version: int = 0
     # Decided here: how many jobs were admitted now, the tokens they took, and what the first waiting job needs.
     count: int = 0
@@ -79,15 +79,15 @@ class Limiter(msgspec.Struct, array_like=True, gc=False):
     need: float | None = None
     touched: bool = False
     # Slots in use, computed once.
-    taken: int | None = None
+    in_use: int | None = None
 
     def free(self) -> int:
         """Return the number of free slots; 0 for other kinds of limiters."""
         if self.kind != "slots" or self.closed:
             return 0
-        if self.taken is None:
-            self.taken = slots_taken(self.held)
-        return (self.slots or 0) - self.taken - self.count
+        if self.in_use is None:
+            self.in_use = slots_in_use(self.held)
+        return (self.slots or 0) - self.in_use - self.count
 
     def admits(self, units: int) -> bool:
         """Return whether one more job may start."""
@@ -98,7 +98,7 @@ class Limiter(msgspec.Struct, array_like=True, gc=False):
             return not self.closed and len(self.held) + self.count < 1
         return self.free() > 0
 
-    def let_in(self, units: int) -> None:
+    def admit(self, units: int) -> None:
         self.touched = True
         self.count += 1
         if self.kind == "order":
@@ -119,23 +119,23 @@ class Limiter(msgspec.Struct, array_like=True, gc=False):
         if self.tokens is not None:
             self.tokens = min(self.burst or 1.0, self.tokens + seconds * (self.per_second or 0.0))
 
-    def look_in(self, ids: int, spent: float) -> float | None:
+    def check_in(self, ids: int, spent: float) -> float | None:
         """Return the seconds until waiting lanes are checked, after `ids` jobs were admitted; None if no lane waits."""
         if self.need is None:
             return None
         if self.kind == "rate":
             missing = self.need - ((self.tokens or 0.0) - spent)
-            return min(LONGEST_LOOK, max(0.0, self.closed or 0.0, missing / (self.per_second or 1.0)))
+            return min(LONGEST_CHECK_INTERVAL, max(0.0, self.closed or 0.0, missing / (self.per_second or 1.0)))
         if self.closed:
-            return min(LONGEST_LOOK, self.closed)
-        if self.kind == "slots" and slots_taken(self.held) + ids < (self.slots or 0):
+            return min(LONGEST_CHECK_INTERVAL, self.closed)
+        if self.kind == "slots" and slots_in_use(self.held) + ids < (self.slots or 0):
             # Reserved for a lane that had fewer jobs than assumed.
             return 0.0
-        return min(LONGEST_LOOK, SHORTEST_LOOK * 2.0**self.looks)
+        return min(LONGEST_CHECK_INTERVAL, SHORTEST_CHECK_INTERVAL * 2.0**self.checks)
 
 
 def doubtful(limiters: Iterable[Limiter]) -> list[Limiter]:
-    """Return limiters that seem more than half full, where it matters which of their jobs still run."""
+    """Return limiters that seem more than half full: it has to be checked which of their jobs still run."""
     return [
         limiter
         for limiter in limiters
@@ -143,7 +143,7 @@ def doubtful(limiters: Iterable[Limiter]) -> list[Limiter]:
     ]
 
 
-class QueueRoom:
+class QueueCapacity:
     """The free slots of a queue: `now` is how many jobs can start at once, `ahead` how many may be claimed in all.
 
     `lanes`: how many lanes were requested; if that many came, there may be more.
@@ -171,7 +171,7 @@ class LockedLanes(msgspec.Struct, array_like=True, gc=False):
     `free`: limiters whose waiting lanes were read, and whether they were due. `own`: queues that have limits of their
     own, with their limiters, and whether jobs without a key wait there. `missed`: freed limiters with waiting lanes
     that another claim has locked. `elsewhere`: freed limiters that lanes of another queue wait for.
-    `lacks_limiters`: some do not exist yet. `next_look`: seconds until a limiter is due.
+    `lacks_limiters`: some do not exist yet. `next_check`: seconds until a limiter is due.
     """
 
     moment: str
@@ -183,7 +183,7 @@ class LockedLanes(msgspec.Struct, array_like=True, gc=False):
     missed: list[int]
     elsewhere: list[int]
     lacks_limiters: bool
-    next_look: float | None
+    next_check: float | None
 
     def spent_at(self, marked: float) -> str:
         """Return when tokens are spent: at the jobs' claim time (Unix seconds), so that no rate is exceeded."""
@@ -194,7 +194,7 @@ class LockedLanes(msgspec.Struct, array_like=True, gc=False):
         return datetime.fromtimestamp(marked, UTC).isoformat()
 
 
-class Decision:
+class LaneDecision:
     """The lanes and limiters to write, and what the worker has to remember.
 
     `missed`: free limiters whose lanes could not be read, because another claim has locked them. `more`: queues with
@@ -210,15 +210,15 @@ class Decision:
 
 
 def decide(
-    taken: LockedLanes, capacities: Mapping[str, QueueRoom], bands: Sequence[int], slow_lanes: Collection[int] = ()
-) -> Decision:
+    locked: LockedLanes, capacities: Mapping[str, QueueCapacity], bands: Sequence[int], slow_lanes: Collection[int] = ()
+) -> LaneDecision:
     """Return how many jobs of each lane may start, and which lanes wait for what. `bands`: in the order to be walked.
 
     `slow_lanes`: lanes whose jobs are too slow to share a slot.
     """
-    decision = Decision()
-    limiters = {limiter.id: limiter for limiter in taken.limiters}
-    lanes = [*_reachable(taken, limiters, decision), *_plain(taken, limiters, decision)]
+    decision = LaneDecision()
+    limiters = {limiter.id: limiter for limiter in locked.limiters}
+    lanes = [*_reachable(locked, limiters, decision), *_plain(locked, limiters, decision)]
     _catch_up(lanes)
     for lane in lanes:
         lane.is_rated = any(limiters[limiter].kind == "rate" for limiter in lane.limiters)
@@ -232,22 +232,22 @@ def decide(
         else:
             giving.in_rounds(of_band.get(band, []))
     decision.lanes = [lane for lane in lanes if lane.count or lane.waits is not None]
-    # Waits for a free limiter, but the queue has no free slot: check it again.
+    # These lanes waited for a limiter that is free, but their queue has no free slot: the limiter is checked again.
     unseen = {lane.behind for lane in lanes if lane.behind is not None and not lane.count and lane.waits is None}
     decision.missed |= {limiter for limiter in unseen if limiter is not None}
-    _note_behind(taken, limiters)
-    decision.limiters = [limiter for limiter in taken.limiters if limiter.touched]
+    _mark_read(locked, limiters)
+    decision.limiters = [limiter for limiter in locked.limiters if limiter.touched]
     return decision
 
 
 _NO_LIMITS: tuple[list[int], bool] = ([], False)
 
 
-def _reachable(taken: LockedLanes, limiters: Mapping[int, Limiter], decision: Decision) -> list[Lane]:
-    """Return the lanes whose limiters we all locked; other claims hold the rest for now."""
+def _reachable(locked: LockedLanes, limiters: Mapping[int, Limiter], decision: LaneDecision) -> list[Lane]:
+    """Return the lanes all of whose limiters are locked here; other claims have locked the rest."""
     found: list[Lane] = []
-    for lane in taken.lanes:
-        own, _ = taken.own.get(lane.queue, _NO_LIMITS)
+    for lane in locked.lanes:
+        own, _ = locked.own.get(lane.queue, _NO_LIMITS)
         # A limit that the keys of the lane name already counts once.
         if extra := [limiter for limiter in own if limiter not in lane.limiters]:
             lane.limiters = [*lane.limiters, *extra]
@@ -261,14 +261,14 @@ def _reachable(taken: LockedLanes, limiters: Mapping[int, Limiter], decision: De
     return found
 
 
-def _plain(taken: LockedLanes, limiters: Mapping[int, Limiter], decision: Decision) -> list[Lane]:
+def _plain(locked: LockedLanes, limiters: Mapping[int, Limiter], decision: LaneDecision) -> list[Lane]:
     """Return one lane per limited queue for its jobs without keys; it gets the lowest turn of the queue."""
     found: list[Lane] = []
-    for queue, (own, has_plain) in taken.own.items():
+    for queue, (own, has_plain) in locked.own.items():
         if not has_plain:
             continue
         if all(limiter in limiters for limiter in own):
-            turn = min((lane.turn for lane in taken.lanes if lane.queue == queue), default=0.0)
+            turn = min((lane.turn for lane in locked.lanes if lane.queue == queue), default=0.0)
             found.append(Lane(None, queue, own, [1] * len(own), turn=turn))
         else:
             decision.is_contended = True
@@ -296,8 +296,8 @@ class _LaneTurn:
         self,
         lanes: Sequence[Lane],
         limiters: Mapping[int, Limiter],
-        capacities: Mapping[str, QueueRoom],
-        decision: Decision,
+        capacities: Mapping[str, QueueCapacity],
+        decision: LaneDecision,
         slow_lanes: Collection[int],
     ) -> None:
         capacity = sum(each.ahead for each in capacities.values())
@@ -364,7 +364,7 @@ class _LaneTurn:
                     lane.waits = limiter.id
                 return False
         for limiter, units in passed:
-            limiter.let_in(units)
+            limiter.admit(units)
         lane.count += 1
         lane.at_once += 1
         capacity.take(lane)
@@ -376,7 +376,7 @@ class _LaneTurn:
         Only where that delays no other lane: with a limiter of its own and without fair turns.
         """
         return (
-            0 < lane.count < lane.at_once * MOST_IN_PARTY
+            0 < lane.count < lane.at_once * MOST_PER_SLOT
             and self._is_alone(passed)
             and lane.fair is None
             and lane.id is not None
@@ -391,9 +391,9 @@ def _turn(lane: Lane) -> float:
     return lane.turn
 
 
-def _note_behind(taken: LockedLanes, limiters: Mapping[int, Limiter]) -> None:
+def _mark_read(locked: LockedLanes, limiters: Mapping[int, Limiter]) -> None:
     """Mark limiters whose waiting lanes were read: they store when to check again, or that no lane waits."""
-    read = {lane.behind for lane in taken.lanes}
-    for limiter, is_due in taken.free:
+    read = {lane.behind for lane in locked.lanes}
+    for limiter, is_due in locked.free:
         if limiter in limiters and (is_due or limiter in read):
             limiters[limiter].touched = True

@@ -1,4 +1,4 @@
-"""What a claim of limited jobs writes: the parameters of one statement. Pure."""
+"""Builds the parameters of the statement that stores the result of a claim of limited jobs. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 from sereno.database.statement import array, nested
 from sereno.jobs.job import ClaimedJob
-from sereno.jobs.limits.lane_decision import Decision, Lane, Limiter
+from sereno.jobs.limits.lane_decision import Lane, LaneDecision, Limiter
 from sereno.jobs.limits.slot_sharing import SharedSlot, joined
 
 # Jobs. A lane that gave this many in one claim has a backlog, so that storing its new floor is worth a write.
@@ -14,7 +14,7 @@ DEEP = 8
 
 
 @dataclass(frozen=True, slots=True)
-class _Usage:
+class _LimiterUsage:
     """What the served jobs use up: slots and tokens by limiter, and the clock of each fair share."""
 
     inside: dict[int, list[SharedSlot]]
@@ -22,8 +22,8 @@ class _Usage:
     clocks: dict[tuple[str, str], float]
 
 
-def _usage(decision: Decision, served: Mapping[int, list[ClaimedJob]]) -> _Usage:
-    use = _Usage({}, {}, {})
+def _usage(decision: LaneDecision, served: Mapping[int, list[ClaimedJob]]) -> _LimiterUsage:
+    use = _LimiterUsage({}, {}, {})
     for lane in decision.lanes:
         jobs = served.get(id(lane), ())
         for limiter, units in zip(lane.limiters, lane.units, strict=True):
@@ -38,7 +38,9 @@ def _usage(decision: Decision, served: Mapping[int, list[ClaimedJob]]) -> _Usage
     return use
 
 
-def write_params(decision: Decision, served: Mapping[int, list[ClaimedJob]], moment: str, now: int) -> dict[str, Any]:
+def write_params(
+    decision: LaneDecision, served: Mapping[int, list[ClaimedJob]], moment: str, now: int
+) -> dict[str, Any]:
     """Return the parameters of the statement that stores what a claim changed in lanes, limiters and fair shares."""
     use = _usage(decision, served)
     lanes = [lane for lane in decision.lanes if lane.id is not None]
@@ -85,17 +87,19 @@ def _changed_params(lanes: Sequence[Lane], moves: Sequence[tuple[Any, ...]]) -> 
     }
 
 
-def _limiter_params(limiters: Sequence[Limiter], use: _Usage) -> dict[str, Any]:
+def _limiter_params(limiters: Sequence[Limiter], use: _LimiterUsage) -> dict[str, Any]:
     """Return the parameters for the slots and tokens of the limiters, and when each is due to be checked again."""
     inside, spent = use.inside, use.spent
-    looks = [limiter.look_in(_slots(inside.get(limiter.id, ())), spent.get(limiter.id, 0.0)) for limiter in limiters]
+    checks = [limiter.check_in(_slots(inside.get(limiter.id, ())), spent.get(limiter.id, 0.0)) for limiter in limiters]
     return {
         "limiters": array([limiter.id for limiter in limiters]),
         "held": nested([array(_held(limiter, inside)) for limiter in limiters]),
         "tokens": array([_tokens(limiter, spent.get(limiter.id, 0.0)) for limiter in limiters]),
-        "looks": array(looks),
-        "is_exact": array([limiter.kind == "rate" or not look for limiter, look in zip(limiters, looks, strict=True)]),
-        "counts": array([0 if inside.get(limiter.id) else min(10, limiter.looks + 1) for limiter in limiters]),
+        "checks": array(checks),
+        "is_exact": array(
+            [limiter.kind == "rate" or not seconds for limiter, seconds in zip(limiters, checks, strict=True)]
+        ),
+        "counts": array([0 if inside.get(limiter.id) else min(10, limiter.checks + 1) for limiter in limiters]),
     }
 
 
@@ -105,7 +109,7 @@ def _floor(lane: Lane, served: Mapping[int, Sequence[ClaimedJob]]) -> tuple[int,
 
 
 def _is_changed(lane: Lane, jobs: Sequence[ClaimedJob]) -> bool:
-    """Return whether the row of the lane must be written. A lane that gave few jobs and has more is not."""
+    """Return whether the row of the lane must be written. A lane that gave few jobs and has more is not written."""
     if lane.fair is not None or lane.order_id is not None or lane.waits != lane.behind or lane.stop is not None:
         return True
     if len(jobs) < lane.count and (lane.floor_priority, lane.floor_seq) > (0, 0):
@@ -115,14 +119,14 @@ def _is_changed(lane: Lane, jobs: Sequence[ClaimedJob]) -> bool:
 
 
 def leaves_behind(lane: Lane, jobs: Sequence[ClaimedJob]) -> bool:
-    """Return whether the floor is set behind jobs that are still ready."""
+    """Return whether the new floor of the lane is behind jobs that are still ready."""
     return lane.stop is not None or (lane.passes_over and len(jobs) >= lane.count and _is_changed(lane, jobs))
 
 
 def _moved(
     lane: Lane, jobs: Sequence[ClaimedJob], clocks: Mapping[tuple[str, str], float], now: int
 ) -> tuple[int | None, int, float, int, int]:
-    """Return the limiter that it waits for, its band, its turn, and the floor of its next job."""
+    """Return the limiter that the lane waits for, its band, its turn, and the floor of its next job."""
     if not lane.count:
         turn = lane.turn if lane.fair is not None else now
         return lane.waits, lane.band, turn, lane.floor_priority, lane.floor_seq

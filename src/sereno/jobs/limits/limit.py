@@ -18,9 +18,10 @@ from sereno.text import NAME_LIMIT, check_text
 
 # Template placeholders that are not arguments of the task.
 WORDS = ("tenant", "task", "queue")
+# Slots of a limit, and units that one job costs.
 MOST_SLOTS = 1_000_000
 MOST_UNITS = 1_000_000
-# Longest key in bytes: what an index entry can hold next to a name.
+# Bytes of a key: what an index entry can hold next to a name.
 KEY_BYTES = 600
 # Bounds (seconds for periods) within which the database computes rates without overflow.
 SMALLEST = 1e-6
@@ -36,7 +37,7 @@ _NAME = re.compile(r"[\w.:/@-]{1,200}")
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The most jobs that run at once over all workers; per key, if a key is given."""
+    """The number of jobs that may run at once over all workers; for each key separately, if a key is given."""
 
     slots: int
     key: str = ""
@@ -57,7 +58,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The most starts in a period over all workers; per key, if a key is given.
+    """The number of starts in a period over all workers; for each key separately, if a key is given.
 
     `burst`: how many may start at once after an idle time; by default the amount of 0.1 seconds, at least one job.
     `units`: what one job costs, a number or an argument: "{pages}".
@@ -74,14 +75,16 @@ class Rate:
         if not _is_positive(self.amount):
             raise ConfigurationError(f"Rate({_shown(self.amount)}): the amount is a number above zero")
         if not SHORTEST_PERIOD <= seconds(self.per) <= LONGEST_PERIOD:
-            raise ConfigurationError(f"Rate(per={_shown(self.per)}): a time from 1 ms to a year")
+            raise ConfigurationError(f"Rate(per={_shown(self.per)}): the period is a time from 1 ms to a year")
         if self.burst is not None and (not _is_positive(self.burst) or self.burst < 1):
-            raise ConfigurationError(f"Rate(burst={_shown(self.burst)}): a number, at least 1")
+            raise ConfigurationError(f"Rate(burst={_shown(self.burst)}): the burst is a number, at least 1")
         if isinstance(self.units, int) and not 1 <= self.units <= MOST_UNITS:
-            raise ConfigurationError(f"Rate(units={_shown(self.units)}): a whole number, 1 to {MOST_UNITS:,}")
+            raise ConfigurationError(
+                f"Rate(units={_shown(self.units)}): the units are a whole number, 1 to {MOST_UNITS:,}"
+            )
         if isinstance(self.units, int) and self.burst is not None and self.units > self.burst:
             raise ConfigurationError(
-                f"Rate(units={self.units}): more than the burst of {self.burst:g}, so it never starts"
+                f"Rate(units={self.units}): a job that costs more than the burst of {self.burst:g} never starts"
             )
         _check_name(self.name)
         parse(self.key)
@@ -165,7 +168,7 @@ def rule(
     dead_blocks: bool = False,
 ) -> KeyRule:
     """Validate a declaration; limits without a name are named after their owner."""
-    limits = [*_named(owner, "concurrency", Limit, concurrency), *_named(owner, "rate", Rate, rate)]
+    limits = [*_with_names(owner, "concurrency", Limit, concurrency), *_with_names(owner, "rate", Rate, rate)]
     names = [str(limit.name) for limit in limits]
     if len(set(names)) < len(names):
         raise ConfigurationError(f"{owner}: two limits have the same name: {', '.join(sorted(names))}")
@@ -178,7 +181,7 @@ def rule(
     return KeyRule(tuple(limits), fair_key, order_key, dead_blocks)
 
 
-def merged(rules: Iterable[KeyRule | None], values: Mapping[str, Any]) -> dict[str, Any]:
+def merge_keys(rules: Iterable[KeyRule | None], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a job under several rules: limits add up; the last fair and order key win.
 
     Sorted, so that equal keys always belong to the same lane.
@@ -206,7 +209,10 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
     """Return the filled-in key; values are inserted literally."""
     key = "".join(_text(text, values.get(text)) if is_word else text for is_word, text in parse(template))
     if len(key) > NAME_LIMIT or len(key.encode("utf-8", "replace")) > KEY_BYTES:
-        raise InvalidArguments(f"the key {key[:60]!r}… has {len(key)} characters, at most {NAME_LIMIT} are possible")
+        raise InvalidArguments(
+            f"the key {key[:60]!r}… has {len(key)} characters; at most {NAME_LIMIT} characters and {KEY_BYTES} bytes"
+            " are allowed"
+        )
     return key
 
 
@@ -234,8 +240,8 @@ def _units(limit: Rate, values: Mapping[str, Any]) -> int:
         raise InvalidArguments(f"limit {limit.name}: units {text!r:.40} is not a whole number") from None
 
 
-def _named(owner: str, word: str, kind: type, given: Limits) -> list[AnyLimit]:
-    listed = [] if given is None else [given] if isinstance(given, Limit | Rate) else list(given)
+def _with_names(owner: str, word: str, kind: type, limits: Limits) -> list[AnyLimit]:
+    listed = [] if limits is None else [limits] if isinstance(limits, Limit | Rate) else list(limits)
     found: list[AnyLimit] = []
     for number, limit in enumerate(listed, 1):
         if not isinstance(limit, kind):
@@ -262,4 +268,4 @@ def _shown(value: Any) -> str:
     try:
         return repr(value)[:40]
     except ValueError:
-        return "a number of very many digits"
+        return "a number with too many digits"

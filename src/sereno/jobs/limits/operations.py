@@ -9,18 +9,18 @@ from typing import Any
 from sereno.access import audit
 from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
-from sereno.duration import Duration, seconds, spoken
+from sereno.duration import Duration, duration_text, seconds
 from sereno.errors import ConfigurationError, InvalidArguments, Refused
 from sereno.jobs.limits import store
 from sereno.jobs.limits.limit import AnyLimit, Limit, Rate
-from sereno.jobs.limits.store import LimiterRow, LimitRow
+from sereno.jobs.limits.rows import BOUND, LimiterRow, LimitRow
 from sereno.text import check_text
 
 DAY = 86400.0
-# Seconds. Longest time to close a limit for, and longest time between two starts of a rate.
+# Seconds: the longest time to close a limit for, and the longest time between two starts of a rate.
 LONGEST = 365 * DAY
 SHORTEST_PERIOD = 0.001
-# Names listed in an error message.
+# Limits that an error message lists.
 NAMED = 8
 PERIODS = {1.0: "a second", 60.0: "a minute", 3600.0: "an hour", DAY: "a day"}
 
@@ -38,7 +38,7 @@ def in_words(numbers: Mapping[str, Any]) -> str:
     if "slots" in numbers:
         return f"{numbers['slots']:,} at once"
     period = float(numbers["period"])
-    per = PERIODS.get(period) or f"in {spoken(period)}"
+    per = PERIODS.get(period) or f"in {duration_text(period)}"
     return f"{_number(numbers['units'])} {per}, burst {_number(numbers['burst'])}"
 
 
@@ -49,7 +49,7 @@ def _number(value: float) -> str:
 # Read
 
 
-def list_limits(pattern: str | None = None, *, most: int = store.BOUND) -> Operation[list[LimitRow]]:
+def list_limits(pattern: str | None = None, *, most: int = BOUND) -> Operation[list[LimitRow]]:
     """Return limits by name; `pattern`: such as "mail.*"."""
     check_text("pattern", pattern)
     return (yield from store.list_limits(pattern, most=most))
@@ -57,7 +57,7 @@ def list_limits(pattern: str | None = None, *, most: int = store.BOUND) -> Opera
 
 def find(name: str) -> Operation[LimitRow]:
     """Return one limit, or raise a ConfigurationError that lists the existing ones."""
-    check_given("limit", name)
+    check_required("limit", name)
     row = yield from store.find(name)
     if row is None:
         raise ConfigurationError(_unknown(name, (yield from store.names())))
@@ -142,13 +142,13 @@ def _rate(amount: float, per: Duration, burst: float | None) -> Rate:
 def _checked(make: Callable[[], AnyLimit]) -> AnyLimit:
     """Return the limit, or raise InvalidArguments if its numbers are invalid."""
     try:
-        made = make()
-        made.numbers  # noqa: B018 - raises for numbers that are too large
+        limit = make()
+        limit.numbers  # noqa: B018 - raises for numbers that are too large
     except ConfigurationError as error:
         raise InvalidArguments(str(error)) from None
     except (OverflowError, ValueError):
-        raise InvalidArguments("that number is too large for a limit") from None
-    return made
+        raise InvalidArguments("the number is too large for a limit") from None
+    return limit
 
 
 def _set(
@@ -159,7 +159,7 @@ def _set(
     who = actor or default_actor()
     kind = "slots" if isinstance(wanted, Limit) else "rate"
     if queue is None:
-        before: LimitRow | None = yield from find(check_given("limit", name))
+        before: LimitRow | None = yield from find(check_required("limit", name))
     else:
         name, before = yield from _of_queue(name, queue, kind)
     if before is not None and before.kind != kind:
@@ -178,7 +178,7 @@ def _set(
 
 def _of_queue(name: str | None, queue: str, kind: str) -> Operation[tuple[str, LimitRow | None]]:
     """Return the limit of a whole queue, or the name of the one to create."""
-    check_given("queue", queue)
+    check_required("queue", queue)
     own = [row for row in (yield from store.list_limits(queue=queue)) if row.kind == kind]
     if name is None and len(own) > 1:
         raise InvalidArguments(
@@ -224,7 +224,7 @@ def reset(name: str, *, actor: str | None = None) -> Operation[LimitRow | None]:
 
 
 def close(name: str, length: Duration, *, key: str | None = None, actor: str | None = None) -> Operation[datetime]:
-    """Start no jobs under the limit, or one of its keys; return the end, later if it was closed for longer."""
+    """Start no jobs under the limit, or one of its keys, for `length`; return the end. A longer close stays."""
     check_text("actor", actor)
     duration = _length(length)
     row = yield from find(name)
@@ -245,7 +245,7 @@ def close(name: str, length: Duration, *, key: str | None = None, actor: str | N
 
 
 def _is_keyed(row: LimitRow) -> Operation[bool]:
-    """Return whether its jobs have keys. A limit given with a job does not store that itself."""
+    """Return whether the limit counts keys separately. The row of a limit that came with a job does not say so."""
     if row.key or row.queue:
         return bool(row.key)
     if (yield from store.limiters(row.name, "", 1)):
@@ -279,10 +279,10 @@ def reopen(name: str, *, key: str | None = None, actor: str | None = None) -> Op
 def check_key(key: str) -> None:
     """Check a key; it may be empty, because jobs without a tenant share the empty key."""
     if key != "":
-        check_given("key", key)
+        check_required("key", key)
 
 
-def check_given(what: str, value: str | None) -> str:
+def check_required(what: str, value: str | None) -> str:
     """Return a required text, or raise InvalidArguments."""
     if value is None:
         raise InvalidArguments(f"give the name of a {what}")

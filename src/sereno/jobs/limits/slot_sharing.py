@@ -22,7 +22,7 @@ def slot_groups(held: Sequence[int]) -> list[SharedSlot]:
     return found
 
 
-def taken(held: Sequence[int]) -> int:
+def slots_in_use(held: Sequence[int]) -> int:
     """Return how many slots are in use."""
     if not held or min(held) > 0:
         return len(held)

@@ -9,14 +9,13 @@ import msgspec
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Row, Statement, queries
 from sereno.jobs.limits.limit import AnyLimit, Limit
+from sereno.jobs.limits.rows import BOUND, LimiterRow, LimitRow
 from sereno.jobs.task import Registry
 
 _sql = queries("jobs/limits/store")
 _names = msgspec.json.Decoder(list[str])
 _pairs = msgspec.json.Decoder(list[tuple[str, str]])
 
-# Counts stop at this number.
-BOUND = 1000
 # Escapes text for SQL LIKE patterns.
 _EXACTLY = str.maketrans({special: f"\\{special}" for special in "\\%_"})
 # Rows read per page of a sweep.
@@ -25,53 +24,6 @@ SWEEP = 5000
 FIRST, LAST = -(2**63), 2**63 - 1
 # Queue and key that sort before all shares.
 FIRST_SHARE = ("", "")
-
-
-class LimitRow(msgspec.Struct, kw_only=True):
-    """A limit with its effective numbers; `declared`: the numbers in code.
-
-    Counts up to BOUND: its keys, jobs that hold a slot, ready jobs that wait for it, closed keys.
-    """
-
-    name: str
-    kind: str
-    slots: int | None
-    units: float | None
-    period: float | None
-    burst: float | None
-    queue: str | None
-    key: str
-    declared: dict[str, Any] | None
-    declared_by: str | None
-    overridden: bool
-    note: str | None
-    changed_by: str | None
-    changed_at: datetime
-    keys: int = 0
-    held: int = 0
-    waiting: int = 0
-    closed: int = 0
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        if self.kind == "slots":
-            return {"slots": self.slots}
-        return {"units": self.units, "period": self.period, "burst": self.burst}
-
-
-class LimiterRow(msgspec.Struct, kw_only=True):
-    """One key of a limit: the jobs that hold it, its tokens, its closing time, how many ready jobs wait.
-
-    `taken`: slots in use; fewer than `held` where jobs of one worker share slots.
-    """
-
-    key: str
-    held: list[int]
-    taken: int
-    tokens: float | None
-    closed_until: datetime | None
-    waiting: int
-    used_at: datetime
 
 
 _row = msgspec.json.Decoder(LimitRow)

@@ -47,7 +47,7 @@ unruled as (
     delete from sereno.key_rules where declared_by = %(service)s and (kind, name) not in (select kind, name from rule)
 ),
 notified as (
-    select pg_notify('sereno.ready', ''), sereno.look_again(array(select name from stored)) where exists (select from stored)
+    select pg_notify('sereno.ready', ''), sereno.recheck(array(select name from stored)) where exists (select from stored)
 )
 select coalesce((select json_agg(name) from stored), '[]')::text, (select count(*) from notified);
 
@@ -62,7 +62,7 @@ with changed as (
     where known.kind = excluded.kind
     returning name
 ),
-notified as (select pg_notify('sereno.ready', ''), sereno.look_again(array(select name from changed)))
+notified as (select pg_notify('sereno.ready', ''), sereno.recheck(array(select name from changed)))
 select (select count(*) from changed), (select count(*) from notified);
 
 -- name: reset
@@ -92,7 +92,7 @@ gone as (
 ),
 notified as (
     select pg_notify('sereno.ready', ''),
-           sereno.look_again(array(select name from changed union all select name from gone))
+           sereno.recheck(array(select name from changed union all select name from gone))
 )
 select (select count(*) from changed), (select count(*) from gone), (select count(*) from notified);
 
@@ -110,7 +110,7 @@ select json_build_object(
     'held', (select least(1001, coalesce(sum(sereno.slots_taken(held)), 0))
              from (select held from sereno.limiters where limit_name = limits.name and held <> '{}' limit 1001) as limiter),
     'waiting', (select count(*) from (
-                 select from (select id from sereno.limiters where limit_name = limits.name and look_at is not null
+                 select from (select id from sereno.limiters where limit_name = limits.name and check_at is not null
                               limit 1001) as limiter
                  join sereno.lanes on lanes.waits_for = limiter.id and lanes.has_work
                  join sereno.jobs on jobs.state = 'ready' and jobs.lane is not null and jobs.queue = lanes.queue
@@ -119,7 +119,7 @@ select json_build_object(
              + (select count(*) from (
                  select from sereno.jobs
                  where state = 'ready' and lane is null and jobs.queue = limits.queue
-                   and exists (select from sereno.limiters where limit_name = limits.name and look_at is not null)
+                   and exists (select from sereno.limiters where limit_name = limits.name and check_at is not null)
                  limit 1001) as plain),
     'closed', (select count(*) from (select from sereno.limiters
                 where limit_name = limits.name and closed_until > sereno.now() limit 1001) as limiter))::text
@@ -146,13 +146,13 @@ select json_build_object(
                     where has_work and waits_for = limiter.id limit 1001) as job)
              + (select count(*) from (
                     select from sereno.jobs
-                    where state = 'ready' and lane is null and jobs.queue = limits.queue and limiter.look_at is not null
+                    where state = 'ready' and lane is null and jobs.queue = limits.queue and limiter.check_at is not null
                     limit 1001) as plain),
     'used_at', used_at)::text
 from clock cross join lateral (
     select * from sereno.limiters
     where limit_name = %(name)s and (%(key)s::text is null or id = sereno.limiter_of(%(name)s, %(key)s))
-    order by coalesce(closed_until > clock.now, false) desc, look_at is null, cardinality(held) desc, used_at desc, key
+    order by coalesce(closed_until > clock.now, false) desc, check_at is null, cardinality(held) desc, used_at desc, key
     limit %(most)s) as limiter
 join sereno.limits on limits.name = limiter.limit_name;
 
@@ -167,7 +167,7 @@ returning closed_until;
 -- name: open
 -- Open the closed limiters of a limit.
 with opened as (
-    update sereno.limiters set closed_until = null, look_at = case when look_at is not null then sereno.now() end
+    update sereno.limiters set closed_until = null, check_at = case when check_at is not null then sereno.now() end
     where limit_name = %(name)s and (%(key)s::text is null or id = sereno.limiter_of(%(name)s, %(key)s)) and closed_until > sereno.now()
     returning id
 ),
@@ -235,22 +235,22 @@ select count(*), max(id) from page;
 -- Delete limiters in their initial state: no slot holder, no waiting lane, full, and open. By pages, like lanes.
 with clock as materialized (select sereno.now() as now, sereno.now() - interval '1 hour' as long_ago),
 page as materialized (
-    select id, limit_name, tokens, look_at, used_at, closed_until
+    select id, limit_name, tokens, check_at, used_at, closed_until
     from sereno.limiters where id >= %(first)s order by id limit %(most)s
 ),
 unused as materialized (
     select page.id from page cross join clock left join sereno.limits on limits.name = limit_name
-    where look_at is null and coalesce(closed_until < clock.now, true) and used_at < clock.long_ago
+    where check_at is null and coalesce(closed_until < clock.now, true) and used_at < clock.long_ago
       and coalesce(tokens + extract(epoch from clock.now - used_at) * limits.units / limits.period >= limits.burst, true)
 ),
 locked as materialized (
-    select id, held, look_at, used_at, closed_until from sereno.limiters
+    select id, held, check_at, used_at, closed_until from sereno.limiters
     where id = any(array(select id from unused)) order by id for update skip locked
 ),
 gone as (
     delete from sereno.limiters
     where id = any(array(select id from locked
-                         where look_at is null and used_at < (select long_ago from clock)
+                         where check_at is null and used_at < (select long_ago from clock)
                            and coalesce(closed_until < (select now from clock), true)
                            and (select true from sereno.jobs
                                 where jobs.id = any(locked.held) and jobs.state = 'running' limit 1) is null))

@@ -9,6 +9,7 @@ from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments
 from sereno.jobs.limits import store
 from sereno.jobs.limits.operations import check_key
+from sereno.jobs.limits.rows import BOUND
 from sereno.text import check_text
 
 LEAST_WEIGHT = 0.001
@@ -50,7 +51,7 @@ def unweigh(key: str, *, actor: str | None = None) -> Operation[bool]:
     return changed
 
 
-def list_weights(*, most: int = store.BOUND) -> Operation[list[WeightLine]]:
+def list_weights(*, most: int = BOUND) -> Operation[list[WeightLine]]:
     """Return the fair keys with a weight other than 1, heaviest first."""
     rows = yield from store.weights(most)
     return [WeightLine(*row) for row in rows]

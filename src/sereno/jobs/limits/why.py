@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 
 from sereno.database.statement import Operation
-from sereno.duration import spoken
-from sereno.jobs import queries as job_queries
+from sereno.duration import duration_text
 from sereno.jobs.limits import why_queries as store
 from sereno.jobs.limits.why_queries import LaneState, LimiterState, OrderState, SlotHolder
-from sereno.jobs.rows import Count, JobRow
+from sereno.jobs.queries import jobs as job_queries
+from sereno.jobs.queries.rows import BoundedCount, JobRow
 
 # Durations below this many seconds are shown with tenths.
 EXACT = 10.0
@@ -43,7 +43,7 @@ def holding(row: JobRow) -> Operation[list[str]]:
     slots = [limiter for limiter in limiters if limiter.kind == "slots"]
     order = yield from store.order(row.id)
     return [
-        *[f"It holds a slot of the limit {_named(limiter, row)}: {_in_use(limiter)}." for limiter in slots],
+        *[f"It holds a slot of the limit {_name_and_key(limiter, row)}: {_in_use(limiter)}." for limiter in slots],
         *[_sharing(limiter) for limiter in slots if limiter.claimed > limiter.running],
         *_held_up(order),
     ]
@@ -117,19 +117,19 @@ def _sharing(limiter: LimiterState) -> str:
 def _slots(limiter: LimiterState, row: JobRow, *, names_others: bool) -> str:
     if not limiter.slots:
         remedy = f"To change it: sereno limit set {limiter.name} --slots N"
-        return f"The limit {_named(limiter, row)} admits no jobs: it is 0. {remedy}"
+        return f"The limit {_name_and_key(limiter, row)} admits no jobs: it is 0. {remedy}"
     words = f"The limit {limiter.name} allows {limiter.slots:,} at once{_whom(limiter, row)}, and "
     if limiter.running >= limiter.slots and not names_others:
         return f"{words}{'another is' if limiter.running == 1 else f'{limiter.running:,} others are'} running."
     if limiter.running >= limiter.slots:
         return f"{words}{limiter.running:,} {_are(limiter.running)} running: {_inside(limiter)}."
-    soonest = f"within {spoken(limiter.look_in)}" if limiter.look_in else "now"
+    soonest = f"within {duration_text(limiter.check_in)}" if limiter.check_in else "now"
     return f"{words}{limiter.running:,} {_are(limiter.running)} running: a worker will assign the free slots {soonest}."
 
 
 def _rate(limiter: LimiterState, row: JobRow) -> str:
     # Waiting lanes are checked together: no job starts before that.
-    next_in = max(_earliest(limiter, 1), (limiter.look_in or 0.0) if limiter.is_awaited else 0.0)
+    next_in = max(_earliest(limiter, 1), (limiter.check_in or 0.0) if limiter.is_awaited else 0.0)
     cost = f" (this one takes {limiter.cost})" if limiter.cost != 1 else ""
     starts = "start" if limiter.units == 1 else "starts"
     allowed = f"{limiter.units:g} {starts} in {_span(limiter.period or 0.0)}{_whom(limiter, row)}{cost}"
@@ -199,7 +199,7 @@ def _behind_head(order: OrderState, named: Collection[int]) -> str:
             f"the first, which you may not see, is {order.head_state}."
         )
     if order.head_state == "running":
-        doing = f"is running for {spoken(order.head_seconds or 0.0)}, by worker session {order.head_session}."
+        doing = f"is running for {duration_text(order.head_seconds or 0.0)}, by worker session {order.head_session}."
     elif order.head_state == "scheduled":
         doing = f"is scheduled for {moment(order.head_run_at)}. To see why: sereno why {order.head}"
     else:
@@ -219,7 +219,7 @@ def _held_up(order: OrderState | None) -> list[str]:
     return [f"{jobs} until it has ended ({order.key!r})."]
 
 
-def _named(limiter: LimiterState, row: JobRow) -> str:
+def _name_and_key(limiter: LimiterState, row: JobRow) -> str:
     return f"{limiter.name}{_whom(limiter, row)}"
 
 
@@ -237,7 +237,7 @@ def _inside(limiter: LimiterState) -> str:
     """Return the slot holders; those of one task and one worker are listed together."""
     first = limiter.first
     more = limiter.running - len(first)
-    rest = f" and {Count.bounded(more)} more" if more else ""
+    rest = f" and {BoundedCount.bounded(more)} more" if more else ""
     alike = len({(inside.task, inside.session) for inside in first}) == 1
     if alike and len(first) > 1:
         ids = [str(inside.id) for inside in first]
@@ -247,7 +247,7 @@ def _inside(limiter: LimiterState) -> str:
 
 
 def _life(inside: SlotHolder) -> str:
-    return f"task {inside.task}, running for {spoken(inside.seconds)}, worker session {inside.session}"
+    return f"task {inside.task}, running for {duration_text(inside.seconds)}, worker session {inside.session}"
 
 
 def _need(limiter: LimiterState) -> float:
@@ -256,8 +256,8 @@ def _need(limiter: LimiterState) -> float:
 
 
 def _span(length: float) -> str:
-    """Return the duration like `spoken`, with tenths below EXACT."""
-    return f"{length:.1f} s" if 1 <= length < EXACT and length != round(length) else spoken(length)
+    """Return the duration like `duration_text`, with tenths below EXACT."""
+    return f"{length:.1f} s" if 1 <= length < EXACT and length != round(length) else duration_text(length)
 
 
 def _are(number: int) -> str:

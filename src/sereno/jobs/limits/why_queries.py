@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sereno.database.statement import Operation, Statement, queries
-from sereno.jobs.rows import BOUND, Count
+from sereno.jobs.queries.rows import BOUND, BoundedCount
 
 _sql = queries("jobs/limits/why_queries")
 
@@ -28,7 +28,7 @@ class LimiterState:
     """One limit with the key of one job. `of_queue`: it applies to all jobs of the queue.
 
     `kind`: slots, rate, unknown, or given (it comes with the job and no worker has stored it yet). `is_awaited`: the
-    job's lane waits for it. `look_in`: seconds until the waiting lanes are checked. `running`: slots in use.
+    job's lane waits for it. `check_in`: seconds until the waiting lanes are checked. `running`: slots in use.
     `claimed`: the jobs that use them; more than `running` if some share slots. `first`: some of the slot holders.
     """
 
@@ -43,7 +43,7 @@ class LimiterState:
     burst: float | None
     tokens: float | None
     closed_until: datetime | None
-    look_in: float | None
+    check_in: float | None
     is_awaited: bool
     running: int
     claimed: int
@@ -57,11 +57,11 @@ class LaneState:
     `lanes_ahead`: other lanes that have their turn first. `keys_ahead`: their fair keys.
     """
 
-    ahead: Count
-    lanes_ahead: Count
+    ahead: BoundedCount
+    lanes_ahead: BoundedCount
     fair: str | None
     weight: float
-    keys_ahead: Count
+    keys_ahead: BoundedCount
     next_key: str | None
 
 
@@ -76,8 +76,8 @@ class OrderState:
     head_seconds: float | None
     head_run_at: datetime
     head_session: int | None
-    before: Count
-    behind: Count
+    before: BoundedCount
+    behind: BoundedCount
     dead: int | None
     dead_task: str | None
 
@@ -94,7 +94,12 @@ def lane(job_id: int) -> Operation[LaneState | None]:
         return None
     ahead, lanes_ahead, fair, weight, keys_ahead, next_key = rows[0]
     return LaneState(
-        Count.bounded(ahead), Count.bounded(lanes_ahead), fair, weight, Count.bounded(keys_ahead), next_key
+        BoundedCount.bounded(ahead),
+        BoundedCount.bounded(lanes_ahead),
+        fair,
+        weight,
+        BoundedCount.bounded(keys_ahead),
+        next_key,
     )
 
 
@@ -104,5 +109,5 @@ def order(job_id: int) -> Operation[OrderState | None]:
     if not rows:
         return None
     key, head, task, state, seconds, run_at, session, before, behind, dead, dead_task = rows[0]
-    counts = Count.bounded(before), Count.bounded(behind)
+    counts = BoundedCount.bounded(before), BoundedCount.bounded(behind)
     return OrderState(key, head, task, state, seconds, run_at, session, *counts, dead, dead_task)

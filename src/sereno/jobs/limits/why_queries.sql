@@ -20,7 +20,7 @@ select passed.name, passed.key, passed.cost, passed.of_queue,
            least(burst, coalesce(tokens, burst) + greatest(0, extract(epoch from clock.now - used_at)) * units / period)
        end::double precision,
        case when closed_until > clock.now then closed_until end,
-       greatest(0, extract(epoch from look_at - clock.now))::double precision,
+       greatest(0, extract(epoch from check_at - clock.now))::double precision,
        coalesce((select has_work and waits_for = passed.id from sereno.lanes where lanes.id = (select lane from job)), false),
        coalesce(sereno.slots_taken(held), 0), inside.count, inside.first
 from clock cross join passed

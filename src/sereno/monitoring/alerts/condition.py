@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, get_args
 
@@ -10,7 +10,7 @@ Level = Literal["warn", "bad"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 
 # Kind -> sentence. Rules name the kinds; translations use the sentences as keys.
-SAID: Mapping[str, str] = {
+SENTENCES: Mapping[str, str] = {
     "schema.none": "The schema %(schema)s of sereno does not exist.",
     "schema.behind": "%(count)s migrations are not applied.",
     "worker.none": "No worker is alive.",
@@ -38,7 +38,7 @@ SAID: Mapping[str, str] = {
     "archive.behind": "The archive is %(age)s behind: old rows are not in verified files yet.",
     "log.lines": "%(count)s log lines within %(within)s: %(level_of_lines)s, %(event)s",
 }
-KINDS = tuple(SAID)
+KINDS = tuple(SENTENCES)
 
 # Characters of a name that a sentence shows.
 MOST_NAME = 200
@@ -47,20 +47,16 @@ LONGEST_SUBJECT = 400
 
 @dataclass(frozen=True, slots=True)
 class AlertCondition:
-    """One condition that needs an operator. `said`: an English sentence with placeholders; `values`: their values."""
+    """One condition that needs attention. `words` is `sentence` with its `values` filled in."""
 
     kind: str
     subject: str
     level: Level
-    said: str
-    values: dict[str, str | int] = field(default_factory=dict)
-    remedy: str = ""
-    since: datetime | None = None
-
-    @property
-    def words(self) -> str:
-        """Return the sentence with its values."""
-        return filled(self.said, self.values)
+    words: str
+    sentence: str
+    values: dict[str, str | int]
+    remedy: str
+    since: datetime | None
 
 
 def condition(
@@ -74,7 +70,17 @@ def condition(
 ) -> AlertCondition:
     """Return a condition of a known kind; names are user input, so they are truncated and cleaned."""
     known = {name: clean(value) if isinstance(value, str) else value or 0 for name, value in values.items()}
-    return AlertCondition(kind, clean(subject, LONGEST_SUBJECT), level, SAID[kind], known, clean(remedy, 500), since)
+    sentence = SENTENCES[kind]
+    return AlertCondition(
+        kind=kind,
+        subject=clean(subject, LONGEST_SUBJECT),
+        level=level,
+        words=filled(sentence, known),
+        sentence=sentence,
+        values=known,
+        remedy=clean(remedy, 500),
+        since=since,
+    )
 
 
 def command(prefix: str, name: str) -> str:
@@ -82,10 +88,10 @@ def command(prefix: str, name: str) -> str:
     return f"{prefix} {shlex.quote(clean(name))}"
 
 
-def filled(said: str, values: Mapping[str, str | int]) -> str:
+def filled(sentence: str, values: Mapping[str, str | int]) -> str:
     """Return a sentence in any language with its values; numbers are grouped, and a missing value is an ellipsis."""
     texts = {name: f"{value:,}" if isinstance(value, int) else value for name, value in values.items()}
-    return said % _LenientFormat(texts)
+    return sentence % _LenientFormat(texts)
 
 
 class _LenientFormat(dict[str, str]):

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from sereno.archive.health import COUNTED as COUNTED_FILES
 from sereno.archive.health import archive_health
+from sereno.database.clock import clock
 from sereno.database.migrate import migrations
 from sereno.database.statement import Operation, Row, Statement, queries
-from sereno.duration import spoken
+from sereno.duration import duration_text
 from sereno.monitoring import health_queries
 from sereno.monitoring.alerts.condition import AlertCondition, Level, command, condition, rank
 from sereno.monitoring.health_queries import LockHolder
-from sereno.schedules import store as schedules
 from sereno.settings import A_DAY, Settings
 from sereno.zones import moment
 
@@ -41,24 +41,26 @@ class ConditionQuery(NamedTuple):
     """One query: its kinds and its operation. `of_tenants`: also for one tenant. `of_settings`: takes the settings."""
 
     kinds: tuple[str, ...]
-    see: Callable[..., Operation[list[AlertCondition]]]
+    read: Callable[..., Operation[list[AlertCondition]]]
     of_tenants: bool = False
     of_settings: bool = False
 
 
-def attention(settings: Settings, *, tenant: str | None = None, late: float = LATE) -> Operation[list[AlertCondition]]:
+def current_conditions(
+    settings: Settings, *, tenant: str | None = None, late: float = LATE
+) -> Operation[list[AlertCondition]]:
     """Return all conditions, most severe first. `late`: seconds that a ready job may wait. `tenant`: only its own."""
     found: list[AlertCondition] = []
-    for query in looks(tenant, settings):
-        found += yield from query.see(tenant, late)
+    for query in condition_queries_for(tenant, settings):
+        found += yield from query.read(tenant, late)
     return worst_first(found)
 
 
-def looks(tenant: str | None, settings: Settings) -> Sequence[ConditionQuery]:
+def condition_queries_for(tenant: str | None, settings: Settings) -> Sequence[ConditionQuery]:
     """Return the queries for all tenants, or for one; each is called with a tenant and `late`."""
     return [
-        query._replace(see=partial(query.see, settings)) if query.of_settings else query
-        for query in LOOKS
+        query._replace(read=partial(query.read, settings)) if query.of_settings else query
+        for query in QUERIES
         if tenant is None or query.of_tenants
     ]
 
@@ -105,7 +107,7 @@ def _work(_tenant: str | None, late: float) -> Operation[list[AlertCondition]]:
 def _queue(kind: str, row: Row, level: Level) -> AlertCondition:
     queue, ready, age, since, *_ = row
     remedy = command("sereno worker -q", queue) if kind == "queue.unserved" else "sereno queue list"
-    waits = spoken(max(0.0, age or 0.0))
+    waits = duration_text(max(0.0, age or 0.0))
     return condition(kind, queue, level, remedy, since=since, queue=queue, ready=_capped(ready), age=waits)
 
 
@@ -128,8 +130,8 @@ def _scheduler(_tenant: str | None, _late: float) -> Operation[list[AlertConditi
         return [condition("scheduler.none", "", "bad", "sereno scheduler")]
     if found.behind is None or found.behind <= SCHEDULER_BEHIND:
         return []
-    since = moment((yield from schedules.clock())) - timedelta(seconds=min(found.behind, 10 * 366 * 86400.0))
-    age = spoken(found.behind)
+    since = moment((yield from clock())) - timedelta(seconds=min(found.behind, 10 * 366 * 86400.0))
+    age = duration_text(found.behind)
     return [condition("scheduler.behind", "", "bad", "sereno status", since=since, age=age)]
 
 
@@ -197,7 +199,7 @@ def _limits(_tenant: str | None, _late: float) -> Operation[list[AlertCondition]
     unknown = [
         condition("limit.unknown", name, "bad", command("sereno limit set", name), limit=name) for name in found.unknown
     ]
-    age = spoken(LONG_CLOSED)
+    age = duration_text(LONG_CLOSED)
     closed = [
         condition("limit.closed", name, "warn", command("sereno limit open", name), limit=name, age=age)
         for name in found.closed
@@ -216,10 +218,10 @@ def _server(_tenant: str | None, _late: float) -> Operation[list[AlertCondition]
         found.append(condition("notify.full", "", "bad", "sereno doctor", percent=percent))
     ahead = yield from health_queries.clock_ahead()
     if ahead is not None:
-        found.append(condition("clock.moved", "", "warn", "sereno doctor", age=spoken(abs(ahead))))
+        found.append(condition("clock.moved", "", "warn", "sereno doctor", age=duration_text(abs(ahead))))
     for holder in (yield from health_queries.pinned()):
         if holder.seconds is None or holder.seconds > LONG_TRANSACTION:
-            age = "an unknown time" if holder.seconds is None else spoken(holder.seconds)
+            age = "an unknown time" if holder.seconds is None else duration_text(holder.seconds)
             found.append(_pinned(holder, age))
     return found
 
@@ -243,11 +245,13 @@ def _archive(settings: Settings, _tenant: str | None, _late: float) -> Operation
             condition("archive.unverified", "", "bad", remedy, since=found.since, count=count, error=error)
         )
     if found.behind is not None and found.behind > ARCHIVE_BEHIND:
-        conditions.append(condition("archive.behind", "", "warn", "sereno archive run", age=spoken(found.behind)))
+        conditions.append(
+            condition("archive.behind", "", "warn", "sereno archive run", age=duration_text(found.behind))
+        )
     return conditions
 
 
-LOOKS: tuple[ConditionQuery, ...] = (
+QUERIES: tuple[ConditionQuery, ...] = (
     ConditionQuery(("schema.none", "schema.behind"), _schema),
     ConditionQuery(("worker.none", "session.silent", "queue.unserved", "queue.late", "task.unknown"), _work),
     ConditionQuery(("job.dead",), _dead, of_tenants=True),

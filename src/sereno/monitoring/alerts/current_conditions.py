@@ -4,18 +4,18 @@ from sereno.database.statement import Operation
 from sereno.duration import Duration, seconds
 from sereno.errors import InvalidArguments
 from sereno.monitoring import health_queries
-from sereno.monitoring.alerts import condition_queries as store
+from sereno.monitoring.alerts import condition_queries
 from sereno.monitoring.alerts.condition import KINDS, AlertCondition, filled
 from sereno.settings import Settings
 from sereno.text import check_text
 
-__all__ = ["KINDS", "AlertCondition", "attention", "filled"]
+__all__ = ["KINDS", "AlertCondition", "current_conditions", "filled"]
 
 SHORTEST_LATE, LONGEST_LATE = 1.0, 86400.0
 
 
-def attention(
-    settings: Settings, *, tenant: str | None = None, late: Duration = store.LATE
+def current_conditions(
+    settings: Settings, *, tenant: str | None = None, late: Duration = condition_queries.LATE
 ) -> Operation[list[AlertCondition]]:
     """Return the conditions, most severe first. `late`: how long a ready job may wait. `tenant`: only of this one.
 
@@ -28,5 +28,5 @@ def attention(
     if tenant is None:
         applied = yield from health_queries.applied()
         if applied is None:
-            return store.schema_conditions(applied, settings.schema)
-    return (yield from store.attention(settings, tenant=tenant, late=bound))
+            return condition_queries.schema_conditions(applied, settings.schema)
+    return (yield from condition_queries.current_conditions(settings, tenant=tenant, late=bound))

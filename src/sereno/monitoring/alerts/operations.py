@@ -1,7 +1,6 @@
 """Operations on alert rules and alerts. An address may be a secret: it is never shown."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlsplit
 
@@ -14,56 +13,13 @@ from sereno.errors import InvalidArguments, Refused
 from sereno.jobs import transitions
 from sereno.jobs.job import JobOptions, NewJob, check_date
 from sereno.monitoring.alerts import store
-from sereno.monitoring.alerts.condition import Level
-from sereno.monitoring.alerts.rule import TASK, AlertRule, AlertTarget, LogRule, checked
-from sereno.monitoring.alerts.store import AlertRow, RuleRow
+from sereno.monitoring.alerts.rows import AlertRow, RuleLine, RuleRow, StoredRule, TargetLine
+from sereno.monitoring.alerts.rule import TASK, AlertRule, AlertTarget, checked
 from sereno.notifications.operations import masked
 
 HIDDEN = "…"
 # Alerts run before all other jobs of their queue.
 PRIORITY = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TargetLine:
-    """A target with its address masked. `keys`: the names of the keys of the address."""
-
-    channel: str
-    address: str
-    keys: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """The log lines that a rule matches: `count` of this level or above within `within` seconds."""
-
-    level: str
-    event: str | None
-    count: int
-    within: float
-
-
-@dataclass(frozen=True, slots=True)
-class RuleLine:
-    """A rule without secrets. `error`: why its last evaluation failed."""
-
-    name: str
-    kinds: list[str] | None
-    log: LogLine | None
-    to: list[TargetLine]
-    level: Level
-    tenant: str | None
-    queue: str | None
-    task: str | None
-    for_seconds: float
-    again_seconds: float
-    enabled: bool
-    note: str | None
-    created_at: datetime
-    changed_at: datetime
-    changed_by: str
-    error: str | None
-    error_at: datetime | None
 
 
 def masked_address(address: str) -> str:
@@ -177,12 +133,7 @@ def _find(name: str) -> Operation[RuleRow | None]:
 
 def _line(row: RuleRow) -> RuleLine:
     to = [TargetLine(each.channel, masked_address(each.address), sorted(each.keys)) for each in row.targets]
-    given = {name: getattr(row, name) for name in RuleLine.__dataclass_fields__ if name not in ("to", "log")}
-    return RuleLine(**given, to=to, log=None if row.log is None else _log_line(row.log))
-
-
-def _log_line(log: LogRule) -> LogLine:
-    return LogLine(log.level, log.event, log.count, log.within)
+    return RuleLine(to=to, **{name: getattr(row, name) for name in StoredRule.__struct_fields__})
 
 
 def _with_addresses(rule: AlertRule, before: Sequence[AlertTarget]) -> AlertRule:

@@ -11,9 +11,9 @@ from sereno.jobs.retry import Backoff
 from sereno.jobs.task import Registry
 from sereno.monitoring.alerts import store as alerts
 from sereno.monitoring.alerts.condition import Level
+from sereno.monitoring.alerts.rows import SentAlert
 from sereno.monitoring.alerts.rule import TASK, AlertRule, AlertTarget, LogRule, checked
 from sereno.monitoring.alerts.sender import AlertSender, FindExchange, channel_of
-from sereno.monitoring.alerts.store import SentAlert
 from sereno.worker.context import Context
 
 # `changed_by` of a rule that the code declares.

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from sereno.duration import spoken
+from sereno.duration import duration_text
 from sereno.errors import InvalidArguments
 from sereno.monitoring.alerts.condition import KINDS, LEVELS, AlertCondition, Level, clean, condition, rank
 from sereno.text import check_text
@@ -33,7 +33,7 @@ LONGEST_ADDRESS, LONGEST_KEYS, LONGEST_NOTE = 2000, 4000, 500
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 
-What = Literal["opened", "again", "over", "test"]
+NotificationKind = Literal["opened", "again", "over", "test"]
 
 
 class AlertTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,11 +56,13 @@ class LogRule(msgspec.Struct, frozen=True, kw_only=True):
     within: float = 300.0
 
 
-class AlertRule(msgspec.Struct, frozen=True, kw_only=True):
-    """An alert rule. `level`: the lowest level. `for_seconds`: how long a condition must last before it is sent."""
+class RuleOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """NotificationKind a rule matches and when it sends. `level`: the lowest level.
+
+    `for_seconds`: how long a condition must last before it is sent.
+    """
 
     name: str
-    targets: list[AlertTarget]
     kinds: list[str] | None = None
     log: LogRule | None = None
     level: Level = "warn"
@@ -73,6 +75,12 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True):
     note: str | None = None
 
 
+class AlertRule(RuleOptions, frozen=True, kw_only=True):
+    """An alert rule with its targets."""
+
+    targets: list[AlertTarget]
+
+
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
     """An alert that is open, or was resolved within the hour."""
 
@@ -82,7 +90,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     level: Level
     opened_at: datetime
     last_seen_at: datetime
-    told_at: datetime | None = None
+    notified_at: datetime | None = None
     times: int = 0
     openings: int = 1
     resolved_at: datetime | None = None
@@ -90,7 +98,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlertStep(msgspec.Struct, frozen=True, kw_only=True):
-    """The change of one alert. `id`: None for a new one. `condition`: None if it is gone. `tell`: what to send."""
+    """The change of one alert. `id`: None for a new one. `condition`: None if it is gone. `notification`: to send."""
 
     id: int | None
     kind: str
@@ -100,7 +108,7 @@ class AlertStep(msgspec.Struct, frozen=True, kw_only=True):
     openings: int = 1
     resolved: bool = False
     forgotten: bool = False
-    tell: What | None = None
+    notification: NotificationKind | None = None
 
 
 def decide(
@@ -122,14 +130,14 @@ def _seen(rule: AlertRule, alert: Alert | None, found: AlertCondition, now: date
     is_new = alert is None or alert.resolved_at is not None
     opened_at = now if alert is None or is_new else alert.opened_at
     openings = 1 if alert is None else alert.openings + is_new
-    told_at = None if alert is None or is_new else alert.told_at
-    tell: What | None = None
+    notified_at = None if alert is None or is_new else alert.notified_at
+    notification: NotificationKind | None = None
     if alert is not None and alert.silenced_until is not None and alert.silenced_until > now:
         pass
-    elif told_at is None:
-        tell = "opened" if (now - opened_at).total_seconds() >= rule.for_seconds else None
-    elif (now - told_at).total_seconds() >= rule.again_seconds or (alert and rank(found.level) > rank(alert.level)):
-        tell = "again"
+    elif notified_at is None:
+        notification = "opened" if (now - opened_at).total_seconds() >= rule.for_seconds else None
+    elif (now - notified_at).total_seconds() >= rule.again_seconds or (alert and rank(found.level) > rank(alert.level)):
+        notification = "again"
     return AlertStep(
         id=None if alert is None else alert.id,
         kind=found.kind,
@@ -137,19 +145,19 @@ def _seen(rule: AlertRule, alert: Alert | None, found: AlertCondition, now: date
         condition=found,
         opened_at=opened_at,
         openings=openings,
-        tell=tell,
+        notification=notification,
     )
 
 
 def _gone(alert: Alert, now: datetime) -> AlertStep | None:
     step = AlertStep(id=alert.id, kind=alert.kind, subject=alert.subject, openings=alert.openings)
-    if alert.told_at is None:
+    if alert.notified_at is None:
         # It was never sent.
         return msgspec.structs.replace(step, resolved=alert.openings > 1, forgotten=alert.openings == 1)
     if now - alert.last_seen_at < calm(alert.openings):
         return None
     is_silent = alert.silenced_until is not None and alert.silenced_until > now
-    return msgspec.structs.replace(step, resolved=True, tell=None if is_silent else "over")
+    return msgspec.structs.replace(step, resolved=True, notification=None if is_silent else "over")
 
 
 def calm(openings: int) -> timedelta:
@@ -179,7 +187,7 @@ def log_condition(rule: LogRule, first: datetime) -> AlertCondition:
         "sereno log list",
         since=first,
         count=rule.count,
-        within=spoken(rule.within),
+        within=duration_text(rule.within),
         level_of_lines=rule.level,
         event=event,
     )

@@ -10,8 +10,8 @@ from sereno.channels.slack import Slack
 from sereno.channels.webhook import Webhook
 from sereno.error_text import one_line
 from sereno.jobs.attempt import Dead, Retry
+from sereno.monitoring.alerts.rows import SentAlert
 from sereno.monitoring.alerts.rule import AlertTarget
-from sereno.monitoring.alerts.store import SentAlert
 
 # Channels that need no account, only an address.
 BUILT_IN: dict[str, Callable[[], Channel]] = {"discord": Discord, "slack": Slack, "webhook": Webhook}

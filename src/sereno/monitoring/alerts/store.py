@@ -1,15 +1,15 @@
 """Storage of alert rules and alerts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
-from sereno.monitoring.alerts.condition import AlertCondition, Level
+from sereno.monitoring.alerts.condition import AlertCondition
+from sereno.monitoring.alerts.rows import AlertRow, LogMatch, RuleRow, SentAlert, WatchedRule
 from sereno.monitoring.alerts.rule import TASK, Alert, AlertRule, AlertStep, AlertTarget, LogRule, levels_from
 
 _sql = queries("monitoring/alerts/store")
@@ -19,82 +19,6 @@ MOST_RULES = 1000
 LOG_BOUND = 20_000
 MOST_LATELY = 1000
 DEFAULT_QUEUE = "default"
-
-
-class RuleRow(msgspec.Struct, kw_only=True):
-    """A rule as stored, with its addresses, which are secret."""
-
-    name: str
-    targets: list[AlertTarget]
-    kinds: list[str] | None
-    log: LogRule | None
-    level: Level
-    tenant: str | None
-    queue: str | None
-    task: str | None
-    for_seconds: float
-    again_seconds: float
-    enabled: bool
-    note: str | None
-    created_at: datetime
-    changed_at: datetime
-    changed_by: str
-    error: str | None
-    error_at: datetime | None
-
-
-class WatchedRule(AlertRule, frozen=True, kw_only=True):
-    """A rule during its evaluation, with its position in the log."""
-
-    hits: tuple[tuple[int, float], ...] = ()
-    log_read: int | None = None
-    log_reached: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AlertRow:
-    """One alert. Open until it has `resolved_at`; `told_at` is null while it has not lasted long enough."""
-
-    id: int
-    rule: str
-    kind: str
-    subject: str
-    level: Level
-    words: str
-    remedy: str
-    opened_at: datetime
-    last_seen_at: datetime
-    told_at: datetime | None
-    times: int
-    openings: int
-    resolved_at: datetime | None
-    resolved_told_at: datetime | None
-    silenced_until: datetime | None
-    silenced_by: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class SentAlert:
-    """The content of a message about an alert."""
-
-    id: int
-    kind: str
-    subject: str
-    level: Level
-    words: str
-    remedy: str
-    opened_at: datetime
-    resolved_at: datetime | None
-    times: int
-    details: dict[str, Any] = field(default_factory=dict)
-    sent: list[int] = field(default_factory=list)
-
-
-class LogMatch(NamedTuple):
-    """Id and time of the log lines that match, and the id up to which the log was read."""
-
-    reached: int
-    hits: list[tuple[int, float]]
 
 
 _rule = msgspec.json.Decoder(RuleRow)
@@ -174,8 +98,8 @@ def write(rule: str, steps: Sequence[AlertStep]) -> Operation[dict[tuple[str, st
         yield Statement(_sql["seen"], {"alerts": encoder.encode(lasting).decode()})
     over = [step for step in steps if step.resolved]
     if over:
-        sent_ids = [step.id for step in over if step.tell is not None]
-        yield Statement(_sql["over"], {"ids": [step.id for step in over], "told": sent_ids})
+        sent_ids = [step.id for step in over if step.notification is not None]
+        yield Statement(_sql["over"], {"ids": [step.id for step in over], "notified": sent_ids})
     forgotten = [step.id for step in steps if step.forgotten]
     if forgotten:
         yield Statement(_sql["forget"], {"ids": forgotten})
@@ -188,13 +112,13 @@ def _line(step: AlertStep, found: AlertCondition) -> Mapping[str, Any]:
         "kind": step.kind,
         "subject": step.subject,
         "level": found.level,
-        "said": found.said,
+        "sentence": found.sentence,
         "details": found.values,
         "words": found.words,
         "remedy": found.remedy,
         "opened_at": step.opened_at,
         "openings": step.openings,
-        "told": step.tell is not None,
+        "notified": step.notification is not None,
     }
 
 

@@ -59,7 +59,7 @@ update sereno.alert_rules set error = null, error_at = null where name = %(name)
 -- name: known
 -- The open alerts of a rule, and those that were resolved within the hour.
 select row_to_json(found)::text
-from (select distinct on (kind, subject) id, kind, subject, level, opened_at, last_seen_at, told_at, times, openings,
+from (select distinct on (kind, subject) id, kind, subject, level, opened_at, last_seen_at, notified_at, times, openings,
              resolved_at, silenced_until
       from (select * from sereno.alerts where rule = %(rule)s and resolved_at is null
             union all
@@ -92,28 +92,28 @@ where name = %(name)s;
 
 -- name: open
 -- Inserts new alerts.
-insert into sereno.alerts (rule, kind, subject, level, said, details, words, remedy, told_at, times)
-select %(rule)s, kind, subject, level, said, details, words, remedy, case when told then sereno.now() end, told::integer
+insert into sereno.alerts (rule, kind, subject, level, sentence, details, words, remedy, notified_at, times)
+select %(rule)s, kind, subject, level, sentence, details, words, remedy, case when notified then sereno.now() end, notified::integer
 from jsonb_to_recordset(%(alerts)s::text::jsonb) as given (
-    kind text, subject text, level text, said text, details jsonb, words text, remedy text, told boolean)
+    kind text, subject text, level text, sentence text, details jsonb, words text, remedy text, notified boolean)
 returning id, kind, subject;
 
 -- name: seen
 -- Updates alerts that are still open, or that reopened.
 update sereno.alerts
-set level = given.level, said = given.said, details = given.details, words = given.words, remedy = given.remedy,
+set level = given.level, sentence = given.sentence, details = given.details, words = given.words, remedy = given.remedy,
     last_seen_at = sereno.now(), opened_at = given.opened_at, openings = given.openings,
-    told_at = case when given.told then sereno.now() when resolved_at is null then told_at end,
-    times = times + given.told::integer, resolved_at = null, resolved_told_at = null
+    notified_at = case when given.notified then sereno.now() when resolved_at is null then notified_at end,
+    times = times + given.notified::integer, resolved_at = null, resolved_notified_at = null
 from jsonb_to_recordset(%(alerts)s::text::jsonb) as given (
-    id bigint, level text, said text, details jsonb, words text, remedy text, opened_at timestamptz, openings integer,
-    told boolean)
+    id bigint, level text, sentence text, details jsonb, words text, remedy text, opened_at timestamptz, openings integer,
+    notified boolean)
 where alerts.id = given.id;
 
 -- name: over
 -- Resolves alerts.
 update sereno.alerts
-set resolved_at = sereno.now(), resolved_told_at = case when id = any(%(told)s::bigint[]) then sereno.now() end
+set resolved_at = sereno.now(), resolved_notified_at = case when id = any(%(notified)s::bigint[]) then sereno.now() end
 where id = any(%(ids)s::bigint[]) and resolved_at is null;
 
 -- name: forget
@@ -148,8 +148,8 @@ update sereno.alerts set sent = (%(job)s::bigint || sent)[1:100] where id = %(al
 -- name: list
 -- Alerts, newest first.
 select row_to_json(found)::text
-from (select id, rule, kind, subject, level, words, remedy, opened_at, last_seen_at, told_at, times, openings, resolved_at,
-             resolved_told_at, silenced_until, silenced_by
+from (select id, rule, kind, subject, level, words, remedy, opened_at, last_seen_at, notified_at, times, openings, resolved_at,
+             resolved_notified_at, silenced_until, silenced_by
       from sereno.alerts
       where (%(before)s::bigint is null or id < %(before)s) and (%(rule)s::text is null or rule = %(rule)s)
         and (%(open)s::boolean is null or (resolved_at is null) = %(open)s) and (%(id)s::bigint is null or id = %(id)s)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from sereno.channels.contract import Exchange
-from sereno.database.connect import Line
+from sereno.database.connect import ServiceConnection
 from sereno.database.statement import Operation
 from sereno.errors import DatabaseUnavailable
 from sereno.jobs import transitions
@@ -24,19 +24,18 @@ from sereno.monitoring.alerts import condition_queries
 from sereno.monitoring.alerts import store as alerts
 from sereno.monitoring.alerts.condition import AlertCondition
 from sereno.monitoring.alerts.condition_queries import LATE
+from sereno.monitoring.alerts.rows import SentAlert, WatchedRule
 from sereno.monitoring.alerts.rule import TASK, AlertStep, AlertTarget, LogRule, decide, log_condition, wants
 from sereno.monitoring.alerts.sender import AlertSender
-from sereno.monitoring.alerts.store import SentAlert as TellsOf
-from sereno.monitoring.alerts.store import WatchedRule
 from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.service import Service
 
 # Seconds between two evaluations.
-LOOK_EVERY = 15.0
+POLL_INTERVAL = 15.0
 # Timeout of a query in seconds; one that takes longer is skipped until the next evaluation.
-PATIENCE = 5.0
-SEND_PATIENCE = 20.0
+TIMEOUT = 5.0
+SEND_TIMEOUT = 20.0
 FORGET_EVERY = 3600.0
 # Alerts run before all other jobs of their queue.
 PRIORITY = 0
@@ -55,26 +54,26 @@ class AlertWatcher(Service):
     def __init__(self, url: str, settings: Settings, leads: Callable[[], bool]) -> None:
         super().__init__("watch")
         self._settings = settings
-        self._line = Line(url, settings, "watch")
+        self._connection = ServiceConnection(url, settings, "watch")
         self._leads = leads
         self._forgot_at = monotonic()
 
     async def run_once(self) -> float:
         if not self._leads():
-            await self._line.close()
+            await self._connection.close()
         else:
-            await self.look()
-        return LOOK_EVERY * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
+            await self.check()
+        return POLL_INTERVAL * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
 
     async def stop(self) -> None:
         await super().stop()
-        await self._line.close()
+        await self._connection.close()
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Evaluate every rule once."""
-        rules = await self._line.run(alerts.watched())
+        rules = await self._connection.run(alerts.watched())
         if not rules:
-            await self._line.close()
+            await self._connection.close()
             return
         seen: dict[str | None, ConditionSnapshot] = {}
         for name, tenant in rules:
@@ -83,13 +82,13 @@ class AlertWatcher(Service):
             await self._follow(name, seen[tenant])
         if monotonic() - self._forgot_at > FORGET_EVERY:
             self._forgot_at = monotonic()
-            await self._line.run(alerts.forget_old())
+            await self._connection.run(alerts.forget_old())
 
     async def _see(self, tenant: str | None) -> ConditionSnapshot:
         seen = ConditionSnapshot([], set())
-        for each in condition_queries.looks(tenant, self._settings):
+        for each in condition_queries.condition_queries_for(tenant, self._settings):
             try:
-                seen.found += await self._line.run(each.see(tenant, LATE), PATIENCE, atomic=True)
+                seen.found += await self._connection.run(each.read(tenant, LATE), TIMEOUT, atomic=True)
             except Exception as error:  # noqa: BLE001 - the other queries must still run
                 seen.blind.update(each.kinds)
                 emit(
@@ -104,19 +103,19 @@ class AlertWatcher(Service):
     async def _follow(self, name: str, seen: ConditionSnapshot) -> None:
         """Evaluate one rule; its error is stored with it."""
         try:
-            result = await self._line.run(follow(name, seen), atomic=True)
+            result = await self._connection.run(follow(name, seen), atomic=True)
         except Exception as error:  # noqa: BLE001 - a failing rule must not affect the others
             emit(logging.ERROR, "alert.failed", f"the alert rule {name} could not be evaluated: {error}", error=error)
             if not isinstance(error, DatabaseUnavailable):
-                await self._line.run(alerts.note_error(name, f"{type(error).__name__}: {error}"))
+                await self._connection.run(alerts.note_error(name, f"{type(error).__name__}: {error}"))
             return
         for step in result.steps:
             emit(
-                logging.WARNING if step.tell != "over" else logging.INFO,
-                "alert.told",
-                f"alert of the rule {name}, {step.tell}: {step.kind} {step.subject}",
+                logging.WARNING if step.notification != "over" else logging.INFO,
+                "alert.notified",
+                f"alert of the rule {name}, {step.notification}: {step.kind} {step.subject}",
                 rule=name,
-                what=step.tell,
+                what=step.notification,
                 kind=step.kind,
                 subject=step.subject,
             )
@@ -130,17 +129,17 @@ class AlertWatcher(Service):
             async def lend(_channel: str, _account: str) -> Exchange:
                 return exchange
 
-            async def find(rule: str, target: int, alert: int | None) -> tuple[AlertTarget | None, TellsOf | None]:
-                return await self._line.run(alerts.message(rule, target, alert))
+            async def find(rule: str, target: int, alert: int | None) -> tuple[AlertTarget | None, SentAlert | None]:
+                return await self._connection.run(alerts.message(rule, target, alert))
 
             try:
-                async with asyncio.timeout(SEND_PATIENCE):
+                async with asyncio.timeout(SEND_TIMEOUT):
                     await AlertSender(find, {}, lend).send(*sending)
             except Exception as error:  # noqa: BLE001 - the job is still enqueued, for the next worker
                 text = f"alert {sending.alert} was not sent and waits for a worker: {error}"
                 emit(logging.WARNING, "alert.unsent", text)
                 return
-        await self._line.run(alerts.sent(sending.alert, sending.job))
+        await self._connection.run(alerts.sent(sending.alert, sending.job))
 
 
 class AlertMessage(NamedTuple):
@@ -171,7 +170,7 @@ def follow(name: str, seen: ConditionSnapshot) -> Operation[SentMessage]:
         found = yield from _read_log(rule, rule.log, now)
     steps = decide(rule, (yield from alerts.known(name)), found, seen.blind, now)
     ids = yield from alerts.write(name, steps)
-    sent = [step for step in steps if step.tell is not None]
+    sent = [step for step in steps if step.notification is not None]
     unserved = (yield from _enqueue(rule, [(ids[step.kind, step.subject], step) for step in sent])) if sent else []
     yield from alerts.well(name)
     return SentMessage(sent, unserved)
@@ -185,7 +184,7 @@ def _enqueue(rule: WatchedRule, steps: Sequence[tuple[int, AlertStep]]) -> Opera
     queue = yield from alerts.notification_queue()
     options = JobOptions(queue=queue or alerts.DEFAULT_QUEUE, priority=PRIORITY)
     wanted = [
-        AlertMessage(0, rule.name, target, str(step.tell), alert)
+        AlertMessage(0, rule.name, target, str(step.notification), alert)
         for alert, step in steps
         for target in range(len(rule.targets))
     ]
@@ -202,11 +201,11 @@ def _arguments(sending: AlertMessage) -> bytes:
 
 def _read_log(rule: WatchedRule, log: LogRule, now: datetime) -> Operation[list[AlertCondition]]:
     """Return the condition of a log rule, from the newest known and new lines that match."""
-    heard = yield from alerts.log_hits(rule, log)
+    read = yield from alerts.log_hits(rule, log)
     oldest = now.timestamp() - log.within
-    every = {number: at for number, at in (*rule.hits, *heard.hits) if at > oldest}
+    every = {number: at for number, at in (*rule.hits, *read.hits) if at > oldest}
     hits = sorted(every.items())[-log.count :]
-    yield from alerts.read_log(rule, heard.reached, hits)
+    yield from alerts.read_log(rule, read.reached, hits)
     if len(hits) < log.count:
         return []
     return [log_condition(log, datetime.fromtimestamp(min(at for _, at in hits), UTC))]

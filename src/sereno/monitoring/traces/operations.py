@@ -8,8 +8,8 @@ from typing import Literal
 
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError, InvalidArguments
-from sereno.monitoring.traces import store as traces
-from sereno.monitoring.traces.store import (
+from sereno.monitoring.traces import queries as traces
+from sereno.monitoring.traces.rows import (
     TracedAttempt,
     TracedDelivery,
     TracedEvent,
@@ -18,7 +18,7 @@ from sereno.monitoring.traces.store import (
     TracedJob,
     TracedReceipt,
 )
-from sereno.monitoring.traces.trace import Lane, Segment, Span, cut
+from sereno.monitoring.traces.trace import TraceLane, TraceSegment, TraceSpan, cut
 from sereno.notifications import queries as notification_queries
 from sereno.text import check_text
 
@@ -39,8 +39,8 @@ class Trace:
     id: str
     start: datetime
     end: datetime
-    lanes: list[Lane]
-    segments: list[Segment]
+    lanes: list[TraceLane]
+    segments: list[TraceSegment]
     deliveries: list[TracedDelivery]
     receipts: list[TracedReceipt]
     whole: bool
@@ -166,59 +166,59 @@ def _timeline(trace_id: str, jobs: Sequence[TracedJob], events: Sequence[TracedE
     return Trace(trace_id, start, end, lanes, cut(spans), sample, receipts, whole)
 
 
-def _fire_lane(fire: TracedFire) -> Lane:
+def _fire_lane(fire: TracedFire) -> TraceLane:
     at = fire.fired_at or fire.planned_at
     words = f"for {fire.planned_at:%Y-%m-%d %H:%M:%S} UTC"
-    return Lane("schedule", fire.key, str(fire.job_id), [Span("mark", at, at, "fired", words)])
+    return TraceLane("schedule", fire.key, str(fire.job_id), [TraceSpan("mark", at, at, "fired", words)])
 
 
-def _job_lane(job: TracedJob, attempts: Sequence[TracedAttempt], now: datetime) -> Lane:
+def _job_lane(job: TracedJob, attempts: Sequence[TracedAttempt], now: datetime) -> TraceLane:
     """Return the waits and attempts of a job, from its creation to its end, or to now."""
-    spans: list[Span] = []
+    spans: list[TraceSpan] = []
     since = job.created_at
     for each in attempts:
         if each.started_at > since:
             # The due time of earlier attempts is not stored, so the wait cannot be split.
-            spans.append(Span("wait", since, each.started_at, "waiting"))
+            spans.append(TraceSpan("wait", since, each.started_at, "waiting"))
         why = each.reason or each.error_type or ""
-        spans.append(Span("run", each.started_at, max(each.started_at, each.finished_at), each.outcome, why))
+        spans.append(TraceSpan("run", each.started_at, max(each.started_at, each.finished_at), each.outcome, why))
         since = max(since, each.finished_at)
     why = job.reason or job.error_type or ""
     if job.started_at is not None:
         spans += _waits(since, job.started_at, job.run_at)
         end = max(job.started_at, job.finished_at or now)
-        spans.append(Span("run", job.started_at, end, job.state, why))
+        spans.append(TraceSpan("run", job.started_at, end, job.state, why))
     elif job.finished_at is not None:
         spans += _waits(since, job.finished_at, job.run_at)
-        spans.append(Span("mark", job.finished_at, job.finished_at, job.state, why))
+        spans.append(TraceSpan("mark", job.finished_at, job.finished_at, job.state, why))
     else:
         spans += _waits(since, now, job.run_at)
         if not spans:
-            spans.append(Span("mark", since, since, job.state))
-    return Lane("job", job.task, str(job.id), spans, job.tenant)
+            spans.append(TraceSpan("mark", since, since, job.state))
+    return TraceLane("job", job.task, str(job.id), spans, job.tenant)
 
 
-def _waits(start: datetime, end: datetime, due: datetime) -> list[Span]:
+def _waits(start: datetime, end: datetime, due: datetime) -> list[TraceSpan]:
     """Split a wait into the time before it is due and the time until a worker starts it."""
     if end <= start:
         return []
     if due <= start:
-        return [Span("wait", start, end, "ready")]
+        return [TraceSpan("wait", start, end, "ready")]
     if due >= end:
-        return [Span("wait", start, end, "scheduled")]
-    return [Span("wait", start, due, "scheduled"), Span("wait", due, end, "ready")]
+        return [TraceSpan("wait", start, end, "scheduled")]
+    return [TraceSpan("wait", start, due, "scheduled"), TraceSpan("wait", due, end, "ready")]
 
 
-def _event_lane(event: TracedEvent) -> Lane:
-    spans = [Span("mark", event.created_at, event.created_at, "told")]
+def _event_lane(event: TracedEvent) -> TraceLane:
+    spans = [TraceSpan("mark", event.created_at, event.created_at, "notified")]
     spans += _waits(event.created_at, event.due_at, event.due_at)
     if event.matched_at is not None:
-        spans.append(Span("mark", event.matched_at, event.matched_at, "matched"))
+        spans.append(TraceSpan("mark", event.matched_at, event.matched_at, "matched"))
     name = f"{event.type} {event.subject}" if event.subject else event.type
-    return Lane("event", name, str(event.id), spans, event.tenant)
+    return TraceLane("event", name, str(event.id), spans, event.tenant)
 
 
-def _delivery_lanes(event: TracedEvent, groups: Sequence[TracedGroup], bound: int) -> Iterable[Lane]:
+def _delivery_lanes(event: TracedEvent, groups: Sequence[TracedGroup], bound: int) -> Iterable[TraceLane]:
     """Return one lane for each channel."""
     exact = sum(each.count for each in groups) <= bound
     for channel in sorted({each.channel for each in groups}):
@@ -226,21 +226,21 @@ def _delivery_lanes(event: TracedEvent, groups: Sequence[TracedGroup], bound: in
         counts = {each.state: each.count for each in mine}
         start, end = min(each.first_at for each in mine), max(each.last_at for each in mine)
         state = max(mine, key=lambda each: each.count).state
-        spans = [Span("run", start, max(start, end), state)]
+        spans = [TraceSpan("run", start, max(start, end), state)]
         spans += [
-            Span("mark", at, at, "sent", words)
+            TraceSpan("mark", at, at, "sent", words)
             for words, at in (
                 ("first", min((each.first_sent_at for each in mine if each.first_sent_at), default=None)),
                 ("last", max((each.last_sent_at for each in mine if each.last_sent_at), default=None)),
             )
             if at is not None
         ]
-        yield Lane("deliveries", channel, str(event.id), spans, event.tenant, counts, exact)
+        yield TraceLane("deliveries", channel, str(event.id), spans, event.tenant, counts, exact)
 
 
 def _receipt_lanes(
     event: TracedEvent, sample: Sequence[TracedDelivery], receipts: Sequence[TracedReceipt]
-) -> Iterable[Lane]:
+) -> Iterable[TraceLane]:
     """Return one lane for each channel, with the receipts of the sampled deliveries."""
     channels = {each.id: each.channel for each in sample if each.event_id == event.id}
     for channel in sorted(set(channels.values())):
@@ -251,9 +251,9 @@ def _receipt_lanes(
         for each in mine:
             counts[each.outcome] = counts.get(each.outcome, 0) + 1
         first, last = min(each.at for each in mine), max(each.at for each in mine)
-        spans = [Span("run", first, last, max(counts, key=lambda outcome: counts[outcome]))]
+        spans = [TraceSpan("run", first, last, max(counts, key=lambda outcome: counts[outcome]))]
         exact = len(sample) < traces.MOST_DELIVERIES and len(receipts) < traces.MOST_RECEIPTS
-        yield Lane("receipts", channel, str(event.id), spans, event.tenant, counts, exact)
+        yield TraceLane("receipts", channel, str(event.id), spans, event.tenant, counts, exact)
 
 
 def _line(event: TracedEvent) -> TraceLine:

@@ -18,7 +18,7 @@ LEAST_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TraceSpan:
     """One stretch of a lane; a mark has no length. `words`: a text about it."""
 
     kind: Literal["wait", "run", "mark"]
@@ -29,20 +29,20 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class TraceLane:
     """One job, schedule, event or group. `counts`: members of a group by state; `exact`: whether all were counted."""
 
     kind: Literal["schedule", "job", "event", "deliveries", "receipts"]
     name: str
     id: str
-    spans: list[Span]
+    spans: list[TraceSpan]
     tenant: str | None = None
     counts: dict[str, int] = field(default_factory=dict)
     exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class TraceSegment:
     """A stretch of time and its position between 0 and 1. A break stands for an idle gap."""
 
     kind: Literal["time", "break"]
@@ -52,7 +52,7 @@ class Segment:
     high: float
 
 
-def cut(spans: Iterable[Span]) -> list[Segment]:
+def cut(spans: Iterable[TraceSpan]) -> list[TraceSegment]:
     """Return the time axis from 0 to 1, in order and without holes, with long gaps cut.
 
     A wait is a gap too: only its ends count as activity.
@@ -64,18 +64,18 @@ def cut(spans: Iterable[Span]) -> list[Segment]:
     breaks = len(parts) - 1
     width = min(BREAK_WIDTH, MOST_BREAK_WIDTH / breaks) if breaks else 0.0
     shares = _shares([(end - start) / MOMENT for start, end in parts])
-    available, at, segments = 1.0 - width * breaks, 0.0, list[Segment]()
+    available, at, segments = 1.0 - width * breaks, 0.0, list[TraceSegment]()
     for place, ((start, end), share) in enumerate(zip(parts, shares, strict=True)):
         if place:
-            segments.append(Segment("break", parts[place - 1][1], start, at, at + width))
+            segments.append(TraceSegment("break", parts[place - 1][1], start, at, at + width))
             at += width
         high = 1.0 if place == breaks else at + available * share
-        segments.append(Segment("time", start, end, at, high))
+        segments.append(TraceSegment("time", start, end, at, high))
         at = high
     return segments
 
 
-def place(segments: Sequence[Segment], moment: datetime) -> float:
+def place(segments: Sequence[TraceSegment], moment: datetime) -> float:
     """Return the position of a time from 0 to 1; times outside the axis are at its ends."""
     for segment in segments:
         if moment <= segment.end:
@@ -85,7 +85,7 @@ def place(segments: Sequence[Segment], moment: datetime) -> float:
     return 1.0
 
 
-def _stretches(spans: Iterable[Span]) -> list[tuple[datetime, datetime]]:
+def _stretches(spans: Iterable[TraceSpan]) -> list[tuple[datetime, datetime]]:
     """Return the times of activity, sorted and merged."""
     found: list[tuple[datetime, datetime]] = []
     for span in spans:

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments
-from sereno.jobs.minute_stats import quantile
+from sereno.jobs.queries.minute_stats import quantile
 from sereno.notifications.deliveries import stats_queries
 from sereno.notifications.deliveries.stats_queries import ChannelFigures, ChannelStep, StateFigures, TenantFigures
 from sereno.telemetry.metrics import BUCKETS

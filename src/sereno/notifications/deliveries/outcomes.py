@@ -19,7 +19,8 @@ from sereno.notifications.deliveries import store as deliveries
 from sereno.notifications.deliveries.send_jobs import SendJobs
 from sereno.notifications.deliveries.stats_writer import DeliveryStatsWriter, Kinds
 from sereno.notifications.deliveries.store import Batch, ClaimedDelivery, RecordedOutcome
-from sereno.notifications.deliveries.transition import Policy, Transition, judge
+from sereno.notifications.deliveries.transition import DeliveryPolicy, Transition, judge
+from sereno.notifications.jobs import NotificationJobs
 from sereno.telemetry.log_events import emit
 
 # Unknown outcomes per delivery after which an operator has to decide.
@@ -32,7 +33,7 @@ ELSEWHERE_SHARE = 0.25
 FINE_SECONDS = 10
 # Receipts of messages sent within this many seconds are requested by one job, delayed by the same time; less where
 # receipts come sooner.
-ASK_TOGETHER = 5.0
+REQUEST_TOGETHER = 5.0
 # Pauses in seconds between attempts to record outcomes before the batch is given up.
 WRITE_AGAIN = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
 
@@ -44,26 +45,34 @@ class DeliveryMovedOn:
 class OutcomeRecorder:
     """Records outcomes of deliveries, and enqueues the jobs that retry them or request their receipts."""
 
-    def __init__(self, database: Database, channels: Mapping[str, Channel], send_jobs: SendJobs) -> None:
+    def __init__(
+        self,
+        database: Database,
+        channels: Mapping[str, Channel],
+        stats: DeliveryStatsWriter,
+        send_jobs: SendJobs,
+        jobs: NotificationJobs,
+    ) -> None:
         self._database = database
         self._channels = channels
+        self.stats = stats
         self._send_jobs = send_jobs
-        self.figures = DeliveryStatsWriter(database)
+        self._jobs = jobs
         self._chance = random.Random()  # noqa: S311 - jitter, not secrets
         # By channel and account: time until which an enqueued receipt job covers new messages.
-        self._asking: dict[tuple[str, str], float] = {}
+        self._requested_until: dict[tuple[str, str], float] = {}
 
-    def policy(self, channel: str) -> Policy:
+    def policy(self, channel: str) -> DeliveryPolicy:
         known = self._channels.get(channel)
         if known is None:
-            return Policy(delays=Channel.delays)
-        is_told = known.receipts_after is None or type(known).webhook is not Channel.webhook
-        return Policy(
+            return DeliveryPolicy(delays=Channel.delays)
+        has_webhook = known.receipts_after is None or type(known).webhook is not Channel.webhook
+        return DeliveryPolicy(
             delays=known.delays,
             on_unknown=known.on_unknown,
             receipts_after=known.receipts_after,
             receipts_for=known.receipts_for,
-            is_told=is_told,
+            has_webhook=has_webhook,
         )
 
     async def record(
@@ -84,7 +93,7 @@ class OutcomeRecorder:
             for each in taken
         ]
         kinds = {each.id: (batch.events[each.event_id].type, each.tenant or "") for each in taken}
-        await _Entry(self, job, channel, account, batch.batches, kinds).write(transitions)
+        await _OutcomeWriter(self, job, channel, account, batch.batches, kinds).write(transitions)
         down = next((outcome for outcome in outcomes.values() if isinstance(outcome, Down)), None)
         if down is not None:
             await self.pause(channel, account, one_line(down.code), one_line(down.message))
@@ -95,7 +104,7 @@ class OutcomeRecorder:
             return
         transitions, kinds = await self._database.arun(self._settle(job, channel, account))
         if transitions:
-            self.figures.settled(channel, account, transitions, kinds)
+            self.stats.count_outcomes(channel, account, transitions, kinds)
             emit(
                 logging.WARNING,
                 "delivery.unknown",
@@ -138,7 +147,7 @@ class OutcomeRecorder:
             if transition.due_in is not None:
                 transition.due_in = _rounded(transition.due_in)
         recorded = yield from deliveries.record(
-            job, batches, transitions, last=last, named=policy.is_told, receipts_for=policy.receipts_for
+            job, batches, transitions, last=last, named=policy.has_webhook, receipts_for=policy.receipts_for
         )
         waits = [
             transition.due_in
@@ -148,20 +157,20 @@ class OutcomeRecorder:
         delays = [transition.receipt_in for transition in transitions if transition.receipt_in is not None]
         tokens = [token for wait in sorted(set(waits)) for token in self._send_jobs.to_send(channel, account, 1, wait)]
         if delays and not self._is_covered(channel, account, recorded.now):
-            tokens.append(self._send_jobs.to_ask(channel, account, min(delays) + _together(min(delays))))
+            tokens.append(self._jobs.request_receipts(channel, account, min(delays) + _together(min(delays))))
         if tokens:
             yield from job_store.enqueue(tokens)
         return recorded
 
     def _is_covered(self, channel: str, account: str, now: float) -> bool:
         """Return whether an enqueued receipt job also covers messages sent now."""
-        return self._asking.get((channel, account), -math.inf) > now
+        return self._requested_until.get((channel, account), -math.inf) > now
 
-    def wrote(self, channel: str, account: str, transitions: Sequence[Transition], now: float) -> None:
+    def remember_request(self, channel: str, account: str, transitions: Sequence[Transition], now: float) -> None:
         """After the commit: remember that the enqueued receipt job covers new messages for a while."""
         delays = [transition.receipt_in for transition in transitions if transition.receipt_in is not None]
         if delays and not self._is_covered(channel, account, now):
-            self._asking[channel, account] = now + _together(min(delays))
+            self._requested_until[channel, account] = now + _together(min(delays))
 
     async def run(self, operation: Operation[RecordedOutcome]) -> RecordedOutcome:
         return await self._database.arun(operation)
@@ -176,7 +185,7 @@ class OutcomeRecorder:
             )
 
 
-class _Entry:
+class _OutcomeWriter:
     """Writes the outcomes of one batch. Retries during an outage; isolates a row that cannot be written."""
 
     def __init__(
@@ -214,9 +223,9 @@ class _Entry:
     async def _write(self, transitions: Sequence[Transition], *, last: bool) -> None:
         _, channel, account, _ = self._of
         recorded = await self._recorder.run(self._recorder.write(*self._of, transitions, last=last))
-        self._recorder.wrote(channel, account, transitions, recorded.now)
+        self._recorder.remember_request(channel, account, transitions, recorded.now)
         ours = [transition for transition in transitions if transition.id in recorded.ids]
-        self._recorder.figures.settled(channel, account, ours, self._kinds)
+        self._recorder.stats.count_outcomes(channel, account, ours, self._kinds)
 
 
 def _rounded(wait: float) -> float:
@@ -225,7 +234,7 @@ def _rounded(wait: float) -> float:
 
 
 def _together(after: float) -> float:
-    return min(ASK_TOGETHER, after / 10)
+    return min(REQUEST_TOGETHER, after / 10)
 
 
 def _for_other_worker(taken: ClaimedDelivery) -> Transition:
@@ -241,7 +250,7 @@ def _lost(delivery: int, *, is_parked: bool) -> Transition:
         id=delivery,
         state="unknown" if is_parked else "pending",
         reason="the worker died while it was sending",
-        code="no_answer",
+        code="no_response",
         due_in=None if is_parked else 0.0,
         is_unknown=True,
     )

@@ -1,134 +1,145 @@
-"""Receipts: requests to providers, and what they report."""
+"""messages ──▶ receipts: requests them from providers, and applies what providers report."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, get_args, get_type_hints
 
 import msgspec
 
+from sereno.channels.contract import Callback, Channel
 from sereno.channels.outcome import Receipt
-from sereno.database.statement import Operation, Statement, array, queries
+from sereno.channels.registry import Channels
+from sereno.database.database import Database
+from sereno.database.statement import Operation
 from sereno.error_text import one_line
-from sereno.notifications.deliveries.store import take_batches
-from sereno.telemetry.metrics import BUCKETS
-
-_sql = queries("notifications/deliveries/receipts")
-
-OUTCOMES = frozenset(get_args(get_type_hints(Receipt)["outcome"]))
-
-
-class ReceiptQuestion(NamedTuple):
-    """A batch of deliveries whose receipts are requested, with the message ids of the provider."""
-
-    batch: int
-    deliveries: list[tuple[int, str]]
+from sereno.jobs import transitions
+from sereno.notifications.deliveries import receipt_store
+from sereno.notifications.deliveries import store as deliveries
+from sereno.notifications.deliveries.exchanges import Exchanges
+from sereno.notifications.deliveries.outcomes import OutcomeRecorder
+from sereno.notifications.deliveries.receipt_store import ReceiptRequest, ReceiptResult
+from sereno.notifications.deliveries.send_jobs import SendJobs
+from sereno.notifications.jobs import NotificationJobs
 
 
-class ReceivedReceipt(msgspec.Struct, array_like=True):
-    """A number of deliveries with one receipt outcome. `bucket`: index in BUCKETS of the time since sending."""
+class ReceiptCollector:
+    """Collects the receipts of sent messages."""
 
-    event: str | None
-    tenant: str
-    outcome: str
-    before: str
-    state: str
-    code: str | None
-    bucket: int | None
-    count: int
+    def __init__(
+        self,
+        database: Database,
+        channels: Channels,
+        exchanges: Exchanges,
+        recorder: OutcomeRecorder,
+        send_jobs: SendJobs,
+        jobs: NotificationJobs,
+    ) -> None:
+        self._database = database
+        self._channels = channels
+        self._exchanges = exchanges
+        self._recorder = recorder
+        self._send_jobs = send_jobs
+        self._jobs = jobs
 
+    async def request(self, channel: str, account: str) -> int:
+        """Request the receipts that are due from the provider. Return the number of deliveries that were requested."""
+        known = self._channels.known.get(channel)
+        if known is None or known.receipts_after is None:
+            # This code cannot request receipts; a worker with other code may, until the receipts expire.
+            await self._database.arun(receipt_store.stop_expired(channel, account))
+            return 0
+        requests, count = await self._database.arun(self._claim_due(known, account))
+        requested: dict[str, list[int]] = {}
+        for request in requests:
+            for delivery, name in request.deliveries:
+                requested.setdefault(name, []).append(delivery)
+        exchange = await self._exchanges.find(channel, account) if requested else None
+        received: Sequence[Receipt] = ()
+        if exchange is not None:
+            found = await known.receipts(list(requested), exchange)
+            received = [each for each in found if each.provider_id in requested]
+        if requests and (exchange is not None or not requested):
+            await self._record(channel, account, requests, requested, received)
+        return count
 
-class ReceiptResult(NamedTuple):
-    """Result of applied receipts: deliveries that changed, delays in seconds of retries, and counts for statistics."""
+    def _claim_due(self, known: Channel, account: str) -> Operation[tuple[list[ReceiptRequest], int]]:
+        """Claim due receipts and enqueue the next request in one transaction: this worker may die before the reply."""
+        after = known.receipts_after or 0.0
+        requests, count = yield from receipt_store.claim_due(
+            known.name, account, most=known.receipts_batch, again=after
+        )
+        jobs = [self._jobs.request_receipts(known.name, account)] if count >= known.receipts_batch else []
+        if count:
+            jobs.append(self._jobs.request_receipts(known.name, account, after))
+        if jobs:
+            yield from transitions.enqueue(jobs)
+        return requests, count
 
-    moved: int
-    again: list[float]
-    told: list[ReceivedReceipt]
-
-
-class EarlyReceipt(msgspec.Struct, array_like=True):
-    """A receipt that arrived before the provider id of its message was stored."""
-
-    channel: str
-    account: str
-    provider_id: str
-    receipt: dict[str, Any]
-
-
-_names = msgspec.json.Decoder(list[tuple[int, str]])
-_delays = msgspec.json.Decoder(list[float])
-_received = msgspec.json.Decoder(list[ReceivedReceipt])
-_early = msgspec.json.Decoder(list[EarlyReceipt])
-
-
-def ask(channel: str, account: str, *, most: int, again: float) -> Operation[tuple[list[ReceiptQuestion], int]]:
-    """Return the receipts to request now and the number of deliveries. They become due again after `again` seconds."""
-    yield from end_asking(channel, account)
-    found = yield from take_batches("ask", channel, account, most, again=again)
-    ids = [delivery for _, deliveries in found for delivery in deliveries]
-    if not found:
-        return [], 0
-    rows = yield Statement(_sql["ask"], {"ids": array(ids)})
-    names = dict(_names.decode(rows[0][0]))
-    questions = [
-        ReceiptQuestion(batch, [(each, names[each]) for each in deliveries if each in names])
-        for batch, deliveries in found
-    ]
-    return questions, len(ids)
-
-
-def end_asking(channel: str, account: str) -> Operation[None]:
-    """Stop requesting receipts whose time is over."""
-    yield Statement(_sql["end_asking"], {"channel": channel, "account": account})
-
-
-def apply(
-    channel: str,
-    account: str,
-    receipts: Sequence[Receipt],
-    delays: Sequence[float],
-    asked_for: Mapping[str, Sequence[int]] | None = None,
-    *,
-    left_over: Mapping[int, Sequence[int]] | None = None,
-    told_before: bool = False,
-) -> Operation[ReceiptResult]:
-    """Apply receipts, each once; a state only moves forward. `delays`: before each retry; then the delivery is dead.
-
-    `asked_for`: deliveries by provider id. `left_over`: the deliveries of each batch without a receipt; they are
-    requested again. `told_before`: a receipt for an unknown message is dropped instead of stored for later.
-    """
-    known = asked_for or {}
-    if left_over is not None:
-        ids = sorted({each for group in (*known.values(), *left_over.values()) for each in group})
-        yield Statement(_sql["hold_asked"], {"batches": sorted(left_over), "ids": ids})
-    entries = [
-        {
-            "delivery_id": delivery,
-            "provider_id": one_line(receipt.provider_id),
-            "outcome": receipt.outcome,
-            "code": one_line(receipt.code),
-            "message": one_line(receipt.message),
-            "receipt_id": None if receipt.id is None else one_line(receipt.id),
+    async def _record(
+        self,
+        channel: str,
+        account: str,
+        requests: Sequence[ReceiptRequest],
+        requested: Mapping[str, Sequence[int]],
+        received: Sequence[Receipt],
+    ) -> None:
+        """Apply the receipts and reschedule those that are missing, in one transaction."""
+        answered = {each.provider_id for each in received if each.outcome in receipt_store.OUTCOMES}
+        left_over = {
+            request.batch: [delivery for delivery, name in request.deliveries if name not in answered]
+            for request in requests
         }
-        for receipt in receipts
-        if receipt.outcome in OUTCOMES
-        # One message may stand for several deliveries.
-        for delivery in known.get(receipt.provider_id, (None,))
-    ]
-    values = {"channel": channel, "account": account, "delays": list(delays), "told_before": told_before}
-    given = {"receipts": msgspec.json.encode(entries).decode(), "edges": list(BUCKETS)}
-    rows = yield Statement(_sql["apply_receipts"], {**values, **given})
-    moved, again, received = rows[0]
-    if left_over is not None:
-        rest = [{"batch": batch, "ids": list(ids)} for batch, ids in left_over.items()]
-        yield Statement(_sql["asked"], {"left_over": msgspec.json.encode(rest).decode()})
-    return ReceiptResult(moved, _delays.decode(again), _received.decode(received))
+        applied = await self._database.arun(self._apply(channel, account, received, requested, left_over=left_over))
+        self._recorder.stats.count_receipts(channel, account, applied.received)
+        await self._pause_if_down(channel, account, received)
 
+    async def callback(self, channel: str, callback: Callback, account: str) -> int:
+        """Apply the receipts of a provider's webhook call. Return the number of deliveries that changed."""
+        settings = self._channels.accounts.get(channel, {})
+        if account:
+            settings = await self._database.arun(deliveries.account_settings(channel, account))
+        return await self.apply(channel, account, self._channels[channel].webhook(callback, settings))
 
-def early() -> Operation[list[EarlyReceipt]]:
-    """Return the early receipts of one channel and account whose messages are stored by now."""
-    rows = yield Statement(_sql["early_receipts"])
-    return _early.decode(rows[0][0])
+    async def apply(self, channel: str, account: str, received: Sequence[Receipt]) -> int:
+        """Apply receipts that a provider sent unasked. Return the number of deliveries that changed."""
+        applied = await self._database.arun(self._apply(channel, account, received))
+        self._recorder.stats.count_receipts(channel, account, applied.received)
+        await self._pause_if_down(channel, account, received)
+        return applied.moved
 
+    async def _pause_if_down(self, channel: str, account: str, received: Sequence[Receipt]) -> None:
+        down = next((receipt for receipt in received if receipt.outcome == "down"), None)
+        if down is not None:
+            await self._recorder.pause(channel, account, one_line(down.code), one_line(down.message))
 
-def unasked() -> Operation[list[tuple[str, str]]]:
-    """Return channels and accounts with due receipts that have no job."""
-    return [(channel, account) for channel, account in (yield Statement(_sql["unasked"]))]
+    async def apply_early(self) -> None:
+        """Apply receipts that arrived before their message was stored, one channel and account at a time."""
+        while (result := await self._database.arun(self._apply_early())) is not None:
+            channel, account, applied = result
+            self._recorder.stats.count_receipts(channel, account, applied.received)
+
+    def _apply_early(self) -> Operation[tuple[str, str, ReceiptResult] | None]:
+        """Apply the early receipts of one channel and account, and remove them, in one transaction."""
+        found = yield from receipt_store.early()
+        if not found:
+            return None
+        received = [msgspec.convert({**early.receipt, "provider_id": early.provider_id}, Receipt) for early in found]
+        channel, account = found[0].channel, found[0].account
+        return channel, account, (yield from self._apply(channel, account, received, drop_unknown=True))
+
+    def _apply(
+        self,
+        channel: str,
+        account: str,
+        received: Sequence[Receipt],
+        requested: Mapping[str, Sequence[int]] | None = None,
+        *,
+        left_over: Mapping[int, Sequence[int]] | None = None,
+        drop_unknown: bool = False,
+    ) -> Operation[ReceiptResult]:
+        delays = self._recorder.policy(channel).delays
+        applied = yield from receipt_store.apply(
+            channel, account, received, delays, requested, left_over=left_over, drop_unknown=drop_unknown
+        )
+        jobs = [job for wait in applied.again for job in self._send_jobs.to_send(channel, account, 1, wait)]
+        if jobs:
+            yield from transitions.enqueue(jobs)
+        return applied

@@ -1,18 +1,20 @@
-"""Jobs that send messages and request receipts: tokens for a channel and account, not bound to a delivery.
+"""Jobs that send messages: tokens for a channel and account, not bound to a delivery.
 
 On a channel with a rate, a job sends one batch, because the rate counts jobs. On other channels a job sends batches
 for a few seconds and then enqueues a successor.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import randrange
-from typing import Any, Protocol
 
-from sereno.channels.contract import Channel
-from sereno.jobs.job import NewJob
-from sereno.jobs.limits.limit import Limit, Rate
+from sereno.channels.contract import IN_APP, Channel
+from sereno.jobs.job import JobOptions, NewJob
+from sereno.jobs.limits.limit import NO_RULE, KeyRule, Limit, rule
+from sereno.notifications.jobs import DELIVER, NO_OPTIONS, NotificationJobs
 
+# Inbox messages per statement.
+INBOX_BATCH = 500
 # Most batches of one channel and account that are sent at once.
 MOST_TOKENS = 50
 # Most jobs for deliveries that are due later or sent batch after batch.
@@ -21,89 +23,73 @@ MOST_LATER = 10
 ONCE, LATER = -2, -1
 
 
-class JobMaker(Protocol):
-    """The part of a task that this module uses."""
-
-    # The options that send jobs use.
-    def using(
-        self,
-        *,
-        delay: float | None = None,
-        unique_key: str | None = None,
-        concurrency: Limit | None = None,
-        rate: Rate | None = None,
-    ) -> "JobMaker": ...
-
-    def job(self, *arguments: Any) -> NewJob: ...
-
-
 class SendJobs:
-    """Creates send jobs and receipt jobs."""
+    """Creates send jobs."""
 
-    def __init__(
-        self, channels: Mapping[str, Channel], deliver: Callable[[], JobMaker], receipts: Callable[[], JobMaker]
-    ) -> None:
+    def __init__(self, channels: Mapping[str, Channel], jobs: NotificationJobs) -> None:
         self._channels = channels
-        self._deliver = deliver
-        self._receipts = receipts
+        self._jobs = jobs
 
     def to_send(self, channel: str, account: str, count: int = 0, due_in: float = 0.0) -> Sequence[NewJob]:
         """Jobs for `count` batches, one each; for many or an unknown number (0), jobs that enqueue successors."""
-        task = self._limited(channel, account)
         if due_in > 0:
-            return [task.using(delay=due_in).job(channel, account, LATER)] * min(count, MOST_LATER)
+            return [self._job(channel, account, LATER, JobOptions(delay=due_in))] * min(count, MOST_LATER)
         if not count:
-            return [task.job(channel, account, LATER)]
+            return [self._job(channel, account, LATER)]
         if self._sends_repeatedly(channel):
-            return [task.job(channel, account, ONCE)] * min(count, MOST_LATER)
+            return [self._job(channel, account, ONCE)] * min(count, MOST_LATER)
         if count <= MOST_TOKENS:
-            return [task.job(channel, account, ONCE)] * count
-        return [_in_slot(task, channel, account, 2 * place) for place in range(MOST_TOKENS)]
+            return [self._job(channel, account, ONCE)] * count
+        return [self._in_slot(channel, account, 2 * place) for place in range(MOST_TOKENS)]
 
-    def for_deliveries(
-        self, channel: str, account: str, count: int, batch: int, due_in: float = 0.0
-    ) -> Sequence[NewJob]:
+    def for_deliveries(self, channel: str, account: str, count: int, due_in: float = 0.0) -> Sequence[NewJob]:
         """Jobs for `count` deliveries. With a rate, a job costs a whole batch: small ones share it, in a few slots."""
-        full, rest = divmod(count, batch)
+        full, rest = divmod(count, self.batch_size(channel))
         if due_in > 0 or self._sends_repeatedly(channel) or not rest or full >= MOST_TOKENS:
             return self.to_send(channel, account, full + bool(rest), due_in)
-        task, slot = self._limited(channel, account), 2 * randrange(MOST_TOKENS)  # noqa: S311 - see below
+        slot = 2 * randrange(MOST_TOKENS)  # noqa: S311 - a slot, not a secret
         # Two jobs: one of them may be running and have read its batch already.
-        shared = [_in_slot(task, channel, account, place) for place in (slot, slot + 1)]
+        shared = [self._in_slot(channel, account, place) for place in (slot, slot + 1)]
         return [*(self.to_send(channel, account, full) if full else ()), *shared]
 
     def after(self, channel: str, account: str, slot: int) -> NewJob | None:
         """The job for the batch after a full one: a slot is used once and then passes to its neighbour."""
-        task = self._limited(channel, account)
         if slot == ONCE:
-            return task.job(channel, account, ONCE) if self._sends_repeatedly(channel) else None
+            return self._job(channel, account, ONCE) if self._sends_repeatedly(channel) else None
         chosen = 2 * randrange(MOST_TOKENS) if slot == LATER else slot ^ 1  # noqa: S311 - a slot, not a secret
-        return _in_slot(task, channel, account, chosen)
+        return self._in_slot(channel, account, chosen)
 
-    def standing(self, channel: str, account: str) -> NewJob:
+    def without_slot(self, channel: str, account: str) -> NewJob:
         """One more job, without a slot."""
-        return self._limited(channel, account).job(channel, account, ONCE)
+        return self._job(channel, account, ONCE)
 
-    def to_ask(self, channel: str, account: str, due_in: float = 0.0) -> NewJob:
-        """The job that requests the receipts that are due then."""
-        task = self._receipts()
-        return (task.using(delay=due_in) if due_in > 0 else task).job(channel, account)
+    def batch_size(self, channel: str) -> int:
+        """Return the most deliveries that one call of the channel takes."""
+        known = self._channels.get(channel)
+        return INBOX_BATCH if channel == IN_APP or known is None else known.batch
+
+    def batch_sizes(self) -> Mapping[str, int]:
+        return {name: self.batch_size(name) for name in (*self._channels, IN_APP)}
 
     def _sends_repeatedly(self, channel: str) -> bool:
         known = self._channels.get(channel)
         return known is not None and known.rate is None
 
-    def _limited(self, channel: str, account: str) -> JobMaker:
-        """The task that sends, under the limits of the channel."""
-        task = self._deliver()
-        if (known := self._channels.get(channel)) is not None:
-            name = f"channel.{channel}"
-            if known.rate is not None:
-                task = task.using(rate=replace(known.rate, name=f"{name}.rate", key=account, units=known.batch))
-            if known.at_once is not None:
-                task = task.using(concurrency=Limit(known.at_once, name=name, key=account))
-        return task
+    def _in_slot(self, channel: str, account: str, slot: int) -> NewJob:
+        return self._job(channel, account, slot, JobOptions(unique_key=f"{channel}/{account}/{slot}"))
 
+    def _job(self, channel: str, account: str, slot: int, options: JobOptions = NO_OPTIONS) -> NewJob:
+        arguments = {"channel": channel, "account": account, "slot": slot}
+        return self._jobs.new(DELIVER, arguments, options, self._limits(channel, account))
 
-def _in_slot(task: JobMaker, channel: str, account: str, slot: int) -> NewJob:
-    return task.using(unique_key=f"{channel}/{account}/{slot}").job(channel, account, slot)
+    def _limits(self, channel: str, account: str) -> KeyRule:
+        """Return the limits of the channel, counted for each account."""
+        known = self._channels.get(channel)
+        if known is None or (known.rate is None and known.at_once is None):
+            return NO_RULE
+        name, rate = f"channel.{channel}", known.rate
+        return rule(
+            "",
+            None if known.at_once is None else Limit(known.at_once, name=name, key=account),
+            None if rate is None else replace(rate, name=f"{name}.rate", key=account, units=known.batch),
+        )

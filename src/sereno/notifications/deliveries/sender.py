@@ -3,8 +3,7 @@
 A message whose outcome is not recorded would be sent again, so an error here may affect at most one delivery.
 """
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import Any
 
@@ -18,21 +17,17 @@ from sereno.database.statement import Operation
 from sereno.errors import UnknownEvent
 from sereno.jobs import transitions
 from sereno.notifications.deliveries import store as deliveries
+from sereno.notifications.deliveries.exchanges import Exchanges
 from sereno.notifications.deliveries.outcomes import DeliveryMovedOn, OutcomeRecorder
 from sereno.notifications.deliveries.send_jobs import SendJobs
 from sereno.notifications.deliveries.store import Batch, ClaimedDelivery, ClaimedEvent
 from sereno.notifications.deliveries.transition import Transition
 from sereno.notifications.event import Content
 from sereno.notifications.recipients.unsubscribe_links import UnsubscribeLinks
+from sereno.notifications.templates.rendering import TemplateRenderer
 
-# Inbox messages per statement.
-INBOX_BATCH = 500
 # Seconds for which a job continues with further batches on a channel without a rate; then other jobs get a slot.
 TURN_SECONDS = 2.0
-# Seconds for which credentials are cached; changed ones are used after this time.
-ACCOUNT_SECONDS = 30.0
-
-Render = Callable[[str, ClaimedDelivery, ClaimedEvent, str | None], Content]
 
 
 class DeliverySender:
@@ -42,61 +37,57 @@ class DeliverySender:
         self,
         database: Database,
         channels: Mapping[str, Channel],
-        accounts: Mapping[str, Mapping[str, Any]],
-        render: Render,
+        exchanges: Exchanges,
+        renderer: TemplateRenderer,
         recorder: OutcomeRecorder,
         send_jobs: SendJobs,
     ) -> None:
         self._database = database
         self._channels = channels
-        self._accounts = accounts
-        self._render = render
+        self._exchanges = exchanges
+        self._renderer = renderer
         self._recorder = recorder
         self._send_jobs = send_jobs
         self._links = UnsubscribeLinks(database)
-        self._exchanges: dict[tuple[asyncio.AbstractEventLoop, str, str], tuple[float, Exchange]] = {}
-
-    def batch_of(self, channel: str) -> int:
-        known = self._channels.get(channel)
-        return INBOX_BATCH if channel == IN_APP or known is None else known.batch
 
     async def deliver(self, job: int, channel: str, account: str, slot: int) -> int:
         """Send the next batches of a channel. Return the number of claimed deliveries. `slot`: of the successor job."""
+        await self._renderer.refresh()
         await self._recorder.settle_stranded(job, channel, account)
         known, total, until = self._channels.get(channel), 0, monotonic() + TURN_SECONDS
         while True:
             # A rate counts jobs: each job sends one batch.
             is_last = known is None or known.rate is not None or monotonic() > until
             # Before anything is committed as sending: if the settings cannot be read, nothing was sent.
-            exchange = None if known is None or channel == IN_APP else await self.exchange(channel, account)
+            exchange = None if known is None or channel == IN_APP else await self._exchanges.find(channel, account)
             batch = await self._database.arun(self._take(job, channel, account, slot if is_last else None))
-            self._recorder.figures.changed(batch.changes)
+            self._recorder.stats.count_unsent(batch.changes)
             if batch.deliveries:
                 if channel == IN_APP:
                     await self._put_into_inbox(job, batch)
                 else:
                     await self._send(job, channel, account, batch, exchange)
-            total += batch.looked_at
-            if is_last or batch.looked_at < self.batch_of(channel):
+            total += batch.examined
+            if is_last or batch.examined < self._send_jobs.batch_size(channel):
                 break
-        if slot >= 0 and total < self.batch_of(channel):
+        if slot >= 0 and total < self._send_jobs.batch_size(channel):
             # A job that finds the slot taken returns at once; the job that holds it checks for late deliveries.
             await self._database.arun(self._leave(channel, account))
         return total
 
     def _leave(self, channel: str, account: str) -> Operation[None]:
         if (yield from deliveries.any_due(channel, account)):
-            yield from transitions.enqueue([self._send_jobs.standing(channel, account)])
+            yield from transitions.enqueue([self._send_jobs.without_slot(channel, account)])
 
     def _take(self, job: int, channel: str, account: str, slot: int | None) -> Operation[Batch]:
         """Claim a batch and enqueue the job for the next one in one transaction: this worker may die while sending.
 
         A full batch means that there is more; deliveries in quiet hours get a job for the end of the quiet hours.
         """
-        size = self.batch_of(channel)
+        size = self._send_jobs.batch_size(channel)
         batch = yield from deliveries.take(channel, account, job, size)
         tokens = [token for due_in in batch.held for token in self._send_jobs.to_send(channel, account, 1, due_in)]
-        if slot is not None and batch.looked_at >= size:
+        if slot is not None and batch.examined >= size:
             following = self._send_jobs.after(channel, account, slot)
             tokens += [] if following is None else [following]
         if tokens:
@@ -152,7 +143,7 @@ class DeliverySender:
         # If another job settled some of them, it is not known which; the statistics tolerate that.
         done = [Transition(id=row["id"], state="delivered") for row in rows[:put]]
         kinds = {row["id"]: (row["event"], tenants[row["id"]]) for row in rows[:put]}
-        self._recorder.figures.settled(IN_APP, "", done, kinds)
+        self._recorder.stats.count_outcomes(IN_APP, "", done, kinds)
 
     def _message(
         self,
@@ -191,7 +182,7 @@ class DeliverySender:
     ) -> Content | Failed | DeliveryMovedOn:
         """Render; a template is user code: what it raises or returns wrongly fails this delivery only."""
         try:
-            made = self._render(channel, taken, event, unsubscribe_url)
+            made = self._renderer.render(channel, taken, event, unsubscribe_url)
         except UnknownEvent:
             return DeliveryMovedOn()
         except Exception as error:  # noqa: BLE001 - whatever a template raises is an outcome
@@ -201,34 +192,6 @@ class DeliverySender:
         if not (isinstance(made.html, str | None) and isinstance(made.options, Mapping)):
             return Failed("template", "it returned Content whose html is no string or whose options are no mapping")
         return Content(storable(made.title), storable(made.body), made.html and storable(made.html), made.options)
-
-    async def exchange(self, channel: str, account: str) -> Exchange | None:
-        """Return the cached connections and credentials of an account; None for an account without settings.
-
-        A tenant's settings replace the application's: its secrets are never sent to an address that a tenant chose.
-        """
-        place = (asyncio.get_running_loop(), channel, account)
-        until, exchange = self._exchanges.get(place, (0.0, None))
-        if exchange is not None and until > monotonic():
-            return exchange
-        defaults = self._accounts.get(channel, {})
-        settings = await self._database.arun_one(deliveries.account_settings(channel, account)) if account else defaults
-        if account and not settings:
-            return None
-        # Another coroutine may have created it during the query; reuse its connections.
-        exchange = self._exchanges[place][1] if place in self._exchanges else Exchange()
-        exchange.account, exchange.own, exchange.private = settings, bool(account), bool(defaults.get("private"))
-        self._exchanges[place] = (monotonic() + ACCOUNT_SECONDS, exchange)
-        return exchange
-
-    async def close(self) -> None:
-        """Close the connections of this event loop, and write the statistics."""
-        await self._recorder.figures.write()
-        loop = asyncio.get_running_loop()
-        for place in [place for place in self._exchanges if place[0] is loop or place[0].is_closed()]:
-            _, exchange = self._exchanges.pop(place)
-            if place[0] is loop:
-                await exchange.close()
 
 
 def storable(text: str) -> str:

@@ -41,11 +41,11 @@ REASONS = (
     "no longer true",
     "its event is gone",
     "the recipient is gone",
-    "told by delivery",
+    "covered by delivery",
 )
 
 
-class Change(msgspec.Struct, array_like=True, gc=False):
+class DeliveryChange(msgspec.Struct, array_like=True, gc=False):
     """A number of deliveries of one event type and tenant that reached a state; field order as in the statements."""
 
     channel: str
@@ -91,7 +91,7 @@ class DeliveryTally:
     def __bool__(self) -> bool:
         return bool(self.states or self.channels)
 
-    def count(self, changes: Iterable[Change]) -> None:
+    def count(self, changes: Iterable[DeliveryChange]) -> None:
         for change in changes:
             key = (change.event or "", change.channel, change.state, word_of(change.reason, change.state))
             self.states[key] = self.states.get(key, 0) + change.count
@@ -100,10 +100,10 @@ class DeliveryTally:
                 figures = self.tenants.setdefault((change.tenant, change.channel), {})
                 figures[column] = figures.get(column, 0) + change.count
 
-    def made(self, changes: Iterable[Change]) -> None:
+    def count_created(self, changes: Iterable[DeliveryChange]) -> None:
         """Count new deliveries as matched, and by their state."""
         for change in changes:
-            whole = Change(change.channel, change.event, change.tenant, "matched", None, change.count)
+            whole = DeliveryChange(change.channel, change.event, change.tenant, "matched", None, change.count)
             self.count((whole, change))
 
     def channel(self, channel: str, account: str) -> ChannelTally:

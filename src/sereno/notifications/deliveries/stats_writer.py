@@ -17,8 +17,8 @@ from sereno.database.database import Database
 from sereno.errors import DatabaseUnavailable
 from sereno.notifications.deliveries import stats_queries
 from sereno.notifications.deliveries.delivery import State
-from sereno.notifications.deliveries.receipts import ReceivedReceipt
-from sereno.notifications.deliveries.stats import Change, DeliveryTally
+from sereno.notifications.deliveries.receipt_store import ReceivedReceipt
+from sereno.notifications.deliveries.stats import DeliveryChange, DeliveryTally
 from sereno.notifications.deliveries.transition import Transition
 from sereno.telemetry.log_events import emit
 
@@ -54,21 +54,21 @@ class DeliveryStatsWriter:
         self._ordered: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.TimerHandle] = WeakKeyDictionary()
         self._writing: set[asyncio.Task[None]] = set()
 
-    def made(self, changes: Sequence[Change]) -> None:
+    def count_created(self, changes: Sequence[DeliveryChange]) -> None:
         """Count new deliveries."""
         if changes:
             with self._one_at_a_time:
-                self._tally.made(changes)
+                self._tally.count_created(changes)
             self._schedule()
 
-    def changed(self, changes: Sequence[Change]) -> None:
+    def count_unsent(self, changes: Sequence[DeliveryChange]) -> None:
         """Count deliveries that were claimed and not sent."""
         if changes:
             with self._one_at_a_time:
                 self._tally.count(_held(change) for change in changes)
             self._schedule()
 
-    def settled(self, channel: str, account: str, transitions: Iterable[Transition], kinds: Kinds) -> None:
+    def count_outcomes(self, channel: str, account: str, transitions: Iterable[Transition], kinds: Kinds) -> None:
         """Count the outcomes of sent deliveries, grouped by equal outcomes."""
         alike = Counter(
             [
@@ -86,17 +86,17 @@ class DeliveryStatsWriter:
         )
         if alike:
             with self._one_at_a_time:
-                self._settled(channel, account, alike)
+                self._add_outcomes(channel, account, alike)
             self._schedule()
 
-    def _settled(self, channel: str, account: str, alike: Mapping[Alike, int]) -> None:
+    def _add_outcomes(self, channel: str, account: str, alike: Mapping[Alike, int]) -> None:
         figures = self._tally.channel(channel, account)
         for ((event, tenant), state, code, is_unknown, is_first), count in alike.items():
             was_tried, was_taken = code not in UNSENT, state in ("sent", "delivered")
             words = ["retried" if state == "pending" else str(state)]
             words += ["tried"] if was_tried and is_first else []
             words += ["sent"] if state == "delivered" else []
-            self._tally.count([Change(channel, event, tenant, word, None, count) for word in words])
+            self._tally.count([DeliveryChange(channel, event, tenant, word, None, count) for word in words])
             figures.sent += count * was_tried
             figures.accepted += count * was_taken
             figures.throttled += count * (code in THROTTLED)
@@ -105,27 +105,37 @@ class DeliveryStatsWriter:
             if code is not None:
                 figures.trouble(code, count)
 
-    def heard(self, channel: str, account: str, received: Sequence[ReceivedReceipt]) -> None:
+    def count_receipts(self, channel: str, account: str, received: Sequence[ReceivedReceipt]) -> None:
         """Count receipts."""
         if received:
             with self._one_at_a_time:
-                self._count_receipts(channel, account, received)
+                self._add_receipts(channel, account, received)
             self._schedule()
 
-    def _count_receipts(self, channel: str, account: str, received: Sequence[ReceivedReceipt]) -> None:
+    def _add_receipts(self, channel: str, account: str, received: Sequence[ReceivedReceipt]) -> None:
         figures = self._tally.channel(channel, account)
         for each in received:
             state = "retried" if each.state == "pending" else each.state
             # A message that was read was also delivered.
             words = ["delivered", "read"] if state == "read" and each.before != "delivered" else [state]
-            self._tally.count([Change(channel, each.event, each.tenant, word, None, each.count) for word in words])
+            self._tally.count(
+                [DeliveryChange(channel, each.event, each.tenant, word, None, each.count) for word in words]
+            )
             if each.outcome not in ("read", "down") and each.bucket is not None:
                 figures.receipts[each.bucket] += each.count
             figures.failed += each.count if state in FAILED else 0
             if each.code:
                 figures.trouble(each.code, each.count)
 
-    async def write(self) -> None:
+    async def flush(self) -> None:
+        """Wait for the write that is running in this loop, and write what was counted since."""
+        loop = asyncio.get_running_loop()
+        running = [task for task in self._writing if task.get_loop() is loop]
+        if running:
+            await asyncio.wait(running)
+        await self._write()
+
+    async def _write(self) -> None:
         """Write the counts now; they are retained if the write fails."""
         ordered = self._ordered.pop(asyncio.get_running_loop(), None)
         if ordered is not None:
@@ -139,7 +149,11 @@ class DeliveryStatsWriter:
         except (DatabaseUnavailable, psycopg.Error) as error:
             self._put_back(taken)
             self._schedule()
-            emit(logging.WARNING, "post.uncounted", f"notification statistics are retained and written later: {error}")
+            emit(
+                logging.WARNING,
+                "delivery.stats_failed",
+                f"notification statistics are retained and written later: {error}",
+            )
         except asyncio.CancelledError:
             self._put_back(taken)
             raise
@@ -154,12 +168,12 @@ class DeliveryStatsWriter:
             self._ordered[loop] = loop.call_later(self._database.settings.heartbeat, self._begin)
 
     def _begin(self) -> None:
-        task = asyncio.get_running_loop().create_task(self.write())
+        task = asyncio.get_running_loop().create_task(self._write())
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 
 
-def _held(change: Change) -> Change:
+def _held(change: DeliveryChange) -> DeliveryChange:
     if change.state != "pending":
         return change
-    return Change(change.channel, change.event, change.tenant, "held", None, change.count)
+    return DeliveryChange(change.channel, change.event, change.tenant, "held", None, change.count)

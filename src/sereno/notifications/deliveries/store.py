@@ -7,7 +7,7 @@ import msgspec
 
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, array, queries
-from sereno.notifications.deliveries.stats import Change
+from sereno.notifications.deliveries.stats import DeliveryChange
 from sereno.notifications.deliveries.transition import Transition
 
 _sql = queries("notifications/deliveries/store")
@@ -49,7 +49,7 @@ class ClaimedEvent(msgspec.Struct, array_like=True, gc=False):
 class Batch(NamedTuple):
     """Deliveries that are being sent, and their events.
 
-    `batches`: claimed batches; holding them is the right to record outcomes. `looked_at`: number of claimed deliveries,
+    `batches`: claimed batches; holding them is the right to record outcomes. `examined`: number of claimed deliveries,
     including those that are not sent after all. `held`: seconds until deliveries in quiet hours are due. `changes`: the
     deliveries that are not sent, for the statistics.
     """
@@ -57,9 +57,9 @@ class Batch(NamedTuple):
     deliveries: list[ClaimedDelivery]
     events: dict[int, ClaimedEvent]
     batches: list[int]
-    looked_at: int
+    examined: int
     held: list[float]
-    changes: list[Change]
+    changes: list[DeliveryChange]
 
 
 class RecordedOutcome(NamedTuple):
@@ -84,7 +84,7 @@ _taken = msgspec.json.Decoder(list[ClaimedDelivery])
 _events = msgspec.json.Decoder(list[ClaimedEvent])
 _delays = msgspec.json.Decoder(list[float])
 _stranded = msgspec.json.Decoder(list[StrandedDelivery])
-_changes = msgspec.json.Decoder(list[Change])
+_changes = msgspec.json.Decoder(list[DeliveryChange])
 _carriers = msgspec.json.Decoder(list[tuple[int, list[msgspec.Raw] | None]])
 
 
@@ -118,7 +118,9 @@ def end(batches: Sequence[int]) -> Operation[None]:
     yield Statement(_sql["end"], {"batches": list(batches)})
 
 
-def _gathered(job: int, taken: Sequence[ClaimedDelivery]) -> Operation[tuple[list[ClaimedDelivery], list[Change]]]:
+def _gathered(
+    job: int, taken: Sequence[ClaimedDelivery]
+) -> Operation[tuple[list[ClaimedDelivery], list[DeliveryChange]]]:
     """Return one delivery per digest message; the deliveries collected into it are completed."""
     ids = [each.id for each in taken if each.digest is not None]
     rows = yield Statement(_sql["gather"], {"ids": ids, "job": job})
@@ -184,9 +186,9 @@ def account_settings(channel: str, tenant: str) -> Operation[dict[str, Any]]:
     return msgspec.json.decode(rows[0][0], type=dict[str, Any]) if rows else {}
 
 
-def neglected() -> Operation[list[tuple[str, str]]]:
+def without_job() -> Operation[list[tuple[str, str]]]:
     """Return channels and accounts with due deliveries that have no job."""
-    return [(channel, account) for channel, account in (yield Statement(_sql["neglected"]))]
+    return [(channel, account) for channel, account in (yield Statement(_sql["without_job"]))]
 
 
 def waiting_accounts(channel: str) -> Operation[list[str]]:

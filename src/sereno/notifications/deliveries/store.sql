@@ -131,7 +131,7 @@ others as materialized (
 ),
 -- A delivery that carried others and was not sent: they are passed on to the new carrier.
 inherited as (
-    update sereno.deliveries set digest_of = others.carrier, reason = 'told by delivery ' || others.carrier
+    update sereno.deliveries set digest_of = others.carrier, reason = 'covered by delivery ' || others.carrier
     from others
     where deliveries.recipient_id = others.recipient_id and deliveries.digest = others.digest and deliveries.digest_of = others.id
       and deliveries.state = 'skipped' and deliveries.id <> all(array(select id from others))
@@ -139,13 +139,13 @@ inherited as (
 ),
 done as (
     update sereno.deliveries
-    set state = 'skipped', reason = 'told by delivery ' || others.carrier, digest_of = others.carrier, job_id = null, changed_at = sereno.now()
+    set state = 'skipped', reason = 'covered by delivery ' || others.carrier, digest_of = others.carrier, job_id = null, changed_at = sereno.now()
     from others
     where deliveries.id = others.id
     returning deliveries.id, event_id, tenant, channel
 )
 select coalesce(json_agg(json_build_array(carrier, payloads)), '[]')::text,
-       (select coalesce(json_agg(json_build_array(collected.channel, e.type, collected.tenant, 'skipped', 'told by delivery', collected.count)), '[]')
+       (select coalesce(json_agg(json_build_array(collected.channel, e.type, collected.tenant, 'skipped', 'covered by delivery', collected.count)), '[]')
         from (select event_id, tenant, channel, count(*) as count from done group by 1, 2, 3) as collected
         left join sereno.events e on e.id = collected.event_id)::text,
        (select count(*) from inherited)
@@ -327,7 +327,7 @@ waiting as (
 )
 select coalesce(json_agg(json_build_array(id, channel, account)), '[]')::text from moved;
 
--- name: neglected
+-- name: without_job
 -- Channels and accounts with overdue deliveries that have no job, because it was cancelled, deleted or lost. An index
 -- skip scan.
 with recursive place(channel, account) as (

@@ -17,18 +17,18 @@ LONGEST_AFTER = 7 * 86400.0
 SPREAD = 0.1
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class DeliveryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Retry policy of a channel. `delays`: seconds after the first attempt, the second, and so on; then it is dead.
 
     `on_unknown`: what to do when it is unknown whether the message was sent. `receipts_after`: seconds until receipts
-    can be requested, `receipts_for`: for how many seconds. `is_told`: the provider sends receipts to a webhook.
+    can be requested, `receipts_for`: for how many seconds. `has_webhook`: the provider sends receipts to a webhook.
     """
 
     delays: Sequence[float]
     on_unknown: Literal["retry", "park"] = "retry"
     receipts_after: float | None = None
     receipts_for: float = 24 * 3600.0
-    is_told: bool = True
+    has_webhook: bool = True
 
 
 class Transition(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -53,7 +53,7 @@ class Transition(msgspec.Struct, kw_only=True, omit_defaults=True):
     attempt: int | None = None
 
 
-def judge(delivery: int, attempt: int, outcome: Outcome, policy: Policy, chance: Random) -> Transition:
+def judge(delivery: int, attempt: int, outcome: Outcome, policy: DeliveryPolicy, chance: Random) -> Transition:
     """Return the transition for an outcome. `attempt`: number of attempts, including this one."""
     transition = _judge(delivery, attempt, outcome, policy, chance)
     transition.attempt = attempt
@@ -63,7 +63,7 @@ def judge(delivery: int, attempt: int, outcome: Outcome, policy: Policy, chance:
     return transition
 
 
-def _judge(delivery: int, attempt: int, outcome: Outcome, policy: Policy, chance: Random) -> Transition:
+def _judge(delivery: int, attempt: int, outcome: Outcome, policy: DeliveryPolicy, chance: Random) -> Transition:
     match outcome:
         case Sent(provider_id):
             receipt_in = policy.receipts_after if provider_id is not None else None
@@ -94,7 +94,9 @@ def _judge(delivery: int, attempt: int, outcome: Outcome, policy: Policy, chance
             assert_never(outcome)
 
 
-def _again(transition: Transition, attempt: int, after: float | None, policy: Policy, chance: Random) -> Transition:
+def _again(
+    transition: Transition, attempt: int, after: float | None, policy: DeliveryPolicy, chance: Random
+) -> Transition:
     """Schedule a retry, never earlier than the provider requires; dead when the delays are used up."""
     if attempt > len(policy.delays):
         transition.state, transition.reason = "dead", f"{attempt} attempts failed"

@@ -6,26 +6,24 @@ Every method has an async twin with the prefix `a`. `conn`: the caller's connect
 import contextlib
 import math
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Literal, TypedDict, TypeVar, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict, Unpack
 
-from sereno.channels.registry import LONGEST_ADDRESS
-from sereno.database.caller_connection import arun_borrowed, run_borrowed
+from sereno.channels.registry import LONGEST_ADDRESS, Channels
+from sereno.database.client import DatabaseClient
 from sereno.database.database import Database
 from sereno.database.json_values import stored
 from sereno.database.statement import Operation
 from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidAddress, InvalidArguments
-from sereno.notifications.recipients import inbox_token, store
+from sereno.notifications.recipients import inbox_queries, inbox_token, store
 from sereno.notifications.recipients.condition import compile_condition
-from sereno.notifications.recipients.preference import Preference
+from sereno.notifications.recipients.preference import ASPECTS, Preference
 from sereno.notifications.recipients.quiet_hours import DAYS, QuietHours
-from sereno.notifications.recipients.store import InboxRow
+from sereno.notifications.recipients.rows import InboxRow, Mark
 from sereno.notifications.recipients.unsubscribe import read_token
 from sereno.text import check_text
 from sereno.zones import zone as find_zone
-
-T = TypeVar("T")
 
 # Messages on one page of an inbox.
 PAGE = 50
@@ -59,31 +57,12 @@ class PreferenceData(TypedDict, total=False):
     quiet: QuietHours | Sequence[QuietHours] | None
 
 
-class Rows:
-    """Runs operations on a connection of the application or of the caller."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def _run(self, operation: Operation[T], conn: Any) -> T:
-        if conn is None:
-            return self._database.run(operation)
-        settings = self._database.settings
-        return run_borrowed(conn, operation, settings.schema, notify=settings.notify)
-
-    def _arun(self, operation: Operation[T], conn: Any) -> Coroutine[Any, Any, T]:
-        if conn is None:
-            return self._database.arun(operation)
-        settings = self._database.settings
-        return arun_borrowed(conn, operation, settings.schema, notify=settings.notify)
-
-
-class Recipients(Rows):
+class Recipients(DatabaseClient):
     """Recipients of notifications, identified by a key of the application."""
 
-    def __init__(self, database: Database, check_address: Callable[[str, str], str]) -> None:
+    def __init__(self, database: Database, channels: Channels) -> None:
         super().__init__(database)
-        self._check_address = check_address
+        self._channels = channels
 
     def upsert(
         self,
@@ -195,7 +174,7 @@ class Recipients(Rows):
         spellings = [address]
         # An address that the channel would reject today may have been stored earlier.
         with contextlib.suppress(InvalidAddress):
-            spellings.append(self._check_address(channel, address))
+            spellings.append(self._channels.check_address(channel, address))
         return store.change_address(
             key, channel, spellings, tenant=tenant, state="unsubscribed", reason=reason or "by the recipient"
         )
@@ -214,13 +193,13 @@ class Recipients(Rows):
         state = more.pop("state", "active")
         return {
             "channel": channel,
-            "address": self._check_address(channel, text),
+            "address": self._channels.check_address(channel, text),
             "keys": more or None,
             "state": state,
         }
 
 
-class Inbox(Rows):
+class Inbox(DatabaseClient):
     """Messages of recipients inside the application."""
 
     def list(
@@ -233,7 +212,7 @@ class Inbox(Rows):
         archived: bool = False,
     ) -> "Sequence[InboxRow]":
         """Return messages, newest first; `before`: the last id of the previous page."""
-        return self._run(store.inbox(key, tenant=tenant, before=before, most=most, archived=archived), None)
+        return self._run(inbox_queries.inbox(key, tenant=tenant, before=before, most=most, archived=archived), None)
 
     async def alist(
         self,
@@ -244,19 +223,21 @@ class Inbox(Rows):
         most: int = PAGE,
         archived: bool = False,
     ) -> "Sequence[InboxRow]":
-        return await self._arun(store.inbox(key, tenant=tenant, before=before, most=most, archived=archived), None)
+        return await self._arun(
+            inbox_queries.inbox(key, tenant=tenant, before=before, most=most, archived=archived), None
+        )
 
     def unread(self, key: str, *, tenant: str | None = None) -> int:
         """Return the number of unread messages, counted up to 1,000."""
-        return self._run(store.unread(key, tenant=tenant), None)
+        return self._run(inbox_queries.unread(key, tenant=tenant), None)
 
     async def aunread(self, key: str, *, tenant: str | None = None) -> int:
-        return await self._arun(store.unread(key, tenant=tenant), None)
+        return await self._arun(inbox_queries.unread(key, tenant=tenant), None)
 
     def mark(
         self,
         key: str,
-        what: Literal["seen", "read", "archived"],
+        what: Mark,
         ids: Sequence[int] | None = None,
         *,
         tenant: str | None = None,
@@ -268,7 +249,7 @@ class Inbox(Rows):
     async def amark(
         self,
         key: str,
-        what: Literal["seen", "read", "archived"],
+        what: Mark,
         ids: Sequence[int] | None = None,
         *,
         tenant: str | None = None,
@@ -297,7 +278,7 @@ def _prefer(key: str | None, wish: PreferenceData) -> Operation[bool]:
     condition, quiet = preference.condition, preference.quiet
     return store.prefer(
         preference,
-        [aspect for aspect in store.ASPECTS if aspect in given],
+        [aspect for aspect in ASPECTS if aspect in given],
         compiled=None if condition is None else compile_condition(condition),
         quiet=None if quiet is None else [_span(span) for span in quiet],
     )

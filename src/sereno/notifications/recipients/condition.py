@@ -40,32 +40,32 @@ _Joint: TypeAlias = Literal["&&", "||"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Test:
+class _ConditionTest:
     operator: _Operator
     value: Scalar
 
 
 @dataclass(frozen=True, slots=True)
-class _Field:
+class _ConditionField:
     """One element at this path passes all tests, or one test."""
 
     path: tuple[str, ...]
-    tests: tuple[_Test, ...]
+    tests: tuple[_ConditionTest, ...]
     joint: _Joint
 
 
 @dataclass(frozen=True, slots=True)
-class _Not:
+class _ConditionNot:
     node: "_Node"
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _ConditionGroup:
     nodes: tuple["_Node", ...]
     joint: _Joint
 
 
-_Node: TypeAlias = _Field | _Not | _Group
+_Node: TypeAlias = _ConditionField | _ConditionNot | _ConditionGroup
 
 
 def compile_condition(condition: Mapping[str, Any]) -> str:
@@ -93,11 +93,11 @@ def _read(condition: Mapping[str, Any]) -> _Node:
 
 def _count(node: _Node) -> int:
     match node:
-        case _Field():
+        case _ConditionField():
             return 1
-        case _Not():
+        case _ConditionNot():
             return 1 + _count(node.node)
-        case _Group():
+        case _ConditionGroup():
             return sum(map(_count, node.nodes))
 
 
@@ -108,16 +108,16 @@ def _object(condition: object, depth: int) -> _Node:
         raise InvalidArguments('an empty condition in "not" or "any" is invalid: fill it in, or omit it')
     if depth > DEEPEST:
         raise InvalidArguments(f"the condition is nested more than {DEEPEST} levels deep: use fewer not and any")
-    return _Group(tuple(_clause(key, wanted, depth) for key, wanted in condition.items()), "&&")
+    return _ConditionGroup(tuple(_clause(key, wanted, depth) for key, wanted in condition.items()), "&&")
 
 
 def _clause(key: object, wanted: Any, depth: int) -> _Node:
     if key == "not":
-        return _Not(_object(wanted, depth + 1))
+        return _ConditionNot(_object(wanted, depth + 1))
     if key == "any":
         if not isinstance(wanted, list | tuple) or not wanted:
             raise InvalidArguments(f'"any" needs a list of conditions, at least one, not {_shown(wanted)}')
-        return _Group(tuple(_object(part, depth + 1) for part in wanted), "||")
+        return _ConditionGroup(tuple(_object(part, depth + 1) for part in wanted), "||")
     path = _path(key)
     match wanted:
         case Mapping():
@@ -125,9 +125,9 @@ def _clause(key: object, wanted: Any, depth: int) -> _Node:
         case list() | tuple():
             if not wanted:
                 raise InvalidArguments(f"{_shown(key)} has an empty list: name at least one value, or omit the key")
-            return _Field(path, tuple(_Test("==", _scalar(key, value)) for value in wanted), "||")
+            return _ConditionField(path, tuple(_ConditionTest("==", _scalar(key, value)) for value in wanted), "||")
         case _:
-            return _Field(path, (_Test("==", _scalar(key, wanted)),), "&&")
+            return _ConditionField(path, (_ConditionTest("==", _scalar(key, wanted)),), "&&")
 
 
 def _path(key: object) -> tuple[str, ...]:
@@ -145,31 +145,31 @@ def _tested(key: object, path: tuple[str, ...], tests: Mapping[str, Any]) -> _No
     if tests.get("exists") is False:
         if len(tests) > 1:
             raise InvalidArguments(f"{_shown(key)} cannot be missing and pass another test: omit one of them")
-        return _Not(_Field(path, (_Test("!=", None),), "&&"))
+        return _ConditionNot(_ConditionField(path, (_ConditionTest("!=", None),), "&&"))
     found = tuple(_test(key, name, value) for name, value in tests.items())
     if "min" in tests and "max" in tests:
         low, high = _kind(tests["min"]), _kind(tests["max"])
         if low[0] != high[0] or low[1] > high[1]:
             raise InvalidArguments(f"{_shown(key)}: min and max must be two numbers or two strings, min the smaller")
-    return _Field(path, found, "&&")
+    return _ConditionField(path, found, "&&")
 
 
-def _test(key: object, name: object, value: Any) -> _Test:
+def _test(key: object, name: object, value: Any) -> _ConditionTest:
     match name:
         case "min" | "max":
             if isinstance(value, bool) or not isinstance(value, str | int | float):
                 raise InvalidArguments(f"{_shown(key)}: {name} must be a number or a string, not {_shown(value)}")
-            return _Test(">=" if name == "min" else "<=", _scalar(key, value))
+            return _ConditionTest(">=" if name == "min" else "<=", _scalar(key, value))
         case "contains":
             if not isinstance(value, str) or not 0 < len(value) <= LONGEST_TEXT:
                 raise InvalidArguments(
                     f"{_shown(key)}: contains must be a string of 1 to {LONGEST_TEXT} characters, not {_shown(value)}"
                 )
-            return _Test("like_regex", "".join(map(_in_any_case, _text(value))))
+            return _ConditionTest("like_regex", "".join(map(_in_any_case, _text(value))))
         case "exists":
             if value is not True:
                 raise InvalidArguments(f"{_shown(key)}: exists must be true or false, not {_shown(value)}")
-            return _Test("!=", None)
+            return _ConditionTest("!=", None)
         case _:
             raise InvalidArguments(
                 f"{_shown(key)}: unknown test {_shown(name)}: use min, max, contains or exists"
@@ -215,7 +215,7 @@ def _two_valued(node: _Node) -> str:
 
 def _jsonpath(node: _Node) -> str:
     match node:
-        case _Field():
+        case _ConditionField():
             path = "".join(f".{_quoted(part)}" for part in node.path)
             tests = [f"{test.operator} {_quoted(test.value)}" for test in node.tests]
             if len(tests) == 1:
@@ -223,9 +223,9 @@ def _jsonpath(node: _Node) -> str:
             joined = f" {node.joint} ".join(f"@ {test}" for test in tests)
             # A comparison would unwrap a nested list, and each test might match another element of it.
             return f'exists(${path} ? (@.type() != "array" && ({joined})))'
-        case _Not():
+        case _ConditionNot():
             return f"!{_two_valued(node.node)}"
-        case _Group():
+        case _ConditionGroup():
             return f" {node.joint} ".join(f"({_jsonpath(part)})" for part in node.nodes)
 
 
@@ -236,12 +236,12 @@ def _quoted(value: Scalar) -> str:
 
 def _holds(node: _Node, payload: Any) -> bool:
     match node:
-        case _Field():
+        case _ConditionField():
             passes = all if node.joint == "&&" else any
             return any(passes(_passes(test, value) for test in node.tests) for value in _values(payload, node.path))
-        case _Not():
+        case _ConditionNot():
             return not _holds(node.node, payload)
-        case _Group():
+        case _ConditionGroup():
             hold = all if node.joint == "&&" else any
             return hold(_holds(part, payload) for part in node.nodes)
 
@@ -258,7 +258,7 @@ def _opened(values: list[Any]) -> list[Any]:
     return [element for value in values for element in (value if isinstance(value, list | tuple) else (value,))]
 
 
-def _passes(test: _Test, value: Any) -> bool:
+def _passes(test: _ConditionTest, value: Any) -> bool:
     if test.operator == "!=":
         return value is not None
     (kind, mine), (wanted_kind, wanted) = _kind(value), _kind(test.value)

@@ -14,6 +14,9 @@ from sereno.notifications.recipients.condition import compile_condition, holds
 from sereno.notifications.recipients.quiet_hours import QuietHours, checked
 from sereno.text import check_text
 
+# The aspects that a preference can set.
+ASPECTS = ("wanted", "condition", "quiet")
+
 Reason: TypeAlias = Literal["preference off", "condition"]
 
 
@@ -65,7 +68,7 @@ def specificity(preference: Preference) -> int:
     )
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class PreferenceChoice(msgspec.Struct, frozen=True, kw_only=True):
     """Each aspect and the row that decided it; None if no row sets it."""
 
     wanted: bool | None = None
@@ -76,7 +79,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     quiet_by: Preference | None = None
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class PreferenceDecision(msgspec.Struct, frozen=True, kw_only=True):
     """Whether to deliver. `quiet`: hours in which the delivery waits. `by`: the row that rejected it."""
 
     reason: Reason | None = None
@@ -93,7 +96,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 def resolve(
     preferences: Iterable[Preference], *, category: str | None, event: str | None, channel: str | None
-) -> Choice:
+) -> PreferenceChoice:
     """Resolve the rows of one recipient and the defaults of its tenant for one event and channel.
 
     Of two rows with the same names, the later one wins.
@@ -104,7 +107,7 @@ def resolve(
     wanted = _last(rows, lambda row: row.wanted is not None)
     condition = _last(rows, lambda row: row.condition is not None)
     quiet = _last(rows, lambda row: row.quiet is not None)
-    return Choice(
+    return PreferenceChoice(
         wanted=wanted.wanted if wanted else None,
         wanted_by=wanted,
         condition=condition.condition if condition else None,
@@ -114,15 +117,17 @@ def resolve(
     )
 
 
-def decide(choice: Choice, *, payload: Any, critical: bool, default_wanted: bool = True) -> Decision:
+def decide(
+    choice: PreferenceChoice, *, payload: Any, critical: bool, default_wanted: bool = True
+) -> PreferenceDecision:
     """Decide to deliver or skip. A critical event is delivered regardless of preferences and quiet hours."""
     if critical:
-        return Decision()
+        return PreferenceDecision()
     if not (default_wanted if choice.wanted is None else choice.wanted):
-        return Decision(reason="preference off", by=choice.wanted_by)
+        return PreferenceDecision(reason="preference off", by=choice.wanted_by)
     if choice.condition is not None and not holds(choice.condition, payload):
-        return Decision(reason="condition", by=choice.condition_by)
-    return Decision(quiet=choice.quiet or ())
+        return PreferenceDecision(reason="condition", by=choice.condition_by)
+    return PreferenceDecision(quiet=choice.quiet or ())
 
 
 def _last(rows: Sequence[Preference], speaks: Callable[[Preference], bool]) -> Preference | None:

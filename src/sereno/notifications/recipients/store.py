@@ -1,37 +1,15 @@
-"""Stores recipients, their addresses and preferences, and their inbox."""
+"""Stores recipients, their addresses and preferences, and marks messages in their inbox."""
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
-from typing import Any, Literal
-
-import msgspec
+from typing import Any
 
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
-from sereno.notifications.recipients.preference import Preference
+from sereno.notifications.recipients.preference import ASPECTS, Preference
+from sereno.notifications.recipients.rows import Mark
 from sereno.notifications.recipients.unsubscribe import Unsubscribe
 
-# The aspects of a preference.
-ASPECTS = ("wanted", "condition", "quiet")
-
 _sql = queries("notifications/recipients/store")
-
-
-class InboxRow(msgspec.Struct, kw_only=True):
-    """One message in an inbox."""
-
-    id: int
-    event: str
-    title: str
-    body: str
-    data: Any
-    created_at: datetime
-    seen_at: datetime | None
-    read_at: datetime | None
-    archived_at: datetime | None
-
-
-_inbox = msgspec.json.Decoder(list[InboxRow])
 
 
 def upsert(
@@ -122,35 +100,7 @@ def prefer(
     return bool(rows)
 
 
-def inbox(key: str, *, tenant: str | None, before: int | None, most: int, archived: bool) -> Operation[list[InboxRow]]:
-    found, _ = yield from inbox_page(key, tenant=tenant, before=before, most=most, archived=archived)
-    return found
-
-
-def inbox_page(
-    key: str,
-    *,
-    tenant: str | None,
-    before: int | None,
-    most: int,
-    archived: bool,
-    skip: int = 0,
-    most_bytes: int | None = None,
-) -> Operation[tuple[list[InboxRow], bool]]:
-    """Return a page, and whether there are more. The page ends with the message that exceeds `most_bytes`."""
-    given = {"tenant": tenant or "", "key": key, "before": before, "most": most, "archived": archived}
-    ((raw, has_more),) = yield Statement(_sql["inbox"], {**given, "skip": skip, "bytes": most_bytes})
-    return _inbox.decode(raw), has_more
-
-
-def unread(key: str, *, tenant: str | None) -> Operation[int]:
-    rows = yield Statement(_sql["unread"], {"tenant": tenant or "", "key": key})
-    return int(rows[0][0])
-
-
-def mark(
-    key: str, what: Literal["seen", "read", "archived"], ids: Sequence[int] | None, *, tenant: str | None
-) -> Operation[int]:
+def mark(key: str, what: Mark, ids: Sequence[int] | None, *, tenant: str | None) -> Operation[int]:
     rows = yield Statement(
         _sql["mark"], {"tenant": tenant or "", "key": key, "what": what, "ids": None if ids is None else list(ids)}
     )

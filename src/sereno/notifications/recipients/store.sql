@@ -110,31 +110,6 @@ returning id;
 -- Deletes a preference without any aspect.
 delete from sereno.preferences where id = %(id)s and wanted is null and filter is null and quiet is null;
 
--- name: inbox
--- Newest first, and whether there are more. With `bytes`, a page ends with the message that exceeds them.
--- `octet_length` of a text does not read it.
-select coalesce(json_agg(json_build_object(
-    'id', id, 'event', event, 'title', title, 'body', body, 'data', sereno.shown(data), 'created_at', created_at, 'seen_at', seen_at,
-    'read_at', read_at, 'archived_at', archived_at) order by id desc) filter (where fits), '[]')::text, coalesce(bool_or(not fits), false)
-from (select page.*, row_number() over along <= %(most)s
-             and (%(bytes)s::bigint is null
-                  or coalesce(sum(octet_length(title) + octet_length(body) + octet_length(data::text))
-                              over (order by id desc rows between unbounded preceding and 1 preceding), 0) < %(bytes)s) as fits
-      from (select inbox.* from sereno.inbox
-            where recipient_id = (select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s)
-              and (%(before)s::bigint is null or id < %(before)s)
-              and (%(archived)s and archived_at is not null or not %(archived)s and archived_at is null)
-            order by id desc offset %(skip)s limit %(most)s + 1) as page
-      window along as (order by id desc)) as sized;
-
--- name: unread
--- The number of unread messages, up to a bound.
-select count(*) from (
-    select from sereno.inbox
-    where recipient_id = (select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s)
-      and read_at is null and archived_at is null
-    limit 1000) as page;
-
 -- name: mark
 -- Marks messages as seen, read or archived; the first time stays. A read message is also seen; its delivery is read.
 with locked as materialized (

@@ -10,7 +10,7 @@ from sereno.notifications.templates.templates import (
     ANY,
     LARGEST_SOURCE,
     NAMES,
-    Source,
+    StoredSource,
     TemplateFailed,
     TemplateSet,
     compiled,
@@ -37,7 +37,7 @@ MOST_FINDINGS = 100
 _OF_JINJA = frozenset({"range", "namespace", "self", "super", "caller", "varargs", "kwargs", "loop"})
 
 
-class Finding(msgspec.Struct, frozen=True):
+class LintFinding(msgspec.Struct, frozen=True):
     """One error or warning."""
 
     level: Literal["error", "warning"]
@@ -69,7 +69,7 @@ def lint(
     events: Mapping[str, DeclaredEvent] | None = None,
     largest: Mapping[str, int] | None = None,
     payloads: Mapping[str, Mapping[str, Any]] | None = None,
-) -> list[Finding]:
+) -> list[LintFinding]:
     """Return the findings for all templates, in this process; use `lint_apart` for untrusted templates.
 
     `events`, None: unknown. `largest`: most bytes per channel. `payloads`: real ones, to measure messages with.
@@ -80,9 +80,9 @@ def lint(
     return found
 
 
-def of_strangers(templates: TemplateSet) -> list[Finding]:
+def of_strangers(templates: TemplateSet) -> list[LintFinding]:
     """Return a warning for each file that is not a template."""
-    return [Finding("warning", name, "this is not a template name") for name in templates.unknown_files]
+    return [LintFinding("warning", name, "this is not a template name") for name in templates.unknown_files]
 
 
 def lint_event(
@@ -92,17 +92,17 @@ def lint_event(
     largest: Mapping[str, int],
     payload: Mapping[str, Any] | None,
     begin: Callable[[], None] = lambda: None,
-) -> list[Finding]:
+) -> list[LintFinding]:
     """Return the findings for one event, at most MOST_FINDINGS and a note that there are more.
 
     `begin` is called before each template and each message.
     """
-    found: dict[Finding, None] = {}
+    found: dict[LintFinding, None] = {}
     for finding in _of_event(templates, event, events, largest, payload, begin):
         if finding not in found and len(found) >= MOST_FINDINGS:
             return [
                 *found,
-                Finding("error", event, f"there are more: only the first {MOST_FINDINGS} findings are shown"),
+                LintFinding("error", event, f"there are more: only the first {MOST_FINDINGS} findings are shown"),
             ]
         found[finding] = None
     return list(found)
@@ -115,11 +115,11 @@ def _of_event(
     largest: Mapping[str, int],
     payload: Mapping[str, Any] | None,
     begin: Callable[[], None],
-) -> Iterator[Finding]:
+) -> Iterator[LintFinding]:
     try:
         sources = templates.sources(event)
     except TemplateFailed as error:
-        yield Finding("error", "files", str(error))
+        yield LintFinding("error", "files", str(error))
         return
     broken = set()
     for source in sources:
@@ -138,41 +138,41 @@ def _of_event(
         try:
             content = _literal(parts) if payload is None else _real(templates, event, channel, locale, tenant, payload)
         except TemplateFailed as error:
-            yield Finding("error", where, str(error))
+            yield LintFinding("error", where, str(error))
             continue
         if content is not None:
             yield from _of_size(where, channel, content, payload, largest.get(channel))
 
 
-def _of_source(source: Source, events: Mapping[str, DeclaredEvent] | None) -> Iterator[Finding]:
+def _of_source(source: StoredSource, events: Mapping[str, DeclaredEvent] | None) -> Iterator[LintFinding]:
     if len(source.text) > LARGEST_SOURCE:
-        yield Finding("error", source.name, f"it is longer than {LARGEST_SOURCE:,} characters")
+        yield LintFinding("error", source.name, f"it is longer than {LARGEST_SOURCE:,} characters")
         return
     try:
         compiled(source.name, source.text, is_html=source.key.part == "html")
         names = _names(source)
     except TemplateFailed as error:
-        yield Finding("error", source.name, str(error).removeprefix(source.name).lstrip(":, "))
+        yield LintFinding("error", source.name, str(error).removeprefix(source.name).lstrip(":, "))
         return
     if events is None:
         return
     known = events.get(source.key.event)
     if known is None:
-        yield Finding("warning", source.name, f"the code declares no event {source.key.event}")
+        yield LintFinding("warning", source.name, f"the code declares no event {source.key.event}")
         return
     if source.key.channel not in (ANY, *known.channels):
-        yield Finding("warning", source.name, f"the event does not use the channel {source.key.channel}")
+        yield LintFinding("warning", source.name, f"the event does not use the channel {source.key.channel}")
     if known.fields is not None:
         for name in sorted(names - known.fields - NAMES - _OF_JINJA):
             there_are = ", ".join(sorted(known.fields | NAMES))
-            yield Finding("error", source.name, f"{name!r:.80} is not a field of the payload; it has {there_are}")
+            yield LintFinding("error", source.name, f"{name!r:.80} is not a field of the payload; it has {there_are}")
         for name in sorted(names & known.fields & NAMES):
-            yield Finding(
+            yield LintFinding(
                 "warning", source.name, f"{name!r} does not refer to the field of the payload: the name is reserved"
             )
 
 
-def _names(source: Source) -> set[str]:
+def _names(source: StoredSource) -> set[str]:
     from jinja2 import meta  # noqa: PLC0415 - slow to import
 
     try:
@@ -181,7 +181,7 @@ def _names(source: Source) -> set[str]:
         raise failure(source.name, error) from None
 
 
-def _messages(sources: Sequence[Source], declaration: DeclaredEvent | None) -> list[tuple[str, str, str]]:
+def _messages(sources: Sequence[StoredSource], declaration: DeclaredEvent | None) -> list[tuple[str, str, str]]:
     """Return (channel, locale, tenant) of every message of an event that has a template."""
     found: dict[tuple[str, str, str], None] = {}
     for source in sources:
@@ -192,13 +192,13 @@ def _messages(sources: Sequence[Source], declaration: DeclaredEvent | None) -> l
     return list(found)
 
 
-def _of_parts(where: str, channel: str, parts: Mapping[str, Source]) -> Iterator[Finding]:
+def _of_parts(where: str, channel: str, parts: Mapping[str, StoredSource]) -> Iterator[LintFinding]:
     if channel == MAIL and "title" not in parts:
-        yield Finding("error", where, "an email needs a title: it is the subject")
+        yield LintFinding("error", where, "an email needs a title: it is the subject")
     if "html" in parts and "body" not in parts:
-        yield Finding("error", where, "there is HTML and no text: some clients cannot show HTML")
+        yield LintFinding("error", where, "there is HTML and no text: some clients cannot show HTML")
     if set(parts) == {"options"}:
-        yield Finding("warning", where, "there are options and no title or body, so the options are not used")
+        yield LintFinding("warning", where, "there are options and no title or body, so the options are not used")
 
 
 def _real(
@@ -208,7 +208,7 @@ def _real(
     return templates.render(event, channel, locale, tenant, payload, recipient)
 
 
-def _literal(parts: Mapping[str, Source]) -> Content:
+def _literal(parts: Mapping[str, StoredSource]) -> Content:
     """Return the literal text without values: a lower bound of the size. Branches and loops are left out."""
     from jinja2 import nodes  # noqa: PLC0415 - slow to import
 
@@ -223,14 +223,16 @@ def _literal(parts: Mapping[str, Source]) -> Content:
 
 def _of_size(
     where: str, channel: str, content: Content, payload: Mapping[str, Any] | None, largest: int | None
-) -> Iterator[Finding]:
+) -> Iterator[LintFinding]:
     size = size_of(channel, content, payload)
     if largest is not None and size > largest:
-        yield Finding("error", where, f"{size:,} bytes, and {channel} accepts at most {largest:,}")
+        yield LintFinding("error", where, f"{size:,} bytes, and {channel} accepts at most {largest:,}")
     if channel in PUSH:
         for what, text, most in (("title", content.title, PUSH_TITLE), ("body", content.body, PUSH_BODY)):
             if len(text) > most:
-                yield Finding("warning", where, f"the {what} has {len(text)} characters: after {most} it is cut off")
+                yield LintFinding(
+                    "warning", where, f"the {what} has {len(text)} characters: after {most} it is cut off"
+                )
     if channel == SMS:
         yield from _of_sms(where, "\n".join(text for text in (content.title, content.body) if text))
 
@@ -245,13 +247,13 @@ def size_of(channel: str, content: Content, payload: Mapping[str, Any] | None) -
     return size
 
 
-def _of_sms(where: str, text: str) -> Iterator[Finding]:
+def _of_sms(where: str, text: str) -> Iterator[LintFinding]:
     parts, is_gsm = sms_parts(text)
     if parts == 1:
         return
     why = "" if is_gsm else f", because of {next(one for one in text if one not in _GSM | _GSM_TWICE)!r}"
     level: Literal["error", "warning"] = "error" if parts > MOST_SMS_PARTS else "warning"
-    yield Finding(level, where, f"{parts} parts of an SMS, each charged: {len(text)} characters{why}")
+    yield LintFinding(level, where, f"{parts} parts of an SMS, each charged: {len(text)} characters{why}")
 
 
 def sms_parts(text: str) -> tuple[int, bool]:

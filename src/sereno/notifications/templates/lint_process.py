@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from sereno.notifications.templates.lint import DeclaredEvent, Finding, lint_event, of_strangers
+from sereno.notifications.templates.lint import DeclaredEvent, LintFinding, lint_event, of_strangers
 from sereno.notifications.templates.render_process import (
     CPU_SECONDS,
     ENDED,
@@ -27,13 +27,19 @@ from sereno.notifications.templates.render_process import (
     run_module,
     turn,
 )
-from sereno.notifications.templates.templates import Source, TemplateFailed, TemplateSet, compiled, forget_compiled
+from sereno.notifications.templates.templates import (
+    StoredSource,
+    TemplateFailed,
+    TemplateSet,
+    compiled,
+    forget_compiled,
+)
 
 # For all templates together; a single one has the CPU time of a preview.
 MOST_CPU_SECONDS = 3600
 
 
-class _Lint(msgspec.Struct, tag=True):
+class _LintRequest(msgspec.Struct, tag=True):
     """`wanted`: the events to check, in this order. `cpu_seconds`: for each template, and for each message."""
 
     wanted: Sequence[str]
@@ -44,13 +50,13 @@ class _Lint(msgspec.Struct, tag=True):
     cpu_seconds: int
 
 
-class _Compile(msgspec.Struct, tag=True):
+class _CompileRequest(msgspec.Struct, tag=True):
     name: str
     text: str
     is_html: bool
 
 
-class _Ended(msgspec.Struct):
+class _LintReply(msgspec.Struct):
     """`lines`: what the process wrote before it ended, reached a limit, or timed out."""
 
     lines: Sequence[bytes]
@@ -66,44 +72,44 @@ def lint_apart(
     *,
     seconds: float = LONGEST_SECONDS,
     cpu_seconds: int = CPU_SECONDS,
-) -> list[Finding]:
+) -> list[LintFinding]:
     """Return what `lint` finds. TemplateFailed when too many of these processes run already."""
-    found, sources = of_strangers(templates), dict[str, list[Source]]()
+    found, sources = of_strangers(templates), dict[str, list[StoredSource]]()
     for event in templates.events():
         try:
             sources[event] = templates.sources(event)
         except TemplateFailed as error:
-            found.append(Finding("error", "files", str(error)))
+            found.append(LintFinding("error", "files", str(error)))
     left, deadline = list(sources), time.monotonic() + seconds
     while left:
         sent = [(each.key, each.name, each.text, each.is_file) for event in left for each in sources[event]]
         known = {event: payload for event, payload in (payloads or {}).items() if event in left}
-        request = _Lint(left, sent, events, largest or {}, known, cpu_seconds)
+        request = _LintRequest(left, sent, events, largest or {}, known, cpu_seconds)
         ended = _run("templates", request, deadline - time.monotonic())
         for line in ended.lines:
-            found += msgspec.json.decode(line, type=list[Finding])
+            found += msgspec.json.decode(line, type=list[LintFinding])
         left = left[len(ended.lines) :]
         if left and ended.is_late:
             more = f" and {len(left) - 1} more" if len(left) > 1 else ""
             return [
                 *found,
-                Finding("error", f"{left[0]}{more}", f"not checked: the checks took more than {seconds:g} s"),
+                LintFinding("error", f"{left[0]}{more}", f"not checked: the checks took more than {seconds:g} s"),
             ]
         if left and ended.is_failed:
-            found.append(Finding("error", left.pop(0), ENDED))
+            found.append(LintFinding("error", left.pop(0), ENDED))
     return found
 
 
 def compile_apart(name: str, text: str, *, is_html: bool, seconds: float = LONGEST_SECONDS) -> None:
     """Raise TemplateFailed if the text cannot be compiled within the limits."""
-    ended = _run(name, _Compile(name, text, is_html), seconds)
+    ended = _run(name, _CompileRequest(name, text, is_html), seconds)
     if ended.is_late or ended.is_failed:
         raise TemplateFailed(f"{name}: {ENDED}")
     for line in ended.lines:
         raise TemplateFailed(msgspec.json.decode(line, type=str))
 
 
-def _run(name: str, request: _Lint | _Compile, seconds: float) -> _Ended:
+def _run(name: str, request: _LintRequest | _CompileRequest, seconds: float) -> _LintReply:
     try:
         sent = msgspec.json.encode(request)
     except UnicodeEncodeError:
@@ -112,8 +118,8 @@ def _run(name: str, request: _Lint | _Compile, seconds: float) -> _Ended:
         try:
             ended = run_module("sereno.notifications.templates.lint_process", sent, max(seconds, 0.0))
         except subprocess.TimeoutExpired as late:
-            return _Ended(_lines(late.output or b""), is_late=True, is_failed=False)
-    return _Ended(_lines(ended.stdout), is_late=False, is_failed=ended.returncode != 0)
+            return _LintReply(_lines(late.output or b""), is_late=True, is_failed=False)
+    return _LintReply(_lines(ended.stdout), is_late=False, is_failed=ended.returncode != 0)
 
 
 def _lines(written: bytes) -> Sequence[bytes]:
@@ -125,16 +131,16 @@ def main() -> None:
     """Read a request; write a line of findings per event, or the error of a source."""
     from sereno.notifications.templates import sandbox  # noqa: F401, PLC0415 - imported before there are limits
 
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=_Lint | _Compile)
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=_LintRequest | _CompileRequest)
     limit(cpu=MOST_CPU_SECONDS)
     match request:
-        case _Compile(name, text, is_html):
+        case _CompileRequest(name, text, is_html):
             allow_cpu(CPU_SECONDS)
             try:
                 compiled(name, text, is_html=is_html)
             except TemplateFailed as error:
                 _write(str(error))
-        case _Lint():
+        case _LintRequest():
             words, known = received(request.sources), request.payloads
             more_cpu = partial(allow_cpu, request.cpu_seconds)
             for event in request.wanted:

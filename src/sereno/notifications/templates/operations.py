@@ -1,17 +1,20 @@
 """Operator changes of templates: checked before they are stored, and recorded in the audit log."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from sereno.access import audit, tokens
+import msgspec
+
+from sereno.access import audit
 from sereno.access.actor import default_actor
+from sereno.access.audit_queries import audit_lines
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments
 from sereno.notifications.templates import store
-from sereno.notifications.templates.store import TemplatePlace
-from sereno.notifications.templates.templates import LARGEST_SOURCE, PARTS, Key, compiled, normal, spelled
+from sereno.notifications.templates.rows import TemplateLine, TemplatePlace, TemplateRow
+from sereno.notifications.templates.templates import LARGEST_SOURCE, PARTS, StoredSource, compiled, normal, spelled
 from sereno.text import check_text
 
 _LOCALE = re.compile(r"[a-z]{2,8}(-[a-z0-9]{1,8})*")
@@ -20,7 +23,7 @@ _EVENT = re.compile(r"[\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class TemplateVersion:
     """A version of a template. `source`: None if it was deleted, or if the audit entry has no source."""
 
     id: int
@@ -52,8 +55,18 @@ def change(where: TemplatePlace, source: str, *, actor: str | None = None) -> Op
     Compiles it in this process: a server calls `compile_apart` and `write` instead.
     """
     check_length(source)
-    compiled(spelled(Key(*where)), source, is_html=where.part == "html")
+    compiled(spelled(where), source, is_html=where.part == "html")
     return (yield from write(where, source, actor=actor))
+
+
+def template_lines(rows: Iterable[TemplateRow], files: Iterable[StoredSource], event: str | None) -> list[TemplateLine]:
+    """Return a line for each row, then for each file; of one event, or of all."""
+    lines = [TemplateLine(origin="row", **msgspec.structs.asdict(row)) for row in rows]
+    return lines + [
+        TemplateLine(origin=file.name, length=len(file.text), **file.key._asdict())
+        for file in files
+        if event in (None, file.key.event)
+    ]
 
 
 def check_length(source: str) -> None:
@@ -80,16 +93,17 @@ def delete(where: TemplatePlace, *, actor: str | None = None) -> Operation[bool]
     return was_there
 
 
-def history(where: TemplatePlace, *, most: int = 20) -> Operation[list[Version]]:
+def history(where: TemplatePlace, *, most: int = 20) -> Operation[list[TemplateVersion]]:
     """Return the versions of a template, newest first, as far as the audit log goes back."""
-    rows = yield from tokens.audit_lines(subject=_subject(where), most=most)
+    rows = yield from audit_lines(subject=_subject(where), most=most)
     return [
-        Version(row.id, row.at, row.actor, row.action == "template.delete", row.detail.get("source")) for row in rows
+        TemplateVersion(row.id, row.at, row.actor, row.action == "template.delete", row.detail.get("source"))
+        for row in rows
     ]
 
 
 def _subject(where: TemplatePlace) -> str:
-    return f"template {spelled(Key(*where))}"
+    return f"template {spelled(where)}"
 
 
 def _detail(where: TemplatePlace) -> Mapping[str, str]:

@@ -21,7 +21,8 @@ import msgspec
 
 from sereno.errors import SerenoError
 from sereno.notifications.event import Content, Recipient
-from sereno.notifications.templates.templates import Key, Source, TemplateFailed, TemplateSet
+from sereno.notifications.templates.rows import TemplatePlace
+from sereno.notifications.templates.templates import StoredSource, TemplateFailed, TemplateSet
 
 # Memory and CPU time of a render beyond the interpreter and its modules.
 MEMORY_BYTES = 256 * 1024 * 1024
@@ -41,7 +42,7 @@ _slots = BoundedSemaphore(MOST_AT_ONCE)
 SentSource = tuple[tuple[str, str, str, str, str], str, str, bool]
 
 
-class _Request(msgspec.Struct):
+class _RenderRequest(msgspec.Struct):
     sources: Sequence[SentSource]
     event: str
     channel: str
@@ -49,7 +50,7 @@ class _Request(msgspec.Struct):
     recipient: Recipient
 
 
-class _Answer(msgspec.Struct, omit_defaults=True):
+class _RenderReply(msgspec.Struct, omit_defaults=True):
     """`content`: None without a template. `failed`: the error."""
 
     content: Content | None = None
@@ -74,13 +75,13 @@ def render_apart(
     except UnicodeEncodeError:
         raise TemplateFailed(f"{event}, {channel}: a lone surrogate, which no text may contain") from None
     with turn(f"{event}, {channel}"):
-        answer = _answered(request, f"{event}, {channel}", seconds)
-    if answer.failed is not None:
-        raise TemplateFailed(answer.failed)
-    return answer.content
+        reply = _render_reply(request, f"{event}, {channel}", seconds)
+    if reply.failed is not None:
+        raise TemplateFailed(reply.failed)
+    return reply.content
 
 
-def _readable(words: TemplateSet, event: str, found: Mapping[str, Source]) -> Sequence[Source]:
+def _readable(words: TemplateSet, event: str, found: Mapping[str, StoredSource]) -> Sequence[StoredSource]:
     """Return all templates of the event, which may include each other; if one cannot be read, those that are found."""
     try:
         return words.sources(event)
@@ -99,14 +100,14 @@ def turn(name: str) -> Iterator[None]:
         _slots.release()
 
 
-def _answered(request: bytes, name: str, seconds: float) -> _Answer:
+def _render_reply(request: bytes, name: str, seconds: float) -> _RenderReply:
     try:
         ended = run_module("sereno.notifications.templates.render_process", request, seconds)
     except subprocess.TimeoutExpired:
         raise TemplateFailed(f"{name}: it takes too long: more than {seconds:g} s") from None
     if ended.returncode:
         raise TemplateFailed(f"{name}: {ENDED}")
-    return msgspec.json.decode(ended.stdout, type=_Answer)
+    return msgspec.json.decode(ended.stdout, type=_RenderReply)
 
 
 def run_module(module: str, request: bytes, seconds: float) -> "subprocess.CompletedProcess[bytes]":
@@ -159,7 +160,7 @@ def _address_space() -> int:
 def received(sources: Sequence[SentSource]) -> TemplateSet:
     """Return the templates of a request."""
     words = TemplateSet(None)
-    words.use_sources([Source(Key(*key), name, text, is_file) for key, name, text, is_file in sources])
+    words.use_sources([StoredSource(TemplatePlace(*key), name, text, is_file) for key, name, text, is_file in sources])
     return words
 
 
@@ -167,18 +168,18 @@ def main() -> None:
     """Read a request, write the response."""
     from sereno.notifications.templates import sandbox  # noqa: F401, PLC0415 - imported before there are limits
 
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=_Request)
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=_RenderRequest)
     limit()
     words = received(request.sources)
     to = request.recipient
     try:
         made = words.render(request.event, request.channel, to.locale, to.tenant, request.payload, to)
-        answer = msgspec.json.encode(_Answer(content=made))
+        reply = msgspec.json.encode(_RenderReply(content=made))
     except MemoryError:
-        answer = msgspec.json.encode(_Answer(failed=f"{request.event}: it takes too much memory"))
+        reply = msgspec.json.encode(_RenderReply(failed=f"{request.event}: it takes too much memory"))
     except SerenoError as error:
-        answer = msgspec.json.encode(_Answer(failed=str(error)))
-    sys.stdout.buffer.write(answer)
+        reply = msgspec.json.encode(_RenderReply(failed=str(error)))
+    sys.stdout.buffer.write(reply)
 
 
 if __name__ == "__main__":

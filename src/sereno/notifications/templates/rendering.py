@@ -1,14 +1,16 @@
 """The templates of an application: files, read once, and rows, refreshed once a minute."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from sereno.database.database import Database
+from sereno.errors import UnknownEvent
 from sereno.notifications.deliveries.store import ClaimedDelivery, ClaimedEvent
 from sereno.notifications.event import Content, EventDefinition, Recipient
-from sereno.notifications.templates import store
+from sereno.notifications.templates import queries
 from sereno.notifications.templates.templates import TemplateSet, directory_of
 
 # Seconds between two refreshes; sending many batches must not query for each.
@@ -18,8 +20,9 @@ FRESH_SECONDS = 60.0
 class TemplateRenderer:
     """Renders messages from templates and from the functions of the code."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, definitions: Mapping[str, EventDefinition]) -> None:
         self._database = database
+        self._definitions = definitions
         self._templates: TemplateSet | None = None
         self._version: str | None = None
         self._read_at: float | None = None
@@ -39,7 +42,7 @@ class TemplateRenderer:
             # One coroutine refreshes; the others use the templates they have. The first time, all wait for the query.
             self._read_at = now
         try:
-            version, rows = await self._database.arun(store.read(self._version))
+            version, rows = await self._database.arun(queries.read(self._version))
         except BaseException:
             self._read_at = before
             raise
@@ -51,15 +54,11 @@ class TemplateRenderer:
         """Make the next `refresh` read the rows again."""
         self._read_at = None
 
-    def said(
-        self,
-        definition: EventDefinition,
-        channel: str,
-        taken: ClaimedDelivery,
-        event: ClaimedEvent,
-        unsubscribe_url: str | None,
-    ) -> Content:
-        """Return the message of a delivery, from a template or a function."""
+    def render(self, channel: str, taken: ClaimedDelivery, event: ClaimedEvent, unsubscribe_url: str | None) -> Content:
+        """Return the message of a delivery, from a template or a function; UnknownEvent if its type is not declared."""
+        definition = self._definitions.get(event.type)
+        if definition is None:
+            raise UnknownEvent(f"no event {event.type} is declared in this worker's code")
         recipient = Recipient(
             key=taken.recipient, tenant=taken.tenant, locale=taken.locale, unsubscribe_url=unsubscribe_url
         )

@@ -130,7 +130,7 @@ class _Generator(CodeGenerator):
         self.write(")")
 
 
-class _Siblings(BaseLoader):
+class _SiblingTemplates(BaseLoader):
     """Loads includes from the templates of the same event only."""
 
     def load(self, environment: Environment, name: str, globals: Any = None) -> Template:  # noqa: A002, ARG002 - Jinja's own signature
@@ -149,7 +149,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             autoescape=is_html,
             undefined=StrictUndefined,
             finalize=_finalized,
-            loader=_Siblings(),
+            loader=_SiblingTemplates(),
             # Which template a name means depends on the recipient.
             cache_size=0,
             trim_blocks=True,

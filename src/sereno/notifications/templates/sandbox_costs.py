@@ -50,7 +50,7 @@ class BudgetExhausted(SecurityError):  # noqa: N818 - named for what happened
     """The steps or the time of the template are used up."""
 
 
-class Budget:
+class RenderBudget:
     """The budget of one render. `sibling`: returns a template to include, by name."""
 
     def __init__(self, sibling: Callable[[str], Template]) -> None:
@@ -66,7 +66,7 @@ class Budget:
             raise BudgetExhausted(f"it takes too long: more than {LONGEST_SECONDS:g} s")
 
 
-_budget: ContextVar[Budget | None] = ContextVar("budget", default=None)
+_budget: ContextVar[RenderBudget | None] = ContextVar("budget", default=None)
 
 
 def spend(steps: int = 1) -> None:
@@ -86,7 +86,7 @@ def sibling_of_this_render(name: str) -> Template:
 
 def run(template: Template, context: Mapping[str, Any], sibling: Callable[[str], Template]) -> str:
     """Render with a new budget; exceptions are not wrapped."""
-    token = _budget.set(Budget(sibling))
+    token = _budget.set(RenderBudget(sibling))
     try:
         return template.render(context)
     finally:

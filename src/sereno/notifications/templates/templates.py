@@ -20,6 +20,7 @@ import msgspec
 from sereno.database.json_values import stored
 from sereno.errors import ConfigurationError, SerenoError
 from sereno.notifications.event import Content, Recipient
+from sereno.notifications.templates.rows import TemplatePlace
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -45,20 +46,10 @@ class TemplateFailed(SerenoError):  # noqa: N818 - named for what happened
     """A template is invalid or does something forbidden; the message names the template, and the line if known."""
 
 
-class Key(NamedTuple):
-    """The place of a template. Empty: any locale, any tenant."""
-
-    event: str
-    channel: str
-    locale: str
-    tenant: str
-    part: str
-
-
-class Source(NamedTuple):
+class StoredSource(NamedTuple):
     """The source of a template. `name`: its name in errors."""
 
-    key: Key
+    key: TemplatePlace
     name: str
     text: str
     is_file: bool
@@ -69,11 +60,11 @@ class TemplateSet:
 
     def __init__(self, directory: Path | None) -> None:
         # The path of each file, or its source if another process has read it.
-        self._files: dict[Key, Path | Source] = {}
-        self._rows: dict[Key, str] = {}
+        self._files: dict[TemplatePlace, Path | StoredSource] = {}
+        self._rows: dict[TemplatePlace, str] = {}
         # Files in the directory that are not templates: a warning names them.
         self.unknown_files: list[str] = []
-        self._found: dict[tuple[str, str, str | None, str | None], dict[str, Source]] = {}
+        self._found: dict[tuple[str, str, str | None, str | None], dict[str, StoredSource]] = {}
         # By source: number of consecutive timeouts, and the time of the last.
         self._overruns: dict[str, tuple[int, float]] = {}
         if directory is not None:
@@ -87,19 +78,16 @@ class TemplateSet:
                 self.unknown_files.append(f"{path.parent.name}/{path.name}")
                 continue
             locale = normal(words[1]) if len(words) == 4 else ""  # noqa: PLR2004 - channel, locale, part, j2
-            self._files[Key(path.parent.name, words[0], locale, "", words[-2])] = path
+            self._files[TemplatePlace(path.parent.name, words[0], locale, "", words[-2])] = path
 
-    def use_rows(self, rows: Mapping[tuple[str, str, str, str, str], str]) -> None:
-        """Replace the rows; keyed by event, channel, locale, tenant and part."""
-        self._rows = {
-            Key(event, channel, normal(locale), tenant, part): text
-            for (event, channel, locale, tenant, part), text in rows.items()
-        }
+    def use_rows(self, rows: Mapping[TemplatePlace, str]) -> None:
+        """Replace the rows."""
+        self._rows = {place._replace(locale=normal(place.locale)): text for place, text in rows.items()}
         self._found.clear()
         self._overruns.clear()
         self._events = {key.event for key in (*self._files, *self._rows)}
 
-    def use_sources(self, sources: Iterable[Source]) -> None:
+    def use_sources(self, sources: Iterable[StoredSource]) -> None:
         """Replace all templates with sources that another process has read."""
         self._files = {source.key: source for source in sources if source.is_file}
         self.use_rows({source.key: source.text for source in sources if not source.is_file})
@@ -116,7 +104,7 @@ class TemplateSet:
         """Return the number of templates, files and rows."""
         return len(self._files) + len(self._rows)
 
-    def sources(self, event: str | None = None) -> list[Source]:
+    def sources(self, event: str | None = None) -> list[StoredSource]:
         """Return all sources, or those of an event."""
         keys = sorted(key for key in {*self._rows, *self._files} if event in (None, key.event))
         return [
@@ -126,7 +114,7 @@ class TemplateSet:
             if key in (self._files if is_file else self._rows)
         ]
 
-    def find(self, event: str, channel: str, locale: str | None, tenant: str | None) -> dict[str, Source]:
+    def find(self, event: str, channel: str, locale: str | None, tenant: str | None) -> dict[str, StoredSource]:
         """Return the sources that apply to a recipient, by part."""
         wanted = (event, channel, locale, tenant)
         found = self._found.get(wanted)
@@ -138,28 +126,30 @@ class TemplateSet:
             }
         return found
 
-    def _first(self, event: str, channel: str, locale: str | None, tenant: str | None, part: str) -> Source | None:
+    def _first(
+        self, event: str, channel: str, locale: str | None, tenant: str | None, part: str
+    ) -> StoredSource | None:
         places = [*([(tenant, False)] if tenant else []), ("", False), ("", True)]
         for owner, is_file in places:
             known = self._files if is_file else self._rows
             for language in languages(locale):
                 for by in (channel, ANY):
-                    key = Key(event, by, language, owner, part)
+                    key = TemplatePlace(event, by, language, owner, part)
                     if key in known:
                         return self._read(key, is_file=is_file)
         return None
 
-    def _read(self, key: Key, *, is_file: bool) -> Source:
+    def _read(self, key: TemplatePlace, *, is_file: bool) -> StoredSource:
         if not is_file:
-            return Source(key, f"row {spelled(key)}", self._rows[key], is_file)
+            return StoredSource(key, f"row {spelled(key)}", self._rows[key], is_file)
         path = self._files[key]
-        if isinstance(path, Source):
+        if isinstance(path, StoredSource):
             return path
         name = f"{key.event}/{path.name}"
         try:
             with path.open("rb") as file:
                 # One more, so that a source that is too long is detected.
-                return Source(key, name, file.read(LARGEST_SOURCE + 1).decode(), is_file)
+                return StoredSource(key, name, file.read(LARGEST_SOURCE + 1).decode(), is_file)
         except (OSError, UnicodeDecodeError) as error:
             raise TemplateFailed(f"{name}: it cannot be read: {type(error).__name__}") from None
 
@@ -197,7 +187,7 @@ class TemplateSet:
 
     def _rendered(
         self,
-        source: Source,
+        source: StoredSource,
         part: str,
         context: Mapping[str, Any],
         channel: str,
@@ -304,7 +294,7 @@ def languages(locale: str | None) -> Iterator[str]:
     yield ""
 
 
-def spelled(key: Key) -> str:
+def spelled(key: TemplatePlace) -> str:
     """Return the name that the file would have."""
     locale = f".{key.locale}" if key.locale else ""
     tenant = f" of {key.tenant}" if key.tenant else ""

@@ -14,8 +14,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
 
 from sereno.errors import ConfigurationError
-from sereno.procedures.procedure import Dialect, ProcedureName, Signature
-from sereno.procedures.result import Notices, Result
+from sereno.procedures.procedure import Dialect, ProcedureName, ProcedureSignature
+from sereno.procedures.result import ProcedureNotices, ProcedureResult
 
 # Seconds after its timeout at which a statement that the server does not end is abandoned.
 GIVE_UP_AFTER = 15.0
@@ -40,18 +40,18 @@ class Session(Protocol):
     async def check_login(self) -> None:
         """Raise UnsafeLogin if a procedure called with this login could do too much."""
 
-    async def resolve(self, name: ProcedureName) -> list[Signature]:
+    async def resolve(self, name: ProcedureName) -> list[ProcedureSignature]:
         """Return every function and procedure of exactly this name."""
 
     async def may_execute(self, name: ProcedureName) -> bool:
         """Return whether the login may call it."""
 
-    async def convert(self, signature: Signature, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def convert(self, signature: ProcedureSignature, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the values as the database takes them. Raises InvalidArguments. Runs nothing."""
 
     async def call(
-        self, signature: Signature, values: Mapping[str, Any], timeouts: Timeouts, notices: Notices
-    ) -> Result:
+        self, signature: ProcedureSignature, values: Mapping[str, Any], timeouts: Timeouts, notices: ProcedureNotices
+    ) -> ProcedureResult:
         """Run it. Notices are collected as they arrive, also if it fails."""
 
 

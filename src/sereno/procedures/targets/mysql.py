@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from sereno.errors import DatabaseUnavailable
 from sereno.procedures.call_sql import mysql_call
-from sereno.procedures.procedure import Dialect, Parameter, ProcedureName, Signature
-from sereno.procedures.result import MOST_ROWS, Notices, Result, plain_row
+from sereno.procedures.procedure import Dialect, Parameter, ProcedureName, ProcedureSignature
+from sereno.procedures.result import MOST_ROWS, ProcedureNotices, ProcedureResult, plain_row
 from sereno.procedures.targets.contract import CONNECT_SECONDS, Timeouts, UnsafeLogin
 from sereno.procedures.targets.threads import driver, in_thread, watched
 from sereno.procedures.values import KNOWN, converted, word_of
@@ -31,7 +31,7 @@ PARAMETERS = (
 HARMLESS = frozenset({"USAGE", "EXECUTE", "SHOW DATABASES", "SHOW VIEW", "CONNECTION ADMIN", "CONNECTION_ADMIN"})
 _EVERYWHERE = re.compile(r"GRANT (.+?) ON \*\.\* TO ")
 # Timeout in seconds of a query of the catalogue.
-LOOK_SECONDS = 30.0
+READ_TIMEOUT = 30.0
 # The server ends a statement itself where it can; the client's timeout comes this many seconds later.
 BEHIND = 1.0
 
@@ -87,8 +87,8 @@ class MySQLSession:
                 "SERENO_PROCEDURE_TARGETS"
             )
 
-    async def resolve(self, name: ProcedureName) -> list[Signature]:
-        def query() -> list[Signature]:
+    async def resolve(self, name: ProcedureName) -> list[ProcedureSignature]:
+        def query() -> list[ProcedureSignature]:
             routines = self._rows(ROUTINES, (name.schema, name.name, name.name))
             parameters = self._rows(PARAMETERS, name)
             return [_signature(name, routine, parameters) for routine in routines]
@@ -99,13 +99,13 @@ class MySQLSession:
         """Return whether the catalogue shows it: MySQL hides what a login may not call."""
         return bool(await self.resolve(name))
 
-    async def convert(self, signature: Signature, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def convert(self, signature: ProcedureSignature, params: Mapping[str, Any]) -> Mapping[str, Any]:
         return converted(signature, params)
 
     async def call(
-        self, signature: Signature, values: Mapping[str, Any], timeouts: Timeouts, notices: Notices
-    ) -> Result:
-        def run() -> Result:
+        self, signature: ProcedureSignature, values: Mapping[str, Any], timeouts: Timeouts, notices: ProcedureNotices
+    ) -> ProcedureResult:
+        def run() -> ProcedureResult:
             self._set_timeouts(timeouts)
             return self._call(signature, values, notices)
 
@@ -120,7 +120,9 @@ class MySQLSession:
         if "mariadb" in str(self._connection.get_server_info()).lower():
             self._rows(f"set session max_statement_time = {timeouts.statement:f}")
 
-    def _call(self, signature: Signature, values: Mapping[str, Any], notices: Notices) -> Result:
+    def _call(
+        self, signature: ProcedureSignature, values: Mapping[str, Any], notices: ProcedureNotices
+    ) -> ProcedureResult:
         call = mysql_call(signature, values)
         if call.before is not None:
             self._rows(*call.before)
@@ -131,7 +133,7 @@ class MySQLSession:
         if call.after is not None:
             (line,) = self._rows(call.after)
             rows, count = [plain_row(call.outputs, line), *rows], count + 1 if rows else 1
-        return Result(rows[:MOST_ROWS], count, notices.collected, notices.omitted)
+        return ProcedureResult(rows[:MOST_ROWS], count, notices.collected, notices.omitted)
 
     def _read(self, text: str, values: Iterable[Any]) -> tuple[list[Any], int]:
         """Return the first rows of all result sets and the number of all rows, or else of those changed last."""
@@ -158,12 +160,12 @@ class MySQLSession:
 
     async def _query(self, function: Callable[[], T]) -> T:
         try:
-            return await self._run(function, LOOK_SECONDS)
+            return await self._run(function, READ_TIMEOUT)
         except (self._mysql.err.Error, TimeoutError) as error:
             raise DatabaseUnavailable(f"cannot read the catalogue of MySQL: {_message(error)}") from error
 
-    async def _run(self, function: Callable[[], T], patience: float) -> T:
-        return await watched(function, self._stop, patience)
+    async def _run(self, function: Callable[[], T], timeout: float) -> T:
+        return await watched(function, self._stop, timeout)
 
     def _stop(self) -> None:
         """Kill the statement from another connection of the same login: its own connection is busy."""
@@ -190,7 +192,7 @@ class MySQLSession:
             self._connection.close()
 
 
-def _signature(name: ProcedureName, routine: tuple[Any, ...], parameters: list[tuple[Any, ...]]) -> Signature:
+def _signature(name: ProcedureName, routine: tuple[Any, ...], parameters: list[tuple[Any, ...]]) -> ProcedureSignature:
     kind, returns, security, definer = (_text(each) for each in routine)
     found = tuple(
         Parameter(_text(each[2]) or "", written, (_text(each[1]) or "in").lower(), False, _shape(written))  # type: ignore[arg-type]  # in, out or inout
@@ -199,7 +201,7 @@ def _signature(name: ProcedureName, routine: tuple[Any, ...], parameters: list[t
         for written in [_text(each[3]) or ""]
     )
     unsupported = [each.type for each in found if word_of(each.type) not in KNOWN]
-    return Signature(
+    return ProcedureSignature(
         "function" if kind == "FUNCTION" else "procedure",
         name.schema,
         name.name,

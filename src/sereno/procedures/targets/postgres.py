@@ -15,8 +15,8 @@ from sereno.database.connect import CONNECT_PARAMETERS, unavailable
 from sereno.database.statement import arun
 from sereno.errors import InvalidArguments
 from sereno.procedures import store as procedures
-from sereno.procedures.procedure import Dialect, Parameter, ProcedureName, Signature
-from sereno.procedures.result import MOST_ROWS, Notices, Result, plain, plain_row
+from sereno.procedures.procedure import Dialect, Parameter, ProcedureName, ProcedureSignature
+from sereno.procedures.result import MOST_ROWS, ProcedureNotices, ProcedureResult, plain, plain_row
 from sereno.procedures.targets.contract import CONNECT_SECONDS, GIVE_UP_AFTER, Timeouts, UnsafeLogin
 
 # Unqualified names resolve to the catalogue only, whatever users have created elsewhere.
@@ -103,13 +103,13 @@ class PostgresSession:
                 "(create role reports login; grant execute on …) and use it in SERENO_PROCEDURE_URL"
             )
 
-    async def resolve(self, name: ProcedureName) -> list[Signature]:
+    async def resolve(self, name: ProcedureName) -> list[ProcedureSignature]:
         return await arun(self._connection, procedures.resolve(name))
 
     async def may_execute(self, name: ProcedureName) -> bool:
         return await arun(self._connection, procedures.may_execute(name))
 
-    async def convert(self, signature: Signature, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def convert(self, signature: ProcedureSignature, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Convert in the database, with a statement that does nothing else: JSON becomes text of each type."""
         wanted = [each for each in signature.inputs if each.name in params]
         if not wanted:
@@ -135,8 +135,8 @@ class PostgresSession:
         return {each.name: value for each, value in zip(wanted, row, strict=True)}
 
     async def call(
-        self, signature: Signature, values: Mapping[str, Any], timeouts: Timeouts, notices: Notices
-    ) -> Result:
+        self, signature: ProcedureSignature, values: Mapping[str, Any], timeouts: Timeouts, notices: ProcedureNotices
+    ) -> ProcedureResult:
         self._connection.add_notice_handler(lambda diagnostic: _collect(notices, diagnostic))
         # Its own schema, then temporary tables: no object of another schema with the same name comes first.
         path = f"{_quoted(signature.schema)}, pg_temp"
@@ -149,7 +149,9 @@ class PostgresSession:
         async with asyncio.timeout(timeouts.statement + GIVE_UP_AFTER):
             return await run(signature, values, notices)
 
-    async def _run_function(self, signature: Signature, values: Mapping[str, Any], notices: Notices) -> Result:
+    async def _run_function(
+        self, signature: ProcedureSignature, values: Mapping[str, Any], notices: ProcedureNotices
+    ) -> ProcedureResult:
         is_void = signature.returns == "void" and not signature.returns_set
         row = "null::pg_catalog.jsonb" if is_void else "coalesce(pg_catalog.to_jsonb(sereno_row), 'null')"
         query = _FUNCTION.format(
@@ -163,26 +165,28 @@ class PostgresSession:
         assert found is not None
         count, rows = found
         if is_void:
-            return Result([], None, notices.collected, notices.omitted)
+            return ProcedureResult([], None, notices.collected, notices.omitted)
         read = [plain(msgspec.json.decode(each)) if each is not None else "(too long to be stored)" for each in rows]
-        return Result(read, count, notices.collected, notices.omitted)
+        return ProcedureResult(read, count, notices.collected, notices.omitted)
 
-    async def _run_procedure(self, signature: Signature, values: Mapping[str, Any], notices: Notices) -> Result:
+    async def _run_procedure(
+        self, signature: ProcedureSignature, values: Mapping[str, Any], notices: ProcedureNotices
+    ) -> ProcedureResult:
         """Run outside a transaction, so that the procedure can commit."""
         passed = [each for each in signature.parameters if each.mode == "out" or each.name in values]
         query = _PROCEDURE.format(name=_name(signature), arguments=_arguments(passed, values))
         cursor = await self._cursor().execute(query, _given(passed, values))
         if cursor.description is None:
-            return Result([], None, notices.collected, notices.omitted)
+            return ProcedureResult([], None, notices.collected, notices.omitted)
         names = [column.name for column in cursor.description]
         rows = [plain_row(names, row) for row in await cursor.fetchmany(MOST_ROWS)]
-        return Result(rows, max(cursor.rowcount, len(rows)), notices.collected, notices.omitted)
+        return ProcedureResult(rows, max(cursor.rowcount, len(rows)), notices.collected, notices.omitted)
 
     def _cursor(self) -> psycopg.AsyncCursor[tuple[Any, ...]]:
         return psycopg.AsyncCursor(self._connection, row_factory=tuple_row)
 
 
-def _name(signature: Signature) -> sql.Composable:
+def _name(signature: ProcedureSignature) -> sql.Composable:
     return sql.Identifier(_doubled(signature.schema), _doubled(signature.name))
 
 
@@ -217,6 +221,6 @@ def _quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
-def _collect(notices: Notices, diagnostic: Diagnostic) -> None:
+def _collect(notices: ProcedureNotices, diagnostic: Diagnostic) -> None:
     severity = diagnostic.severity_nonlocalized or diagnostic.severity or "NOTICE"
     notices.add(severity, diagnostic.message_primary or "")

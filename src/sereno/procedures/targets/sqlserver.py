@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from sereno.errors import DatabaseUnavailable
 from sereno.procedures.call_sql import sqlserver_call
-from sereno.procedures.procedure import Dialect, Parameter, ProcedureName, Signature
-from sereno.procedures.result import MOST_ROWS, Notices, Result, plain_row
+from sereno.procedures.procedure import Dialect, Parameter, ProcedureName, ProcedureSignature
+from sereno.procedures.result import MOST_ROWS, ProcedureNotices, ProcedureResult, plain_row
 from sereno.procedures.targets.contract import CONNECT_SECONDS, GIVE_UP_AFTER, Timeouts, UnsafeLogin
 from sereno.procedures.targets.threads import driver, in_thread, watched
 from sereno.procedures.values import KNOWN, converted, word_of
@@ -35,8 +35,7 @@ order by p.parameter_id
 """
 LOGIN = "select suser_sname(), is_srvrolemember('sysadmin'), is_member('db_owner'), is_member('db_securityadmin')"
 # Timeout in seconds of a query of the catalogue.
-LOOK_SECONDS = 30.0
-BEHIND = 1.0
+READ_TIMEOUT = 30.0
 _WITH_LENGTH = frozenset({"char", "varchar", "nchar", "nvarchar", "binary", "varbinary"})
 _IN_TWO_BYTES = frozenset({"nchar", "nvarchar"})
 # The prefix of a server's message in the driver: "[Microsoft][…][SQL Server]message".
@@ -87,8 +86,8 @@ class SqlServerSession:
                 "create a login for procedures only (grant execute on … to …) and use it in SERENO_PROCEDURE_TARGETS"
             )
 
-    async def resolve(self, name: ProcedureName) -> list[Signature]:
-        def query() -> list[Signature]:
+    async def resolve(self, name: ProcedureName) -> list[ProcedureSignature]:
+        def query() -> list[ProcedureSignature]:
             return [
                 signature_of(name, routine, self._rows(PARAMETERS, [routine[0]]))
                 for routine in self._rows(ROUTINES, name)
@@ -99,20 +98,22 @@ class SqlServerSession:
     async def may_execute(self, name: ProcedureName) -> bool:
         return any(routine[4] for routine in await self._query(lambda: self._rows(ROUTINES, name)))
 
-    async def convert(self, signature: Signature, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def convert(self, signature: ProcedureSignature, params: Mapping[str, Any]) -> Mapping[str, Any]:
         return converted(signature, params, unsigned_bytes=True)
 
     async def call(
-        self, signature: Signature, values: Mapping[str, Any], timeouts: Timeouts, notices: Notices
-    ) -> Result:
-        def run() -> Result:
+        self, signature: ProcedureSignature, values: Mapping[str, Any], timeouts: Timeouts, notices: ProcedureNotices
+    ) -> ProcedureResult:
+        def run() -> ProcedureResult:
             self._connection.timeout = max(1, math.ceil(timeouts.statement))
             self._rows(f"set lock_timeout {max(1, round(timeouts.lock * 1000))}")
             return self._call(signature, values, notices)
 
         return await self._run(run, timeouts.statement + GIVE_UP_AFTER)
 
-    def _call(self, signature: Signature, values: Mapping[str, Any], notices: Notices) -> Result:
+    def _call(
+        self, signature: ProcedureSignature, values: Mapping[str, Any], notices: ProcedureNotices
+    ) -> ProcedureResult:
         call = sqlserver_call(signature, values)
         rows: list[Any] = []
         count = changed = 0
@@ -131,7 +132,7 @@ class SqlServerSession:
                         rows.append(plain_row(names, line))
             if not cursor.nextset():
                 cursor.close()
-                return Result(rows, count or changed, notices.collected, notices.omitted)
+                return ProcedureResult(rows, count or changed, notices.collected, notices.omitted)
 
     def _rows(self, text: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
         cursor = self._connection.cursor()
@@ -143,16 +144,18 @@ class SqlServerSession:
 
     async def _query(self, function: Callable[[], T]) -> T:
         try:
-            return await self._run(function, LOOK_SECONDS)
+            return await self._run(function, READ_TIMEOUT)
         except self._errors as error:
             raise DatabaseUnavailable(f"cannot read the catalogue of SQL Server: {error}") from error
 
-    async def _run(self, function: Callable[[], T], patience: float) -> T:
+    async def _run(self, function: Callable[[], T], timeout: float) -> T:
         # The driver cannot cancel a statement: only the server's timeout ends it.
-        return await watched(function, lambda: None, patience)
+        return await watched(function, lambda: None, timeout)
 
 
-def signature_of(name: ProcedureName, routine: tuple[Any, ...], parameters: list[tuple[Any, ...]]) -> Signature:
+def signature_of(
+    name: ProcedureName, routine: tuple[Any, ...], parameters: list[tuple[Any, ...]]
+) -> ProcedureSignature:
     """Build it from rows of `ROUTINES` and `PARAMETERS`. The catalogue has no defaults: each parameter is required."""
     _, kind, executes_as, principal, *_ = routine
     is_function = kind != "P"
@@ -167,7 +170,7 @@ def signature_of(name: ProcedureName, routine: tuple[Any, ...], parameters: list
     own_type = next((type_of(each) for each in parameters if each[6]), None)
     unknown = unsupported or own_type
     definer = None if executes_as is None else principal or "its owner"
-    return Signature(
+    return ProcedureSignature(
         "function" if is_function else "procedure",
         name.schema,
         name.name,

@@ -53,8 +53,8 @@ async def in_thread(function: Callable[[], T]) -> T:
     return await result
 
 
-async def watched(function: Callable[[], T], stop: Callable[[], None], patience: float) -> T:
-    """`in_thread`, but stopped with `stop` after `patience` seconds or when the caller is cancelled.
+async def watched(function: Callable[[], T], stop: Callable[[], None], timeout: float) -> T:
+    """`in_thread`, but stopped with `stop` after `timeout` seconds or when the caller is cancelled.
 
     Raises TimeoutError or CancelledError then, once the thread has ended or STOP_SECONDS have passed.
     """
@@ -62,7 +62,7 @@ async def watched(function: Callable[[], T], stop: Callable[[], None], patience:
     # Retrieve the error of an abandoned call, so that asyncio does not log it.
     running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(timeout):
             return await asyncio.shield(running)
     except (TimeoutError, asyncio.CancelledError):
         if not running.done():

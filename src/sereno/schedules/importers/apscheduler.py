@@ -10,7 +10,7 @@ import psycopg
 from sereno.schedules.importers import apscheduler_triggers, apscheduler_values, pickle_reader
 from sereno.schedules.importers.apscheduler_triggers import DATE, INTERVAL
 from sereno.schedules.importers.apscheduler_values import moment, plain
-from sereno.schedules.importers.draft import Draft, ImportedSchedule, Turn, UnreadableSchedule, finished
+from sereno.schedules.importers.draft import ImportedSchedule, ScheduleDraft, Turn, UnreadableSchedule, finished
 from sereno.schedules.importers.pickle_reader import PickledObject
 from sereno.schedules.importers.source import rows
 from sereno.schedules.schedule import LONGEST_WINDOW
@@ -42,12 +42,14 @@ _A_DAY = 86400
 
 def read(connection: psycopg.Connection, now: datetime) -> list[ImportedSchedule]:
     return [
-        finished(Draft(f"apscheduler:{row['id']}", row["enabled"], _STOPPED, _CLOCK), partial(_fill, row, now), now)
+        finished(
+            ScheduleDraft(f"apscheduler:{row['id']}", row["enabled"], _STOPPED, _CLOCK), partial(_fill, row, now), now
+        )
         for row in rows(connection, _JOBS, "apscheduler_jobs", {"largest": pickle_reader.LARGEST})
     ]
 
 
-def _fill(row: dict[str, Any], now: datetime, draft: Draft) -> None:
+def _fill(row: dict[str, Any], now: datetime, draft: ScheduleDraft) -> None:
     state = _state(row)
     if state["args"]:
         raise UnreadableSchedule(
@@ -75,7 +77,7 @@ def _state(row: dict[str, Any]) -> dict[str, Any]:
     return state
 
 
-def _when(state: dict[str, Any], now: datetime, draft: Draft) -> dict[str, Any]:
+def _when(state: dict[str, Any], now: datetime, draft: ScheduleDraft) -> dict[str, Any]:
     """Return the rule, its start and its end."""
     trigger = state["trigger"]
     values = apscheduler_triggers.state_of(trigger)
@@ -100,7 +102,7 @@ def _when(state: dict[str, Any], now: datetime, draft: Draft) -> dict[str, Any]:
     return found
 
 
-def _overlap_and_missed(state: dict[str, Any], draft: Draft) -> None:
+def _overlap_and_missed(state: dict[str, Any], draft: ScheduleDraft) -> None:
     grace, most, coalesce = state["misfire_grace_time"], state["max_instances"], state["coalesce"]
     fields = draft.fields
     fields["overlap"] = "skip" if most == 1 and coalesce else "allow"

@@ -10,9 +10,9 @@ import psycopg
 
 from sereno.schedules.importers import cron_fields
 from sereno.schedules.importers.draft import (
-    Draft,
     ImportedSchedule,
     NeedlessSchedule,
+    ScheduleDraft,
     Turn,
     UnreadableSchedule,
     finished,
@@ -53,13 +53,15 @@ _CLOCK: dict[Turn, str] = {
 def read(connection: psycopg.Connection, now: datetime) -> list[ImportedSchedule]:
     return [
         finished(
-            Draft(f"celery-beat:{row['name']}", bool(row["enabled"]), _STOPPED, _CLOCK), partial(_fill, row, now), now
+            ScheduleDraft(f"celery-beat:{row['name']}", bool(row["enabled"]), _STOPPED, _CLOCK),
+            partial(_fill, row, now),
+            now,
         )
         for row in rows(connection, _TASKS, "django_celery_beat_periodictask")
     ]
 
 
-def _fill(row: dict[str, Any], now: datetime, draft: Draft) -> None:
+def _fill(row: dict[str, Any], now: datetime, draft: ScheduleDraft) -> None:
     if row["task"] == _HOUSEKEEPING:
         raise NeedlessSchedule("it deletes Celery's own results, which do not exist here")
     draft.fields = {

@@ -10,9 +10,9 @@ from typing import Any, Final
 from sereno.database.json_values import stored
 from sereno.errors import ConfigurationError, InvalidArguments, InvalidSchedule
 from sereno.jobs.job import JobOptions, NewJob
+from sereno.schedules.rows import ScheduleRow
 from sereno.schedules.rules.when import decode
 from sereno.schedules.schedule import NewSchedule
-from sereno.schedules.store import ScheduleRow
 from sereno.text import check_text
 
 MakeJob = Callable[[str, bytes, JobOptions], NewJob]

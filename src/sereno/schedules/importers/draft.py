@@ -56,7 +56,7 @@ class NeedlessSchedule(Exception):  # noqa: N818 - named for what it is
 
 
 @dataclass(slots=True)
-class Draft:
+class ScheduleDraft:
     """The fields and notes that an importer has collected.
 
     `stopped`: the note for a schedule that is not enabled there. `clock`: how that scheduler differs when the clock
@@ -71,7 +71,7 @@ class Draft:
     notes: list[str] = field(default_factory=list)
 
 
-def finished(draft: Draft, fill: Callable[[Draft], None], now: datetime) -> ImportedSchedule:
+def finished(draft: ScheduleDraft, fill: Callable[[ScheduleDraft], None], now: datetime) -> ImportedSchedule:
     """Fill and check the draft. A row with unexpected contents does not stop the others from being read."""
     try:
         fill(draft)
@@ -89,11 +89,11 @@ def finished(draft: Draft, fill: Callable[[Draft], None], now: datetime) -> Impo
     return ImportedSchedule(draft.key, made, None, draft.enabled, _joined(notes))
 
 
-def _left(draft: Draft, why: str) -> ImportedSchedule:
+def _left(draft: ScheduleDraft, why: str) -> ImportedSchedule:
     return ImportedSchedule(draft.key, None, why, draft.enabled, None)
 
 
-def _reason(draft: Draft, error: Exception) -> str:
+def _reason(draft: ScheduleDraft, error: Exception) -> str:
     """Return the problem without the key, which is shown next to it, and without the pointer line."""
     return without_key(error, draft.key).partition("\n")[0]
 
@@ -118,7 +118,7 @@ def _check_future(schedule: NewSchedule, now: datetime) -> None:
         raise UnreadableSchedule("it would never fire again: its instants are all past")
 
 
-def _clock_notes(draft: Draft, schedule: NewSchedule, now: datetime) -> Iterator[str]:
+def _clock_notes(draft: ScheduleDraft, schedule: NewSchedule, now: datetime) -> Iterator[str]:
     """Yield the differences at coming clock changes that skip or repeat one of its times."""
     if isinstance(schedule.when, Once):
         return

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from sereno.schedules.importers.draft import Draft, ImportedSchedule, Turn, UnreadableSchedule, finished
+from sereno.schedules.importers.draft import ImportedSchedule, ScheduleDraft, Turn, UnreadableSchedule, finished
 from sereno.schedules.importers.source import rows
 
 # Name of the task that runs the SQL command; the user has to write it.
@@ -41,7 +41,9 @@ def read(connection: psycopg.Connection, now: datetime) -> list[ImportedSchedule
     found = rows(connection, _JOBS, "cron.job")
     names = Counter(_name(row) for row in found)
     return [
-        finished(Draft(_key(row, names), bool(row.get("active", True)), _STOPPED, _CLOCK), partial(_fill, row), now)
+        finished(
+            ScheduleDraft(_key(row, names), bool(row.get("active", True)), _STOPPED, _CLOCK), partial(_fill, row), now
+        )
         for row in found
     ]
 
@@ -56,7 +58,7 @@ def _key(row: dict[str, Any], names: Counter[str]) -> str:
     return f"pg-cron:{name}" if names[name] == 1 else f"pg-cron:{name}:{row['jobid']}"
 
 
-def _fill(row: dict[str, Any], draft: Draft) -> None:
+def _fill(row: dict[str, Any], draft: ScheduleDraft) -> None:
     draft.fields = {
         "task": TASK,
         "args": {"command": row["command"]},
@@ -72,7 +74,7 @@ def _fill(row: dict[str, Any], draft: Draft) -> None:
         draft.notes.append(f"it runs in the database {row['database']!r:.60}: your task must connect there")
 
 
-def _when(row: dict[str, Any], draft: Draft) -> dict[str, Any]:
+def _when(row: dict[str, Any], draft: ScheduleDraft) -> dict[str, Any]:
     text = row["schedule"]
     if seconds := _SECONDS.fullmatch(text):
         return {"kind": "every", "interval": int(seconds[1])}

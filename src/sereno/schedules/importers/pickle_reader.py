@@ -43,7 +43,7 @@ def read(data: bytes, known: AbstractSet[str]) -> Any:
     """Return the contents of a pickle of plain values and objects with known names."""
     if len(data) > LARGEST:
         raise UnreadableSchedule(f"has {len(data):,} bytes; more than {LARGEST:,} are not read")
-    machine = _Machine(known)
+    machine = _PickleMachine(known)
     try:
         for opcode, argument, _ in pickletools.genops(data):
             if opcode.name == "STOP":
@@ -82,7 +82,7 @@ _GRAMMAR = frozenset(
 _ZONE, _ZONE_READER = "ZoneInfo", "_unpickle"
 
 
-class _Machine:
+class _PickleMachine:
     """The stack and the memo of a pickle. It builds lists, tuples, dicts with text keys, and `PickledObject`s."""
 
     def __init__(self, known: AbstractSet[str]) -> None:

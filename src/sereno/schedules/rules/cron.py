@@ -31,7 +31,7 @@ LONGEST = 600
 # Characters of an expression that an error shows before and after the fault.
 _SHOWN = 60
 # Years to search: the rarest day, 29 February on a given weekday, recurs within 40 years.
-_PATIENCE = 50
+_MOST_YEARS = 50
 # Cache size: minutes and hours alone make 1,440 daily expressions.
 _SHARED = 4096
 # Digits to parse: more than any value of any field has.
@@ -41,27 +41,29 @@ _WITHOUT_SECONDS, _WITH_SECONDS = 5, 6
 _ANY_START = datetime(2000, 1, 1)  # noqa: DTZ001 - wall time
 
 
-class _Field(NamedTuple):
+class _CronField(NamedTuple):
     name: str
     low: int
     high: int
     words: tuple[str, ...] = ()
 
 
-_DAY = _Field("day of month", 1, 31)
-_MONTH = _Field("month", 1, 12, ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"))
-_WEEKDAY = _Field("day of week", 0, 7, ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"))
+_DAY = _CronField("day of month", 1, 31)
+_MONTH = _CronField(
+    "month", 1, 12, ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+)
+_WEEKDAY = _CronField("day of week", 0, 7, ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"))
 _FIELDS = (
-    _Field("second", 0, 59),
-    _Field("minute", 0, 59),
-    _Field("hour", 0, 23),
+    _CronField("second", 0, 59),
+    _CronField("minute", 0, 59),
+    _CronField("hour", 0, 23),
     _DAY,
     _MONTH,
     _WEEKDAY,
 )
 
 
-class _Fault(Exception):  # noqa: N818 - it never leaves this file
+class _CronFault(Exception):  # noqa: N818 - it never leaves this file
     """A fault in an expression and its position."""
 
     def __init__(self, position: int, problem: str) -> None:
@@ -135,7 +137,7 @@ class CronExpression:
         return time(hours[h], minutes[0], seconds[0]) if h < len(hours) else None
 
     def _day_after(self, day: date) -> date | None:
-        last = min(day.year + _PATIENCE, date.max.year)
+        last = min(day.year + _MOST_YEARS, date.max.year)
         year, month, number = day.year, day.month, day.day + 1
         while year <= last:
             if month in self._parsed.months:
@@ -168,7 +170,7 @@ def canonical(expression: str) -> str:
         return _nickname(text)
     try:
         _check(text)
-    except _Fault as fault:
+    except _CronFault as fault:
         raise _refusal(text, fault.position, f"is not a cron expression: {fault.problem}") from None
     return text.upper()
 
@@ -201,10 +203,10 @@ def _never(text: str) -> InvalidSchedule:
 def _check(text: str) -> None:
     for position, letter in enumerate(text):
         if not (letter.isascii() and letter.isprintable()):
-            raise _Fault(position, f"the character {letter!a} is not allowed")
+            raise _CronFault(position, f"the character {letter!a} is not allowed")
     words = list(re.finditer(r"\S+", text.upper()))
     if len(words) not in {_WITHOUT_SECONDS, _WITH_SECONDS}:
-        raise _Fault(
+        raise _CronFault(
             words[_WITH_SECONDS].start() if len(words) > _WITH_SECONDS else len(text),
             f"it has {len(words)} fields: write 5 (minute, hour, day of month, month, day of week), "
             "or 6 with seconds first",
@@ -221,17 +223,17 @@ def _split(word: str, start: int) -> Iterator[tuple[int, str]]:
         start += len(term) + 1
 
 
-def _check_term(field: _Field, position: int, term: str) -> None:
+def _check_term(field: _CronField, position: int, term: str) -> None:
     base, slash, step = term.partition("/")
     after = position + len(base)
     if _is_special(field, position, base):
         if slash:
-            raise _Fault(after, f"{base} is one day of a month and takes no step")
+            raise _CronFault(after, f"{base} is one day of a month and takes no step")
         return
     if slash:
         number, most = _number(field, after + 1, step, "step"), field.high - field.low + 1
         if not 1 <= number <= most:
-            raise _Fault(after + 1, f"{field.name} step {step:.20} is out of range 1 to {most}")
+            raise _CronFault(after + 1, f"{field.name} step {step:.20} is out of range 1 to {most}")
     if base == "*":
         return
     first, dash, last = base.partition("-")
@@ -241,10 +243,10 @@ def _check_term(field: _Field, position: int, term: str) -> None:
     high = _value(field, position + len(first) + 1, last)
     if high < low:
         hint = "write 7 for a Sunday at the end" if field is _WEEKDAY and high == 0 else "write two ranges"
-        raise _Fault(position, f"{field.name} {base} runs backwards: {hint}")
+        raise _CronFault(position, f"{field.name} {base} runs backwards: {hint}")
 
 
-def _is_special(field: _Field, position: int, base: str) -> bool:
+def _is_special(field: _CronField, position: int, base: str) -> bool:
     """Return whether it is L, LW, 5L or MON#2: days that depend on the month."""
     if field is _DAY:
         return base in {"L", "LW"}
@@ -254,35 +256,35 @@ def _is_special(field: _Field, position: int, base: str) -> bool:
     if mark:
         _value(field, position, day)
         if count not in set("12345"):
-            raise _Fault(
+            raise _CronFault(
                 position + len(day) + 1, f"a weekday comes 1 to 5 times in a month, not {count[:20] or 'nothing'}"
             )
         return True
     if base.endswith("L"):
         if not base[:-1].isdigit():
-            raise _Fault(position, f"day of week {base:.20} is not known: write 5L for the last Friday")
+            raise _CronFault(position, f"day of week {base:.20} is not known: write 5L for the last Friday")
         _value(field, position, base[:-1])
         return True
     return False
 
 
-def _value(field: _Field, position: int, text: str) -> int:
+def _value(field: _CronField, position: int, text: str) -> int:
     if text in field.words:
         return field.words.index(text) + field.low
     number = _number(field, position, text, "")
     if not field.low <= number <= field.high:
-        raise _Fault(position, f"{field.name} {text:.20} is out of range {field.low} to {field.high}")
+        raise _CronFault(position, f"{field.name} {text:.20} is out of range {field.low} to {field.high}")
     return number
 
 
-def _number(field: _Field, position: int, text: str, what: str) -> int:
+def _number(field: _CronField, position: int, text: str, what: str) -> int:
     label = f"{field.name} {what}".strip()
     if not text:
-        raise _Fault(position, f"{label} is missing")
+        raise _CronFault(position, f"{label} is missing")
     if text == "?":
-        raise _Fault(position, f'{label} "?" is not known: write "*" for any')
+        raise _CronFault(position, f'{label} "?" is not known: write "*" for any')
     if not text.isdigit():
         words = f" or a name such as {field.words[1]}" if field.words and not what else ""
-        raise _Fault(position, f'{label} "{text:.20}" is not a number{words}')
+        raise _CronFault(position, f'{label} "{text:.20}" is not a number{words}')
     # A longer number is out of range in any case.
     return int(text) if len(text) <= _DIGITS else 10**_DIGITS

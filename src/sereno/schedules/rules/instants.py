@@ -23,7 +23,7 @@ from sereno.schedules.rules.when import (
     encode,
     microseconds,
 )
-from sereno.zones import BEGINNING, DAY, FOREVER, SECOND, Segment, Zone, instant, zone
+from sereno.zones import BEGINNING, DAY, FOREVER, SECOND, Zone, ZoneSegment, instant, zone
 
 FIRST, LAST = instant(EARLIEST), instant(LATEST)
 # Cache size. A million schedules share a few hundred rules.
@@ -35,7 +35,7 @@ _WALL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - wall time
 _SECOND = timedelta(seconds=1)
 
 
-class Rule(ABC):
+class InstantRule(ABC):
     """The instants of one schedule. `anchor` is the last planned instant, or when the schedule was created."""
 
     # Whether other zone data may move the instants.
@@ -82,7 +82,7 @@ class Rule(ABC):
         return number
 
 
-class OnceRule(Rule):
+class OnceRule(InstantRule):
     """One instant."""
 
     def __init__(self, at: int) -> None:
@@ -92,7 +92,7 @@ class OnceRule(Rule):
         return self.at if self.at > after else None
 
 
-class StepRule(Rule):
+class StepRule(InstantRule):
     """Equal steps from the anchor."""
 
     uses_anchor = True
@@ -153,7 +153,7 @@ class CronWalls:
         return high
 
 
-class WallRule(Rule):
+class WallRule(InstantRule):
     """Wall times of a zone.
 
     A fixed rule follows the wall clock. When the clock jumps over a wall time, the rule fires right after the gap
@@ -189,7 +189,7 @@ class WallRule(Rule):
             at = end
         return None
 
-    def swallowed(self, segment: Segment) -> int | None:
+    def swallowed(self, segment: ZoneSegment) -> int | None:
         """Return the first of its wall times that the clock skipped at the start of this segment."""
         if segment.offset <= segment.offset_before:
             return None
@@ -197,13 +197,13 @@ class WallRule(Rule):
         return wall if wall < segment.start + segment.offset else None
 
 
-def compile_rule(when: When) -> Rule:
+def compile_rule(when: When) -> InstantRule:
     """Return the rule of a user's `When`."""
     return compile_text(encode(when))
 
 
 @lru_cache(maxsize=_CACHED_RULES)
-def compile_text(text: str | bytes) -> Rule:
+def compile_text(text: str | bytes) -> InstantRule:
     """Return the rule of a stored JSON text."""
     when = decode(text)
     match when:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from sereno.errors import InvalidArguments
 from sereno.schedules.rules.instants import FIRST, LAST, WallRule, compile_rule
 from sereno.schedules.rules.when import Every, Once, When, checked
-from sereno.zones import Segment, instant, moment, zone
+from sereno.zones import ZoneSegment, instant, moment, zone
 
 _MINUTE = 60_000_000
 
@@ -58,7 +58,7 @@ def _clock_note(rule: WallRule, at: int) -> str:
     return ""
 
 
-def _jumped_over(rule: WallRule, segment: Segment, wall: int) -> str:
+def _jumped_over(rule: WallRule, segment: ZoneSegment, wall: int) -> str:
     runs = segment.start + segment.offset
     later = rule.walls.first_from(wall + 1)
     day = _day(wall) if _day(wall) != _day(runs) else "this day"

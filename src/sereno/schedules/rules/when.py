@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
-from sereno.duration import Duration, seconds, spoken
+from sereno.duration import Duration, duration_text, seconds
 from sereno.errors import ConfigurationError, InvalidSchedule
 from sereno.jobs.job import EARLIEST, LATEST, LONGEST_WAIT
 from sereno.schedules.rules.cron import canonical, parsed
@@ -284,7 +284,7 @@ def _counted(when: Every) -> str:
         case "end":
             return f"{text} (counted from the end of the last run)"
         case "clock":
-            phase = f", {spoken(seconds(when.phase))} past it" if when.phase else ""
+            phase = f", {duration_text(seconds(when.phase))} past it" if when.phase else ""
             return f"{text} (aligned to the clock{phase})" + (f", {when.tz}" if when.tz != "UTC" else "")
 
 
@@ -296,5 +296,5 @@ def _suffix(when: Every | Cron | Daily) -> str:
         "second": ", on the second pass where the clock goes back",
         "both": ", on both passes where the clock goes back",
     }
-    spread = f", spread over {spoken(seconds(when.spread))}" if when.spread else ""
+    spread = f", spread over {duration_text(seconds(when.spread))}" if when.spread else ""
     return texts[when.dst_gap] + texts[when.dst_fold] + spread

@@ -41,7 +41,7 @@ class Problem(BaseModel):
     errors: list[dict[str, Any]] | None = None
 
 
-def answer(
+def problem_response(
     status: int,
     detail: str | None,
     *,
@@ -65,42 +65,44 @@ def install(app: Starlette) -> None:
 
     async def declined(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPError)
-        return answer(error.status, error.detail, headers=error.headers)
+        return problem_response(error.status, error.detail, headers=error.headers)
 
     async def refused(_: Request, error: Exception) -> Response:
         status = next(status for kind, status in STATUSES if isinstance(error, kind))
         headers = {"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
-        return answer(status, str(error), headers=headers)
+        return problem_response(status, str(error), headers=headers)
 
     async def invalid(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         found = [{"where": _clean(_where(each["loc"])), "message": _clean(each["msg"])} for each in error.errors()[:20]]
         detail = "; ".join(f"{each['where']}: {each['message']}" for each in found[:3])
-        return answer(HTTPStatus.UNPROCESSABLE_ENTITY, detail, found=found)
+        return problem_response(HTTPStatus.UNPROCESSABLE_ENTITY, detail, found=found)
 
     async def http(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         # FastAPI raises 400 for a body that it cannot parse.
         status = HTTPStatus.UNPROCESSABLE_ENTITY if error.status_code == HTTPStatus.BAD_REQUEST else error.status_code
-        return answer(status, str(error.detail), headers=error.headers)
+        return problem_response(status, str(error.detail), headers=error.headers)
 
     async def busy(_: Request, error: Exception) -> Response:
         is_slow = isinstance(error, psycopg.errors.QueryCanceled)
         detail = "the query takes longer than 2 s: narrow it down" if is_slow else "the database did not respond"
-        return answer(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "1"})
+        return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "1"})
 
     async def bad_data(_: Request, __: Exception) -> Response:
-        return answer(HTTPStatus.UNPROCESSABLE_ENTITY, "a value in the request is one that PostgreSQL cannot hold")
+        return problem_response(
+            HTTPStatus.UNPROCESSABLE_ENTITY, "a value in the request is one that PostgreSQL cannot hold"
+        )
 
     async def not_granted(_: Request, __: Exception) -> Response:
         detail = "the server's database role lacks a privilege for this: see sereno migrate --roles"
-        return answer(HTTPStatus.SERVICE_UNAVAILABLE, detail)
+        return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, detail)
 
     async def unready(_: Request, error: Exception) -> Response:
         if getattr(error, "sqlstate", None) not in UNREADY:
             raise error
         detail = "the database has no sereno schema, an older one, or is read-only: see sereno doctor"
-        return answer(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "1"})
+        return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "1"})
 
     for kind, handler in (
         (HTTPError, declined),

@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
-from sereno.access import tokens
+from sereno.access import idempotency
 from sereno.access.identity import Principal, Role
 from sereno.server.api.problems import responses
 from sereno.server.shared.authenticator import SAFE, current
@@ -69,7 +69,7 @@ class Router(APIRouter):
         """`remembers`: False where a response that is stored for its Idempotency-Key would hold a secret."""
         # For paths that authenticate requests themselves: what to call before the body is read.
         self.checks: dict[str, Callable[[Request], Awaitable[object]]] = {}
-        super().__init__(tags=[name], route_class=_answering_once(context, remembers, self.checks))
+        super().__init__(tags=[name], route_class=_replay_repeated(context, remembers, self.checks))
         self._context = context
 
     def operation(
@@ -117,18 +117,22 @@ def _idempotency_key(
     """Declares the header in the OpenAPI document."""
 
 
-def _answering_once(
+def _replay_repeated(
     context: ServerContext, remembers: bool, checks: Mapping[str, Callable[[Request], Awaitable[object]]]
 ) -> type[APIRoute]:
     """Return a route class that executes a POST with an Idempotency-Key once, and repeats its response later."""
 
-    class Once(APIRoute):
+    class RepeatableRoute(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Any]:
             original = super().get_route_handler()
             declared = self.openapi_extra or {}
 
             async def handler(request: Request) -> Response:
-                if request.method not in SAFE and declared.get("x-role") is not None and "x-own-door" not in declared:
+                if (
+                    request.method not in SAFE
+                    and declared.get("x-role") is not None
+                    and "x-own-authentication" not in declared
+                ):
                     # Check the role before any of the body is read, which may be malicious.
                     await context.authenticator.check(request, declared["x-role"], of_tenants=declared["x-of-tenants"])
                 elif self.path in checks:
@@ -143,7 +147,7 @@ def _answering_once(
 
             return handler
 
-    return Once
+    return RepeatableRoute
 
 
 def _masked(request: Request, response: Response) -> Response:
@@ -199,7 +203,7 @@ async def _once(context: ServerContext, request: Request, key: str, original: Ca
         return response
     who = _named(principal)
     digest = hashlib.sha256(b"\x00".join([request.method.encode(), str(request.url).encode(), await request.body()]))
-    found = await context.change(tokens.begin_answer(who, key, digest.digest()))
+    found = await context.change(idempotency.begin_request(who, key, digest.digest()))
     if not found.is_ours:
         if not found.is_same:
             raise HTTPError(HTTPStatus.UNPROCESSABLE_ENTITY, "this Idempotency-Key was used for another request")
@@ -209,7 +213,7 @@ async def _once(context: ServerContext, request: Request, key: str, original: Ca
     try:
         response = await original(request)
     except BaseException:
-        await context.change(tokens.drop_answer(who, key))
+        await context.change(idempotency.drop_request(who, key))
         raise
-    await context.change(tokens.end_answer(who, key, response.status_code, bytes(response.body)))
+    await context.change(idempotency.store_response(who, key, response.status_code, bytes(response.body)))
     return response

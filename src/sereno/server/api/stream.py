@@ -12,7 +12,7 @@ from sereno.access.identity import Principal
 from sereno.monitoring.snapshot import snapshot
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.busy import BUSY
-from sereno.server.shared.change_feed import Change, ChangeFeed
+from sereno.server.shared.change_feed import ChangeFeed, DatabaseChange
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import HTTPError
 
@@ -38,9 +38,9 @@ def routes(context: ServerContext) -> Router:
         role="viewer",
         of_tenants=True,
         responses={200: {"content": {EVENT_STREAM: {}}}},
-        response_model=Change,
+        response_model=DatabaseChange,
     )
-    async def stream(request: Request, who: Who) -> Response | Change:
+    async def stream(request: Request, who: Who) -> Response | DatabaseChange:
         """The current figures; as `text/event-stream`, at every change.
 
         A user of one tenant learns that something has changed, and not what.
@@ -50,7 +50,7 @@ def routes(context: ServerContext) -> Router:
             return StreamingResponse(
                 _events(context, change_feed, request, who), media_type=EVENT_STREAM, headers=HEADERS
             )
-        return Change(0, None if who.tenant is not None else await context.read(snapshot()))
+        return DatabaseChange(0, None if who.tenant is not None else await context.read(snapshot()))
 
     return router
 
@@ -76,7 +76,7 @@ async def _events(
                     pass
             if change is not None:
                 last, sent_at = change.number, now
-                shown = Change(change.number, None, change.answers) if who.tenant is not None else change
+                shown = DatabaseChange(change.number, None, change.is_available) if who.tenant is not None else change
                 yield b"event: now\nid: %d\ndata: %s\n\n" % (change.number, msgspec.json.encode(shown))
             elif now > sent_at + SILENCE_SECONDS:
                 sent_at = now

@@ -4,8 +4,8 @@ import asyncio
 from typing import TypeVar
 
 from sereno.database.statement import Operation
-from sereno.jobs.queries import patience, read_only
-from sereno.server.shared.context import LOOK_SECONDS, ServerContext
+from sereno.database.transaction import read_only, statement_timeout
+from sereno.server.shared.context import READ_TIMEOUT, ServerContext
 
 T = TypeVar("T")
 
@@ -25,5 +25,5 @@ class SerialThread:
 
 def _reading(operation: Operation[T]) -> Operation[T]:
     yield from read_only()
-    yield from patience(LOOK_SECONDS)
+    yield from statement_timeout(READ_TIMEOUT)
     return (yield from operation)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from fastapi import Request
 from starlette.requests import HTTPConnection
 
-from sereno.access import tokens
+from sereno.access import authentication
 from sereno.access.identity import Principal, Role, SignIn, make_cookie, read_cookie, token_hash
 from sereno.database.database import Database
 from sereno.server.shared.busy import BUSY
@@ -37,7 +37,7 @@ MOST_REMEMBERED = 1000
 MOST_SIGNED_OUT = 10_000
 # Whose share of the database reads a request uses: one user's, or one tenant's with all its tokens. None: the server's.
 Share = str | tuple[str, str]
-ASKING: ContextVar[Share | None] = ContextVar("asking", default=None)
+CURRENT_SHARE: ContextVar[Share | None] = ContextVar("share", default=None)
 LOCAL = ("localhost", "127.0.0.1", "::1")
 SAFE = ("GET", "HEAD", "OPTIONS")
 ELSEWHERE = "this was sent by a page of another origin"
@@ -127,7 +127,7 @@ class Authenticator:
         if len(self._signed_out) > MOST_SIGNED_OUT:
             del self._signed_out[next(iter(self._signed_out))]
         if not self.settings.read_only:
-            await self._database.arun_one(tokens.sign_out(sign_in))
+            await self._database.arun_one(authentication.sign_out(sign_in))
 
     async def check(self, request: Request, role: Role, *, of_tenants: bool) -> Principal:
         """Return who sends the request, if they have the role. 401 when unknown, 403 without the role."""
@@ -144,14 +144,14 @@ class Authenticator:
             raise HTTPError(HTTPStatus.FORBIDDEN, f"{principal.name} is {principal.role}; this needs {role}")
         if principal.tenant is not None and not of_tenants:
             raise HTTPError(HTTPStatus.FORBIDDEN, f"{principal.name} can access only the tenant {principal.tenant}")
-        ASKING.set(principal.actor if principal.tenant is None else tenant_share(principal.tenant))
+        CURRENT_SHARE.set(principal.actor if principal.tenant is None else tenant_share(principal.tenant))
         return principal
 
     async def _is_still_open(self) -> bool:
         """Return whether no token was ever created. Once closed it stays closed, even when that token is revoked."""
         if self._checked_at + FRESH_SECONDS < time.monotonic():
             with suppress(*BUSY):
-                self._is_open = not (await self._database.arun_one(tokens.token_status())).was_created
+                self._is_open = not (await self._database.arun_one(authentication.token_status())).was_created
             self._checked_at = time.monotonic()
         return self._is_open
 
@@ -166,7 +166,9 @@ class Authenticator:
         if principal is not None and until > time.monotonic():
             return principal
         try:
-            found = await self._database.arun_one(tokens.find(key, is_noted=not self.settings.read_only))
+            found = await self._database.arun_one(
+                authentication.find_principal(key, is_noted=not self.settings.read_only)
+            )
         except BUSY:
             if principal is None or not is_safe or until + AWAY_SECONDS < time.monotonic():
                 raise

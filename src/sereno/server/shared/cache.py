@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from sereno.database.statement import Operation
 from sereno.server.shared.busy import BUSY
-from sereno.server.shared.context import LOOK_SECONDS
+from sereno.server.shared.context import READ_TIMEOUT
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -41,7 +41,7 @@ class Cached(Generic[T]):
 MISSING: Cached[Any] = Cached(None, -1.0)
 
 
-class Reader(Protocol):
+class OperationReader(Protocol):
     """What runs a query: `ServerContext`."""
 
     async def read(self, operation: Operation[S], *, seconds: float = ...) -> S: ...
@@ -50,7 +50,7 @@ class Reader(Protocol):
 class Cache:
     """Results by key; a key names the query and its reader."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: OperationReader) -> None:
         self._reader = reader
         self._values: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
         self._running: dict[Hashable, asyncio.Task[Cached[Any]]] = {}
@@ -61,14 +61,14 @@ class Cache:
         operation: Callable[[], Operation[T]],
         *,
         fresh: float = FRESH_SECONDS,
-        patience: float | None = None,
-        seconds: float = LOOK_SECONDS,
+        timeout: float | None = None,
+        seconds: float = READ_TIMEOUT,
         keep: bool = True,
     ) -> Cached[T]:
         """Return the result, at most `fresh` seconds old; an older one while the database is busy.
 
         `keep`: False for a large result that one page alone needs; concurrent requests still share one query.
-        `patience`: seconds after which the previous result is returned; the query continues, for the next caller.
+        `timeout`: seconds after which the previous result is returned; the query continues, for the next caller.
         """
         at, value = self._values.get(key, (0.0, None))
         if at and at + fresh > time.monotonic():
@@ -79,7 +79,7 @@ class Cache:
             self._running[key] = task
             task.add_done_callback(lambda _: self._running.pop(key, None))
         # A caller that is cancelled does not cancel the query of the others.
-        done, _ = await asyncio.wait({task}, timeout=patience)
+        done, _ = await asyncio.wait({task}, timeout=timeout)
         return task.result() if done else self._before(key)
 
     def _before(self, key: Hashable) -> Cached[Any]:

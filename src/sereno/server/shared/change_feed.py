@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from sereno.access.identity import Principal
-from sereno.monitoring.snapshot import Snapshot, snapshot
-from sereno.server.shared.authenticator import ASKING
+from sereno.monitoring.snapshot import SystemSnapshot, snapshot
+from sereno.server.shared.authenticator import CURRENT_SHARE
 from sereno.server.shared.busy import BUSY
-from sereno.server.shared.cache import Reader
+from sereno.server.shared.cache import OperationReader
 from sereno.server.shared.http_error import HTTPError
 from sereno.server.shared.stream_quota import StreamLimits, StreamQuota
 
@@ -20,20 +20,20 @@ MOST_LISTENERS, MOST_OF_ONE, MOST_OF_TENANT, MOST_OF_TENANTS = 1000, 100, 100, 8
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """`number` grows with every change. `answers`: false while the database is unavailable."""
+class DatabaseChange:
+    """`number` grows with every change. `is_available`: false while the database is unavailable."""
 
     number: int
-    seen: Snapshot | None
-    answers: bool = True
+    seen: SystemSnapshot | None
+    is_available: bool = True
 
 
 class ChangeFeed:
     """Queries the snapshot once a second while there are listeners."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: OperationReader) -> None:
         self._reader = reader
-        self._beat = Change(0, None)
+        self._beat = DatabaseChange(0, None)
         self._moved = asyncio.Condition()
         self._places = StreamQuota()
         self._task: asyncio.Task[None] | None = None
@@ -42,7 +42,7 @@ class ChangeFeed:
     def check_place(self, who: Principal) -> None:
         """503 when the limit of listeners is reached."""
         limits = StreamLimits(MOST_LISTENERS, MOST_OF_ONE, MOST_OF_TENANT, MOST_OF_TENANTS)
-        if not self._places.has_room(who.actor, who.tenant, limits):
+        if not self._places.has_capacity(who.actor, who.tenant, limits):
             raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, "too many open streams", {"Retry-After": "30"})
 
     @contextmanager
@@ -54,7 +54,7 @@ class ChangeFeed:
                 self._task = asyncio.create_task(self._run())
             yield
 
-    async def next(self, after: int, seconds: float) -> Change | None:
+    async def next(self, after: int, seconds: float) -> DatabaseChange | None:
         """Return the newest change after `after`; None on a timeout, or when the feed has ended."""
         try:
             async with asyncio.timeout(seconds), self._moved:
@@ -71,7 +71,7 @@ class ChangeFeed:
 
     async def _run(self) -> None:
         # The query counts for the server, and not for the first listener.
-        ASKING.set(None)
+        CURRENT_SHARE.set(None)
         while self._places.total and not self.is_ended:
             try:
                 seen = await self._reader.read(snapshot())
@@ -79,6 +79,6 @@ class ChangeFeed:
                 seen = None
             if self._beat.number == 0 or seen != self._beat.seen:
                 async with self._moved:
-                    self._beat = Change(self._beat.number + 1, seen, seen is not None)
+                    self._beat = DatabaseChange(self._beat.number + 1, seen, seen is not None)
                     self._moved.notify_all()
             await asyncio.sleep(BEAT_SECONDS)

@@ -12,35 +12,35 @@ from sereno.app import Sereno
 from sereno.database.database import Database
 from sereno.database.driver import adrive
 from sereno.database.statement import Operation, Plan
+from sereno.database.transaction import read_only, statement_timeout
 from sereno.jobs import task_rows
 from sereno.jobs.job import JobOptions, NewJob
-from sereno.jobs.queries import patience, read_only
 from sereno.jobs.task import OWN_TASKS
-from sereno.notifications.client import Event
-from sereno.server.shared.authenticator import ASKING, Authenticator, Share
+from sereno.notifications.event_handle import Event
+from sereno.server.shared.authenticator import CURRENT_SHARE, Authenticator, Share
 from sereno.server.shared.http_error import HTTPError
 from sereno.settings import Settings
 
 T = TypeVar("T")
 
 # Statement timeouts in seconds. A read that takes longer is refused as too expensive; a change may take its time.
-LOOK_SECONDS = 2.0
+READ_TIMEOUT = 2.0
 CHANGE_SECONDS = 30.0
 # Reads at once. Further ones wait, so that workers in the same process keep their connections.
-MOST_LOOKS = 8
+MOST_READS = 8
 # Per user, or per tenant with all its tokens: reads at once, and reads that run or wait.
 MOST_OF_ONE, MOST_WAITING = 4, 100
 # Processes at once that render templates which tenants have written. Further ones wait without holding a thread.
 MOST_PROCESSES = 2
 # The timeout of all statements of a read together, as a multiple of the timeout of one.
-WHOLE_LOOK = 3
+TIMEOUT_FACTOR = 3
 
 
 class _SharedRead:
     """The reads of one user or tenant: those that run at once, and those that run or wait."""
 
     def __init__(self, at_once: int) -> None:
-        self.looks = asyncio.Semaphore(at_once)
+        self.reads = asyncio.Semaphore(at_once)
         self.waiting = 0
 
 
@@ -56,7 +56,7 @@ class ServerContext:
         # One connection is left for authentication and changes, and half of the others for other users.
         pool = self.settings.pool_size
         self._processes = asyncio.Semaphore(MOST_PROCESSES)
-        self._reads = asyncio.Semaphore(max(1, min(MOST_LOOKS, pool - 1)))
+        self._reads = asyncio.Semaphore(max(1, min(MOST_READS, pool - 1)))
         self._of_one = max(1, min(MOST_OF_ONE, pool // 2))
         self._shares: dict[Share | None, _SharedRead] = {}
         self._process_shares: dict[Share | None, _SharedRead] = {}
@@ -91,7 +91,7 @@ class ServerContext:
 
     def event(self, name: str) -> Event[Any]:
         """Return an event type that the application declares."""
-        return Event(self.app.notifications.definitions[name], self.app.notifications)
+        return self.app.notifications.event(name)
 
     async def end(self) -> None:
         """The server ends."""
@@ -102,9 +102,9 @@ class ServerContext:
     def settings(self) -> Settings:
         return self.database.settings
 
-    async def read(self, operation: Operation[T], *, seconds: float = LOOK_SECONDS) -> T:
+    async def read(self, operation: Operation[T], *, seconds: float = READ_TIMEOUT) -> T:
         """Run an operation in a read-only transaction, with a timeout per statement and one for all statements."""
-        async with self._share(self._shares, self._of_one), self._reads, asyncio.timeout(WHOLE_LOOK * seconds):
+        async with self._share(self._shares, self._of_one), self._reads, asyncio.timeout(TIMEOUT_FACTOR * seconds):
             return await self.database.arun(_reading(operation, seconds))
 
     async def start_process(self, work: Callable[[], T]) -> T:
@@ -115,7 +115,7 @@ class ServerContext:
     @asynccontextmanager
     async def _share(self, shares: dict[Share | None, _SharedRead], at_once: int) -> AsyncIterator[None]:
         """Limit the reads of each user: those above the limit wait for the user's own reads, and not for others'."""
-        who = ASKING.get()
+        who = CURRENT_SHARE.get()
         share = shares.setdefault(who, _SharedRead(at_once))
         if share.waiting >= MOST_WAITING:
             named = " ".join(who) if isinstance(who, tuple) else who or "the server"
@@ -123,7 +123,7 @@ class ServerContext:
             raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": "1"})
         share.waiting += 1
         try:
-            async with share.looks:
+            async with share.reads:
                 yield
         finally:
             share.waiting -= 1
@@ -154,5 +154,5 @@ def _reading(operation: Operation[T], seconds: float) -> Operation[T]:
 
 
 def _within(seconds: float, operation: Operation[T]) -> Operation[T]:
-    yield from patience(seconds)
+    yield from statement_timeout(seconds)
     return (yield from operation)

@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from sereno.jobs import queries as job_queries
+from sereno.jobs.queries import jobs as job_queries
 from sereno.server.shared.cache import Cache
 from sereno.server.shared.context import ServerContext
 

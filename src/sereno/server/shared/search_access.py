@@ -8,13 +8,13 @@ from sereno.access.identity import Principal
 from sereno.access.masking import is_secret, masked
 from sereno.search.search_filter import search_params
 from sereno.search.sql_terms import SearchParams
-from sereno.search.syntax import Field, Term, Word, parse
+from sereno.search.syntax import SearchField, SearchTerm, SearchWord, parse
 from sereno.server.shared.error_masking import sees_all
 from sereno.server.shared.http_error import HTTPError
 from sereno.server.shared.tenant_scope import their_tenant
 
 
-def check_search(text: str | None, fields: Sequence[Field], who: Principal) -> None:
+def check_search(text: str | None, fields: Sequence[SearchField], who: Principal) -> None:
     """403 for a search by a value that would be masked, for a user without the role operator."""
     if who.may("operator") or not text:
         return
@@ -24,7 +24,7 @@ def check_search(text: str | None, fields: Sequence[Field], who: Principal) -> N
             raise HTTPError(HTTPStatus.FORBIDDEN, f"{name:.80} is masked: only an operator can search by it")
 
 
-def searched(text: str | None, fields: Sequence[Field], who: Principal) -> SearchParams | None:
+def searched(text: str | None, fields: Sequence[SearchField], who: Principal) -> SearchParams | None:
     """Return the parameters of a search now. Its days are days of UTC, the same for every user.
 
     404 for another tenant, as for a list with the parameter `tenant`.
@@ -36,9 +36,9 @@ def searched(text: str | None, fields: Sequence[Field], who: Principal) -> Searc
     return found
 
 
-def _is_masked(term: Term) -> bool:
+def _is_masked(term: SearchTerm) -> bool:
     """Return whether the name of the field is masked, or the value would be."""
     if any(is_secret(part) for part in term.path):
         return True
-    guesses = [{term.path[-1]: value.text} for value in term.values if isinstance(value, Word)]
+    guesses = [{term.path[-1]: value.text} for value in term.values if isinstance(value, SearchWord)]
     return any(masked(guess) != guess for guess in guesses)

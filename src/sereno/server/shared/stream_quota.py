@@ -30,7 +30,7 @@ class StreamQuota:
     def total(self) -> int:
         return self._ones.total()
 
-    def has_room(self, one: Hashable, tenant: str | None, limits: StreamLimits) -> bool:
+    def has_capacity(self, one: Hashable, tenant: str | None, limits: StreamLimits) -> bool:
         """Return whether one more may be opened."""
         if self.total >= limits.most or self._ones[one] >= limits.of_one:
             return False

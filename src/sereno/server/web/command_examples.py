@@ -47,6 +47,6 @@ def _python(method: str, url: str, body: Any) -> str:
     return (
         "import os\n\nimport httpx\n\n"
         'headers = {"Authorization": f"Bearer {os.environ[\'SERENO_TOKEN\']}"}\n'
-        f"answer = httpx.request({method!r}, {url!r}, headers=headers{given})\n"
-        "print(answer.raise_for_status().json())\n"
+        f"response = httpx.request({method!r}, {url!r}, headers=headers{given})\n"
+        "print(response.raise_for_status().json())\n"
     )

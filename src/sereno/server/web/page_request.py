@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse
 from sereno.access.identity import Principal, Role
 from sereno.database.statement import Operation
 from sereno.server.shared.cache import FRESH_SECONDS, Cache, Cached
-from sereno.server.shared.context import LOOK_SECONDS, ServerContext
+from sereno.server.shared.context import READ_TIMEOUT, ServerContext
 from sereno.server.shared.error_masking import hidden_in, sees_all
 from sereno.server.web import times
 from sereno.server.web.messages import LANGUAGES, NAMES, choose, say
@@ -161,20 +161,20 @@ class PageRequest:
         operation: Callable[[], Operation[T]],
         *,
         fresh: float = FRESH_SECONDS,
-        patience: float | None = None,
-        seconds: float = LOOK_SECONDS,
+        timeout: float | None = None,
+        seconds: float = READ_TIMEOUT,
         keep: bool = True,
     ) -> Cached[T]:
         """Run a query through the cache, once for all viewers; `key` names all that the operation depends on.
 
         After a change by this user the cache is bypassed, so that they see its effect.
         """
-        if self.request.headers.get("x-sereno-live") == "changed" and patience is None:
+        if self.request.headers.get("x-sereno-live") == "changed" and timeout is None:
             fresh = 0.0
         if not sees_all(self.who):
             # Masked results are cached apart from unmasked ones.
             key, operation = ("hidden", key), functools.partial(_hidden, operation)
-        return await self._cache.get(key, operation, fresh=fresh, patience=patience, seconds=seconds, keep=keep)
+        return await self._cache.get(key, operation, fresh=fresh, timeout=timeout, seconds=seconds, keep=keep)
 
     def render(self, template: str, /, status: int = 200, **values: Any) -> HTMLResponse:
         """Render a template in the user's language; for a live update without the frame."""

@@ -43,7 +43,7 @@ class PageRoutes:
         """`of_tenants`: also for users of one tenant; the page then shows nothing of other tenants."""
 
         def registered(handler: Page) -> Page:
-            async def answer(request: Request) -> Response:
+            async def response(request: Request) -> Response:
                 began = time.perf_counter()
                 response = await drawn(request)
                 # Shown by the browser's developer tools.
@@ -68,7 +68,7 @@ class PageRoutes:
                 except (SerenoError, psycopg.DataError) as error:
                     return _problem(page, HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
 
-            self.routes.append(Route(path, answer, methods=[method]))
+            self.routes.append(Route(path, response, methods=[method]))
             return handler
 
         return registered

@@ -9,7 +9,7 @@ from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments
 from sereno.search.search_filter import search_params
 from sereno.search.sql_terms import SearchParams
-from sereno.search.syntax import LONGEST, Field, InvalidSearch, Term, Word, parse
+from sereno.search.syntax import LONGEST, InvalidSearch, SearchField, SearchTerm, SearchWord, parse
 from sereno.server.shared.cache import FRESH_SECONDS, Cached
 from sereno.server.shared.error_masking import sees_all
 from sereno.server.shared.http_error import HTTPError
@@ -28,7 +28,7 @@ class SearchForm(Generic[T]):
     """
 
     text: str
-    terms: tuple[Term, ...] = ()
+    terms: tuple[SearchTerm, ...] = ()
     wanted: T | None = None
     problem: str | None = None
     at: int | None = None
@@ -38,12 +38,14 @@ class SearchForm(Generic[T]):
     def word(self) -> str | None:
         """The word, if the search is a single one."""
         match self.terms:
-            case [Term(name="", values=[Word() as word], is_negated=False)] if word.is_whole:
+            case [SearchTerm(name="", values=[SearchWord() as word], is_negated=False)] if word.is_whole:
                 return word.text
         return None
 
 
-def asked_for(page: PageRequest, fields: Sequence[Field], meaning: Callable[[str, datetime], T]) -> SearchForm[T]:
+def filter_params(
+    page: PageRequest, fields: Sequence[SearchField], meaning: Callable[[str, datetime], T]
+) -> SearchForm[T]:
     """Return the search in the query. Its days are days of UTC, as in the API."""
     text = page.query.get("q", "").strip()
     names = tuple(each.name for each in fields)
@@ -57,10 +59,10 @@ def asked_for(page: PageRequest, fields: Sequence[Field], meaning: Callable[[str
         return SearchForm(text[:LONGEST], problem=str(error), fields=names)
 
 
-def search_params_for(page: PageRequest, fields: Sequence[Field]) -> SearchForm[SearchParams | None]:
+def search_params_for(page: PageRequest, fields: Sequence[SearchField]) -> SearchForm[SearchParams | None]:
     """Return the search of a list that only filters rows; a search for another tenant finds nothing."""
     hides = not sees_all(page.who)
-    return asked_for(page, fields, lambda text, now: search_params(text, fields, now, hides=hides))
+    return filter_params(page, fields, lambda text, now: search_params(text, fields, now, hides=hides))
 
 
 async def listed(

@@ -61,8 +61,8 @@ def routes(pages: PageRoutes) -> None:
         cookie = None if principal is None else authenticator.cookie(principal)
         if cookie is None:
             return _refuse(page, tries, wanted)
-        answer = _to(page, wanted)
-        answer.set_cookie(
+        response = _to(page, wanted)
+        response.set_cookie(
             authenticator.cookie_name(page.request),
             cookie,
             max_age=SIGNED_IN_SECONDS,
@@ -72,20 +72,20 @@ def routes(pages: PageRoutes) -> None:
             secure=authenticator.is_encrypted(page.request),
             samesite="lax",
         )
-        return answer
+        return response
 
     @pages.at("/sign-out", open_to_all=True, method="POST")
     async def sign_out(page: PageRequest) -> Response:
         authenticator = page.context.authenticator
         authenticator.check_origin(page.request)
         await authenticator.sign_out(page.request)
-        answer = RedirectResponse(f"{page.base}sign-in", HTTPStatus.SEE_OTHER)
+        response = RedirectResponse(f"{page.base}sign-in", HTTPStatus.SEE_OTHER)
         # A browser ignores a change of a cookie with the prefix __Host- that is not Secure.
         is_encrypted = authenticator.is_encrypted(page.request)
-        answer.delete_cookie(
+        response.delete_cookie(
             authenticator.cookie_name(page.request), secure=is_encrypted, httponly=True, samesite="lax"
         )
-        return answer
+        return response
 
 
 def _refuse(page: PageRequest, tries: SignInAttempts, wanted: str) -> Response:

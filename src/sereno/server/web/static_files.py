@@ -15,7 +15,7 @@ YEAR = 31_536_000
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class StaticFile:
     """One file, also compressed."""
 
     kind: str
@@ -25,7 +25,7 @@ class File:
 
 
 @cache
-def all_files() -> dict[str, File]:
+def all_files() -> dict[str, StaticFile]:
     """Return all files by name; no other file is served."""
     found = {}
     for each in (files("sereno.server.web") / "static").iterdir():
@@ -33,7 +33,7 @@ def all_files() -> dict[str, File]:
         if kind is not None:
             content = each.read_bytes()
             hashed = hashlib.sha256(content).hexdigest()[:12]
-            found[each.name] = File(kind, content, gzip.compress(content, mtime=0), hashed)
+            found[each.name] = StaticFile(kind, content, gzip.compress(content, mtime=0), hashed)
     return found
 
 

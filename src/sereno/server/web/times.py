@@ -8,7 +8,7 @@ from jinja2 import pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
-from sereno.duration import spoken
+from sereno.duration import duration_text
 from sereno.zones import names
 
 # Shown for a missing value.
@@ -25,7 +25,11 @@ def when(at: datetime | None, now: datetime, zone: tzinfo, say: Callable[..., st
     if at is None:
         return Markup('<span class="dim">{}</span>').format(NONE)
     seconds = (at - now).total_seconds()
-    words = say("in %(time)s", time=spoken(seconds)) if seconds > 0 else say("%(time)s ago", time=spoken(-seconds))
+    words = (
+        say("in %(time)s", time=duration_text(seconds))
+        if seconds > 0
+        else say("%(time)s ago", time=duration_text(-seconds))
+    )
     local = at.astimezone(zone)
     full = f"{local:%Y-%m-%d %H:%M:%S} {local.tzname()}"
     return Markup('<time datetime="{}" title="{}">{}</time>').format(at.astimezone(UTC).isoformat(), full, words)
@@ -39,7 +43,7 @@ def length(seconds: float | None) -> str:
     """Return a short duration."""
     if seconds is None:
         return NONE
-    return f"{seconds:.2f} s" if 1 <= seconds < 10 else spoken(seconds)  # noqa: PLR2004 - two digits while they say something
+    return f"{seconds:.2f} s" if 1 <= seconds < 10 else duration_text(seconds)  # noqa: PLR2004 - two digits while they say something
 
 
 def figure(value: float | None) -> str:
@@ -53,4 +57,4 @@ def figure(value: float | None) -> str:
 def old(context: Context, age: float) -> Markup:
     """Return the mark of a stale value."""
     words = context["_"]("The database is busy: this is the last known value.")
-    return Markup('<span class="old" title="{}">{}</span>').format(words, f"◷ {spoken(age)}")
+    return Markup('<span class="old" title="{}">{}</span>').format(words, f"◷ {duration_text(age)}")

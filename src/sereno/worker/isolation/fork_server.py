@@ -28,9 +28,10 @@ import msgspec
 
 # Module name under which the main file of the worker is imported.
 MAIN = "__sereno_main__"
+# Bytes of one message.
 LARGEST_MESSAGE = 1 << 20
 # Seconds until a server that does not exit by itself is killed.
-PATIENCE = 2.0
+TIMEOUT = 2.0
 
 
 class Preload(msgspec.Struct):
@@ -81,7 +82,7 @@ class ForkServer:
         if self._process is None:
             return
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await self._process.wait()
         except TimeoutError:
             with suppress(ProcessLookupError):

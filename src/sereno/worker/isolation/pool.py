@@ -7,6 +7,7 @@ task is found by module and name, as with an import.
 """
 
 import asyncio
+import inspect
 import logging
 import os
 import signal
@@ -30,10 +31,11 @@ from sereno.jobs.task import Registry, TaskDefinition
 from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
 from sereno.worker.isolation.fork_server import ForkFailed, ForkServer, Preload
-from sereno.worker.log_writer import LAST_WORDS
+from sereno.worker.log_writer import LAST_WRITE_TIMEOUT
 
 # The handler committed its own settlement with `ctx.transaction()`.
 SETTLED_ELSEWHERE = Settlement("succeeded")
+# Bytes of one message.
 LINE_LIMIT = 64 * 1024 * 1024
 COMMAND = (sys.executable, "-m", "sereno.worker.isolation.process")
 # Seconds without a job after which a process ends, and after which the fork server ends.
@@ -41,7 +43,7 @@ IDLE_SECONDS = 60.0
 SERVER_IDLE_SECONDS = 600.0
 
 
-class Order(msgspec.Struct):
+class JobRequest(msgspec.Struct):
     """The request to a process: where to find the task, and the job."""
 
     module: str
@@ -51,7 +53,7 @@ class Order(msgspec.Struct):
     session: int
 
 
-class Answer(msgspec.Struct):
+class CallReply(msgspec.Struct):
     """The response of a process: the settlement, decided there because the exception object exists only there."""
 
     outcome: str
@@ -64,15 +66,15 @@ class Answer(msgspec.Struct):
     throttle: Throttle | None = None
 
 
-class Introduction(msgspec.Struct):
-    """The first line to a new process."""
+class ProcessSettings(msgspec.Struct):
+    """The first line to a new process: its database, settings and import path."""
 
     url: str
     settings: dict[str, Any]
     path: list[str]
 
 
-class _Process:
+class _IsolatedProcess:
     """An isolated process. `ended`: a future of its exit code."""
 
     def __init__(
@@ -88,8 +90,8 @@ class _Process:
         self.writer = writer
         self.idle_since = 0.0
 
-    async def ask(self, line: bytes, on_ready: Callable[[], None]) -> bytes | None:
-        """Return its response; empty if it died during the job, None if it died before the job started."""
+    async def send(self, line: bytes, on_ready: Callable[[], None]) -> bytes | None:
+        """Return the process's reply; empty if it died during the job, None if it died before the job started."""
         self.writer.write(line + b"\n")
         try:
             await self.writer.drain()
@@ -104,17 +106,17 @@ class _Process:
         except OSError:
             return b""
 
-    async def leave(self) -> None:
+    async def exit(self) -> None:
         """Let the process exit by itself, so that the last log lines of its job reach the central log."""
         self.writer.close()
         try:
-            async with asyncio.timeout(LAST_WORDS + 1):
+            async with asyncio.timeout(LAST_WRITE_TIMEOUT + 1):
                 await asyncio.shield(self.ended)
         except TimeoutError:
             await self.kill()
 
     async def kill(self) -> int:
-        # By pid: Process.kill() polls first, and would take the exit status away from the task that awaits it.
+        # By pid: Process.kill() polls first, and would consume the exit status that another task awaits.
         with suppress(ProcessLookupError):
             if not self.ended.done():
                 os.kill(self.pid, signal.SIGKILL)
@@ -137,15 +139,15 @@ class IsolationPool:
         self._suspects: dict[int, int] = {}
         self._server: ForkServer | None = None
         self._forks = sys.platform == "linux"
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
         self._used_at = 0.0
-        self._idle: list[_Process] = []
-        self._busy: set[_Process] = set()
+        self._idle: list[_IsolatedProcess] = []
+        self._busy: set[_IsolatedProcess] = set()
 
     @staticmethod
     def can_find(definition: TaskDefinition) -> bool:
-        """Return whether another process can import the task."""
-        return "<locals>" not in definition.function.__qualname__
+        """Return whether another process can import the task. It cannot import closures and methods of objects."""
+        return "<locals>" not in definition.function.__qualname__ and not inspect.ismethod(definition.function)
 
     async def run(
         self, definition: TaskDefinition, job: ClaimedJob, session: int, on_ready: Callable[[], None]
@@ -160,25 +162,25 @@ class IsolationPool:
         self._suspects[job.id] = job.attempt
         try:
             if not await self._announce(self._suspects):
-                return ReleasedAttempt("its session ended before it started", started=False)
+                return ReleasedAttempt("the session ended before the job started", started=False)
             return await self._run(definition, job, session, on_ready)
         except DatabaseUnavailable as error:
-            return ReleasedAttempt(f"it could not be announced as a suspect: {error}", started=False)
+            return ReleasedAttempt(f"the job could not be announced as a suspect: {error}", started=False)
         finally:
             del self._suspects[job.id]
 
     async def _run(
         self, definition: TaskDefinition, job: ClaimedJob, session: int, on_ready: Callable[[], None]
     ) -> Ending:
-        order = msgspec.json.encode(_order(definition, job, session))
+        request = msgspec.json.encode(_request(definition, job, session))
         while True:
             is_reused = bool(self._idle)
             process = self._idle.pop() if is_reused else await self._spawn()
-            reply = await self._ask(process, order, on_ready)
+            reply = await self._send(process, request, on_ready)
             if reply:
                 self._used_at = process.idle_since = monotonic()
                 self._idle.append(process)
-                return _ending(msgspec.json.decode(reply, type=Answer))
+                return _settlement(msgspec.json.decode(reply, type=CallReply))
             code = await process.kill()
             # A reused process may have died while it was idle. The job had not started then, so try another process.
             if reply is not None or not is_reused:
@@ -188,36 +190,36 @@ class IsolationPool:
         """End processes that have been idle for a while. The worker calls this a few times a second."""
         now = monotonic()
         while self._idle and now > self._idle[0].idle_since + IDLE_SECONDS:
-            self._let_go(self._idle.pop(0).leave())
+            self._end_in_background(self._idle.pop(0).exit())
         if self._server is not None and not self._busy and not self._idle and now > self._used_at + SERVER_IDLE_SECONDS:
             server, self._server = self._server, None
-            self._let_go(server.close())
+            self._end_in_background(server.close())
 
-    def _let_go(self, leaving: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(leaving)
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+    def _end_in_background(self, ending: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(ending)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
         for process in list(self._busy):
             await process.kill()
-        await asyncio.gather(*(process.leave() for process in self._idle), *self._leaving)
+        await asyncio.gather(*(process.exit() for process in self._idle), *self._ending)
         self._idle.clear()
         # The forked processes end together with the server.
         if self._server is not None:
             await self._server.close()
 
-    async def _ask(self, process: _Process, order: bytes, on_ready: Callable[[], None]) -> bytes | None:
+    async def _send(self, process: _IsolatedProcess, request: bytes, on_ready: Callable[[], None]) -> bytes | None:
         self._busy.add(process)
         try:
-            return await process.ask(order, on_ready)
+            return await process.send(request, on_ready)
         except BaseException:
             await process.kill()
             raise
         finally:
             self._busy.discard(process)
 
-    async def _spawn(self) -> _Process:
+    async def _spawn(self) -> _IsolatedProcess:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         try:
@@ -227,9 +229,9 @@ class IsolationPool:
             ours.close()
             raise
         reader, writer = await asyncio.open_connection(sock=ours, limit=LINE_LIMIT)
-        introduction = Introduction(self._database.url, msgspec.to_builtins(self._database.settings), _path())
-        writer.write(msgspec.json.encode(introduction) + b"\n")
-        return _Process(pid, ended, reader, writer)
+        settings = ProcessSettings(self._database.url, msgspec.to_builtins(self._database.settings), _path())
+        writer.write(msgspec.json.encode(settings) + b"\n")
+        return _IsolatedProcess(pid, ended, reader, writer)
 
     async def _start(self, descriptor: int) -> tuple[int, "asyncio.Future[int]"]:
         """Start a process with this descriptor, forked if possible; return its pid and a future of its exit code."""
@@ -249,8 +251,8 @@ class IsolationPool:
         return process.pid, asyncio.ensure_future(process.wait())
 
     def _preload(self) -> Preload:
-        found = {_module(definition) for definition in self._registry if self.can_find(definition)}
-        return Preload(_path(), environment(self._database.url, self._database.settings), list(found))
+        modules = {_module(definition) for definition in self._registry if self.can_find(definition)}
+        return Preload(_path(), environment(self._database.url, self._database.settings), list(modules))
 
 
 def runs_alone(definition: TaskDefinition, job: ClaimedJob) -> bool:
@@ -273,12 +275,12 @@ def _module(definition: TaskDefinition) -> tuple[str, str | None]:
     return name, getattr(sys.modules.get("__main__"), "__file__", None) if name == "__main__" else None
 
 
-def _order(definition: TaskDefinition, job: ClaimedJob, session: int) -> Order:
+def _request(definition: TaskDefinition, job: ClaimedJob, session: int) -> JobRequest:
     module, main_file = _module(definition)
-    return Order(module, definition.function.__qualname__, main_file, job, session)
+    return JobRequest(module, definition.function.__qualname__, main_file, job, session)
 
 
-def _ending(response: Answer) -> Settlement:
+def _settlement(response: CallReply) -> Settlement:
     if response.settled:
         return SETTLED_ELSEWHERE
     return Settlement(

@@ -23,9 +23,9 @@ from sereno.settings import Settings
 from sereno.worker.context import Context
 from sereno.worker.event_loop import run_loop
 from sereno.worker.isolation.fork_server import import_task_module, serve_forks
-from sereno.worker.isolation.pool import LINE_LIMIT, Answer, Introduction, Order, environment
+from sereno.worker.isolation.pool import LINE_LIMIT, CallReply, JobRequest, ProcessSettings, environment
 from sereno.worker.log_writer import LogWriter
-from sereno.worker.running_call import RaisedError, caught
+from sereno.worker.running_call import RaisedError, call_safely
 
 PROGRESS_EVERY = 1.0
 _PR_SET_PDEATHSIG = 1
@@ -36,7 +36,7 @@ def main(descriptor: int, parent: int, *, is_server: bool = False) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if sys.platform == "linux":
-        # Without the worker, the outcome cannot be settled: die with it, even if the handler blocks our loop.
+        # Without the worker, the outcome cannot be settled: die with the worker, even if the handler blocks the loop.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     # The worker may have died before prctl; a job that it has already sent must not run then.
     if os.getppid() != parent:
@@ -53,31 +53,31 @@ async def _serve(connection: socket.socket) -> None:
     if not first:
         # The worker closed the connection without sending a job.
         return
-    introduction = msgspec.json.decode(first, type=Introduction)
-    sys.path[:] = introduction.path
-    settings = msgspec.convert(introduction.settings, Settings)
-    os.environ |= environment(introduction.url, settings)
-    database = Database(settings, lambda: introduction.url)
-    async with LogWriter(introduction.url, settings):
+    process_settings = msgspec.json.decode(first, type=ProcessSettings)
+    sys.path[:] = process_settings.path
+    settings = msgspec.convert(process_settings.settings, Settings)
+    os.environ |= environment(process_settings.url, settings)
+    database = Database(settings, lambda: process_settings.url)
+    async with LogWriter(process_settings.url, settings):
         while line := await reader.readline():
-            order = msgspec.json.decode(line, type=Order)
-            response = await _attempt(order, database, lambda: writer.write(b"ready\n"))
+            request = msgspec.json.decode(line, type=JobRequest)
+            response = await _attempt(request, database, lambda: writer.write(b"ready\n"))
             writer.write(msgspec.json.encode(response) + b"\n")
             await writer.drain()
     os._exit(0)
 
 
-async def _attempt(order: Order, database: Database, send_ready: Callable[[], None]) -> Answer:
-    job = order.job
+async def _attempt(request: JobRequest, database: Database, send_ready: Callable[[], None]) -> CallReply:
+    job = request.job
     definition: TaskDefinition | None = None
-    context = Context(job, order.session, database)
+    context = Context(job, request.session, database)
     ending: Ending
     try:
-        definition = _find(order)
+        definition = _find(request)
         # The handler's timeout starts here.
         send_ready()
-        context = Context(job, order.session, database, keep_history=definition.history)
-        ending = await _call(definition, context, order)
+        context = Context(job, request.session, database, keep_history=definition.history)
+        ending = await _call(definition, context, request)
     except BaseException as error:  # noqa: BLE001 - every way out of a handler is an outcome
         if definition is None:
             send_ready()
@@ -89,7 +89,7 @@ async def _attempt(order: Order, database: Database, send_ready: Callable[[], No
         policy=definition.retry if definition else Backoff(),
         chance=random.Random(),  # noqa: S311 - jitter, not secrets
     )
-    return Answer(
+    return CallReply(
         outcome=decision.outcome,
         delay=decision.delay,
         until=decision.until,
@@ -101,8 +101,8 @@ async def _attempt(order: Order, database: Database, send_ready: Callable[[], No
     )
 
 
-async def _call(definition: TaskDefinition, context: Context, order: Order) -> Ending:
-    values = definition.arguments.decode(order.job.args)
+async def _call(definition: TaskDefinition, context: Context, request: JobRequest) -> Ending:
+    values = definition.arguments.decode(request.job.args)
     if definition.batch:
         values = ([values[0]],)
     watch = asyncio.ensure_future(_report_progress(context))
@@ -110,7 +110,9 @@ async def _call(definition: TaskDefinition, context: Context, order: Order) -> E
         if definition.is_async:
             result = await definition.arguments.call(definition.function, values, context)
         else:
-            result = await asyncio.to_thread(caught, definition.arguments.call, definition.function, values, context)
+            result = await asyncio.to_thread(
+                call_safely, definition.arguments.call, definition.function, values, context
+            )
     finally:
         watch.cancel()
     if type(result) is RaisedError:
@@ -127,9 +129,9 @@ async def _report_progress(context: Context) -> None:
         await context.flush_progress()
 
 
-def _find(order: Order) -> TaskDefinition:
-    found: Any = import_task_module(order.module, order.main_file)
-    for part in order.qualname.split("."):
+def _find(request: JobRequest) -> TaskDefinition:
+    found: Any = import_task_module(request.module, request.main_file)
+    for part in request.qualname.split("."):
         found = getattr(found, part)
     definition: TaskDefinition = found.definition
     return definition

@@ -1,4 +1,4 @@
-"""Limits isolated processes: a few at once, and suspects in at most half of the slots of a queue."""
+"""Limits isolated processes: `isolated_processes` at once, and suspects in at most half of the slots of a queue."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TypeAlias, TypeVar
 
-from sereno.database.connect import Line
+from sereno.database.connect import ServiceConnection
 from sereno.database.statement import Operation
 from sereno.errors import first_line
 from sereno.settings import Settings
@@ -23,19 +23,19 @@ from sereno.worker import sessions
 
 _T = TypeVar("_T")
 
-# Seconds between two checks whether a duty is due; each costs a connection and a statement. As frequent as the most
-# frequent duty and no more, because an idle worker runs one query a second in total.
-ASK_EVERY = 60.0
-# Seconds that a page may take, for the client and for the server. The server gives up first, so that it does not
-# continue a statement whose client is gone.
+# Seconds between two checks whether a duty is due: the interval of the most frequent duty. Each check costs a
+# connection and a statement, and an idle worker should run about one query a second in total.
+CHECK_EVERY = 60.0
+# Seconds that a page may take, for the client and for the server. The server cancels it first, so that no statement
+# continues without its client.
 MAINTENANCE_TIMEOUT = 60.0
 STATEMENT_TIMEOUT = 50.0
 
-Page: TypeAlias = Callable[[Line], Awaitable[bool]]
+Page: TypeAlias = Callable[[ServiceConnection], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MaintenanceStep:
     """Part of a duty. `page` does a bounded part of the work and returns whether there is more."""
 
     name: str
@@ -43,47 +43,47 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Duty:
+class MaintenanceDuty:
     """Work that one worker of many does every `every` seconds."""
 
     name: str
     every: float
-    steps: Sequence[Step]
+    steps: Sequence[MaintenanceStep]
 
 
 class Maintenance(Service):
     """Does the due duties page by page, their steps in turn. Its connection is open only while there is work."""
 
-    def __init__(self, name: str, line: Line, duties: Sequence[Duty]) -> None:
+    def __init__(self, name: str, connection: ServiceConnection, duties: Sequence[MaintenanceDuty]) -> None:
         super().__init__(name)
-        self._line = line
+        self._connection = connection
         self._duties = {duty.name: duty for duty in duties}
         self._every = {duty.name: duty.every for duty in duties}
-        self._left: deque[Step] = deque()
+        self._left: deque[MaintenanceStep] = deque()
         self._checked_at = float("-inf")
 
     async def run_once(self) -> float:
-        if not self._left or monotonic() > self._checked_at + ASK_EVERY:
+        if not self._left or monotonic() > self._checked_at + CHECK_EVERY:
             await self._take_due()
         if not self._left:
-            await self._line.close()
-            return ASK_EVERY * random.uniform(1.0, 1.1)  # noqa: S311 - jitter
+            await self._connection.close()
+            return CHECK_EVERY * random.uniform(1.0, 1.1)  # noqa: S311 - jitter
         await self._next_page()
         return 0.0
 
     async def stop(self) -> None:
         await super().stop()
-        await self._line.close()
+        await self._connection.close()
 
     async def _take_due(self) -> None:
         self._checked_at = monotonic()
-        for name in sorted(await self._line.run(sessions.take_duties(self._every))):
+        for name in sorted(await self._connection.run(sessions.take_duties(self._every))):
             self._left.extend(step for step in self._duties[name].steps if step not in self._left)
 
     async def _next_page(self) -> None:
         step = self._left.popleft()
         try:
-            more = await step.page(self._line)
+            more = await step.page(self._connection)
         except Exception as error:  # noqa: BLE001 - one failing step must not stop the others
             message = f"{self.name}: {step.name} failed and continues the next time: {first_line(error)}"
             emit(logging.WARNING, "maintenance.stopped", message, step=step.name)
@@ -92,11 +92,11 @@ class Maintenance(Service):
                 self._left.append(step)
 
 
-def maintenance_line(url: str, settings: Settings, role: str) -> Line:
+def maintenance_connection(url: str, settings: Settings, role: str) -> ServiceConnection:
     """Return a connection with a statement timeout on the server."""
-    return Line(url, settings, role, statement_timeout=STATEMENT_TIMEOUT)
+    return ServiceConnection(url, settings, role, statement_timeout=STATEMENT_TIMEOUT)
 
 
-async def run_page(line: Line, operation: Operation[_T]) -> _T:
+async def run_page(connection: ServiceConnection, operation: Operation[_T]) -> _T:
     """Run one page. Each statement commits by itself, so no lock is held while this process is busy elsewhere."""
-    return await line.run(operation, MAINTENANCE_TIMEOUT)
+    return await connection.run(operation, MAINTENANCE_TIMEOUT)

@@ -4,94 +4,98 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from sereno.access import tokens
+from sereno.access import authentication, idempotency
 from sereno.database import partitions
-from sereno.database.connect import Line
+from sereno.database.connect import ServiceConnection
 from sereno.database.statement import Operation
-from sereno.jobs import attempt_partitions, history, minute_stats
+from sereno.jobs import attempt_partitions, history
 from sereno.jobs.limits import lane_claim
 from sereno.jobs.limits import store as limits
+from sereno.jobs.queries import minute_stats
 from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
 from sereno.worker import sessions
-from sereno.worker.maintenance.duties import Duty, Page, Step, run_page
+from sereno.worker.maintenance.duties import MaintenanceDuty, MaintenanceStep, Page, run_page
 from sereno.worker.maintenance.retention import HOUSEKEEPING_EVERY, drop_attempt_day, drop_days
 
 _T = TypeVar("_T")
 
+# Seconds between two checks for jobs that no live worker can run.
 UNKNOWN_TASKS_EVERY = 60.0
 # Seconds after which lanes that skipped jobs are read from the beginning: a worker that knows their tasks may have
 # started.
 REREAD_LANES_EVERY = 60.0
 
 
-def duties(settings: Settings) -> list[Duty]:
+def duties(settings: Settings) -> list[MaintenanceDuty]:
     """Return the duties that one worker of many does beside its jobs."""
     steps = [
-        Step("partitions of history", _all_of(lambda: partitions.make_partitions("history"))),
-        Step("partitions of attempts", _all_of(lambda: partitions.make_partitions("attempts"))),
+        MaintenanceStep("partitions of history", _all_of(lambda: partitions.make_partitions("history"))),
+        MaintenanceStep("partitions of attempts", _all_of(lambda: partitions.make_partitions("attempts"))),
     ]
     if not settings.archives("jobs"):
         steps += _retention_of_jobs(settings)
     steps += [
-        Step("sessions and keys that ended", _pages_of(sessions.forget_ended)),
-        Step("responses to old requests", _pages_of(tokens.forget_answers)),
-        Step("sign-outs of ended cookies", _pages_of(tokens.forget_sign_outs)),
-        Step("old figures", _pages_of(minute_stats.forget)),
-        Step("idle lanes", PagedWalk(limits.FIRST, limits.sweep_lanes)),
-        Step("idle limiters", PagedWalk(limits.FIRST, limits.sweep_limiters)),
-        Step("shares without lanes", PagedWalk(limits.FIRST_SHARE, limits.sweep_shares)),
+        MaintenanceStep("sessions and keys that ended", _pages_of(sessions.forget_ended)),
+        MaintenanceStep("responses to old requests", _pages_of(idempotency.delete_old_responses)),
+        MaintenanceStep("sign-outs of ended cookies", _pages_of(authentication.forget_sign_outs)),
+        MaintenanceStep("old figures", _pages_of(minute_stats.forget)),
+        MaintenanceStep("idle lanes", PagedWalk(limits.FIRST, limits.sweep_lanes)),
+        MaintenanceStep("idle limiters", PagedWalk(limits.FIRST, limits.sweep_limiters)),
+        MaintenanceStep("shares without lanes", PagedWalk(limits.FIRST_SHARE, limits.sweep_shares)),
     ]
-    unknown = Step("unknown tasks", _report_unknown_tasks)
+    unknown = MaintenanceStep("unknown tasks", _report_unknown_tasks)
     return [
-        Duty("unknown_tasks", UNKNOWN_TASKS_EVERY, [unknown]),
-        Duty("reread_lanes", REREAD_LANES_EVERY, [Step("lanes that skipped jobs", _all_of(lane_claim.reread))]),
-        Duty("housekeeping", HOUSEKEEPING_EVERY, steps),
+        MaintenanceDuty("unknown_tasks", UNKNOWN_TASKS_EVERY, [unknown]),
+        MaintenanceDuty(
+            "reread_lanes", REREAD_LANES_EVERY, [MaintenanceStep("lanes that skipped jobs", _all_of(lane_claim.reread))]
+        ),
+        MaintenanceDuty("housekeeping", HOUSEKEEPING_EVERY, steps),
     ]
 
 
-def _retention_of_jobs(settings: Settings) -> list[Step]:
-    async def drop_old(line: Line) -> bool:
-        await drop_days(line, "history", settings.keep_history_days)
+def _retention_of_jobs(settings: Settings) -> list[MaintenanceStep]:
+    async def drop_old(connection: ServiceConnection) -> bool:
+        await drop_days(connection, "history", settings.keep_history_days)
         return False
 
-    async def drop_old_attempts(line: Line) -> bool:
-        return await drop_attempt_day(line, settings.keep_history_days)
+    async def drop_old_attempts(connection: ServiceConnection) -> bool:
+        return await drop_attempt_day(connection, settings.keep_history_days)
 
     def carry_strays() -> Operation[bool]:
         return attempt_partitions.carry_strays(settings.keep_history_days, archived=False)
 
     steps = [
-        Step("retention of history", drop_old),
-        Step("retention of attempts", drop_old_attempts),
-        Step("attempts outside of their days", _pages_of(carry_strays)),
+        MaintenanceStep("retention of history", drop_old),
+        MaintenanceStep("retention of attempts", drop_old_attempts),
+        MaintenanceStep("attempts outside of their days", _pages_of(carry_strays)),
     ]
     if (dead := settings.keep_dead_days) is not None:
-        steps.append(Step("retention of dead letters", _pages_of(lambda: history.forget_dead(dead))))
+        steps.append(MaintenanceStep("retention of dead letters", _pages_of(lambda: history.forget_dead(dead))))
     return steps
 
 
 class PagedWalk:
     """Reads pages along a key: `page` gets the key to start at and returns the next one, None after the last page.
 
-    A page that fails leaves the place unchanged, so the next round starts there again.
+    A page that fails leaves the key unchanged, so the next round starts there again.
     """
 
     def __init__(self, first: _T, page: Callable[[_T], Operation[_T | None]]) -> None:
         self._first = self._place = first
         self._page = page
 
-    async def __call__(self, line: Line) -> bool:
-        reached = await run_page(line, self._page(self._place))
+    async def __call__(self, connection: ServiceConnection) -> bool:
+        reached = await run_page(connection, self._page(self._place))
         self._place = self._first if reached is None else reached
         return reached is not None
 
 
 def _pages_of(operation: Callable[[], Operation[bool]]) -> Page:
-    """Return a page function for an operation that deletes what it has read, so it needs no place."""
+    """Return a page function for an operation that deletes the rows it reads, so it needs no key to continue at."""
 
-    async def page(line: Line) -> bool:
-        return await run_page(line, operation())
+    async def page(connection: ServiceConnection) -> bool:
+        return await run_page(connection, operation())
 
     return page
 
@@ -99,15 +103,15 @@ def _pages_of(operation: Callable[[], Operation[bool]]) -> Page:
 def _all_of(operation: Callable[[], Operation[_T]]) -> Page:
     """Return a page function that runs a small operation as a whole."""
 
-    async def page(line: Line) -> bool:
-        await run_page(line, operation())
+    async def page(connection: ServiceConnection) -> bool:
+        await run_page(connection, operation())
         return False
 
     return page
 
 
-async def _report_unknown_tasks(line: Line) -> bool:
-    for queue, task, count in await run_page(line, sessions.unknown_tasks()):
+async def _report_unknown_tasks(connection: ServiceConnection) -> bool:
+    for queue, task, count in await run_page(connection, sessions.unknown_tasks()):
         emit(
             logging.WARNING,
             "task.unknown",

@@ -10,43 +10,44 @@ import random
 from collections.abc import Callable
 from time import monotonic
 
-from sereno.database.connect import Line
+from sereno.database.connect import ServiceConnection
 from sereno.errors import DatabaseUnavailable
 from sereno.jobs import transitions
 from sereno.jobs.transitions import EVERYTHING
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.service import Service
 from sereno.worker import sessions
-from sereno.worker.floor import Ages, LookBack, exceeded_time
-from sereno.worker.maintenance.duties import MAINTENANCE_TIMEOUT, Duty, Step
+from sereno.worker.claiming.floor import AgeRanges, LookBack, exceeded_time
+from sereno.worker.maintenance.duties import MAINTENANCE_TIMEOUT, MaintenanceDuty, MaintenanceStep
 
 # Seconds between two queries for due work.
-LOOK_EVERY = 5.0
+POLL_INTERVAL = 5.0
 # Seconds; jobs that became due longer ago are found by a look-back over all ages.
 RECENT = 60.0
-# Cost of an ordinary query on a healthy table, and the time limit of a look-back, in seconds.
-ORDINARY_LOOK, LOOK_BACK_TIMEOUT = 0.005, 10.0
-# Seconds between two scans for jobs overdue by more than RECENT, which only a transaction of that length leaves.
+# Seconds: the duration of an ordinary query on a healthy table, and the time limit of a look-back.
+ORDINARY_SCAN, LOOK_BACK_TIMEOUT = 0.005, 10.0
+# Seconds between two scans for jobs overdue by more than RECENT; only a transaction that was open as long leaves some.
 OVERDUE_EVERY = 20.0
+# Seconds between two rescues that also check the jobs of sessions that ended long ago.
 FULL_RESCUE_EVERY = 60.0
 
 
 class Promoter(Service):
     """Promotes due jobs and rescues jobs of dead sessions."""
 
-    def __init__(self, line: Line, on_promoted: Callable[[], None]) -> None:
+    def __init__(self, connection: ServiceConnection, on_promoted: Callable[[], None]) -> None:
         super().__init__("promoter")
-        self._line = line
+        self._connection = connection
         self._on_promoted = on_promoted
         self._look_back = LookBack(OVERDUE_EVERY)
-        self._ages = Ages(RECENT, EVERYTHING)
+        self._ages = AgeRanges(RECENT, EVERYTHING)
 
     async def run_once(self) -> float:
-        found = await self._line.run(sessions.look(RECENT))
+        found = await self._connection.run(sessions.due_work(RECENT))
         if found.expired_sessions:
             await self._expire_sessions()
         if found.orphans or found.expired_sessions:
-            await rescue(self._line)
+            await rescue(self._connection)
         rest = await self._promote_or_rest(found.next_due)
         if not self._look_back.begins(monotonic()):
             return min(rest, self._look_back.due_in(monotonic()))
@@ -55,7 +56,7 @@ class Promoter(Service):
     async def _promote_or_rest(self, next_due: float | None) -> float:
         if next_due is not None and next_due <= 0:
             return await self._promote()
-        rest = LOOK_EVERY * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
+        rest = POLL_INTERVAL * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
         return rest if next_due is None else min(rest, next_due + 0.001)
 
     def clock_was_set(self) -> None:
@@ -68,7 +69,7 @@ class Promoter(Service):
 
         A longer range would be slow under a pinned snapshot, which retains the index entries of promoted jobs.
         """
-        moved = await self._line.run(transitions.promote(RECENT), MAINTENANCE_TIMEOUT)
+        moved = await self._connection.run(transitions.promote(RECENT), MAINTENANCE_TIMEOUT)
         if moved:
             self._on_promoted()
         # Nothing was promoted although jobs are due: another worker holds those rows right now.
@@ -79,7 +80,7 @@ class Promoter(Service):
         began = monotonic()
         older, younger = self._ages.part
         try:
-            moved = await self._line.run(transitions.promote(older, younger), LOOK_BACK_TIMEOUT)
+            moved = await self._connection.run(transitions.promote(older, younger), LOOK_BACK_TIMEOUT)
         except DatabaseUnavailable as error:
             if not exceeded_time(error):
                 raise
@@ -89,7 +90,7 @@ class Promoter(Service):
             emit(logging.WARNING, "promotion.slow", message)
             return 0
         now = monotonic()
-        self._look_back.done(now, now - began, ORDINARY_LOOK)
+        self._look_back.done(now, now - began, ORDINARY_SCAN)
         if moved:
             self._look_back.ask()
             self._on_promoted()
@@ -98,7 +99,7 @@ class Promoter(Service):
         return moved
 
     async def _expire_sessions(self) -> None:
-        for session, host, pid in await self._line.run(sessions.expire()):
+        for session, host, pid in await self._connection.run(sessions.expire()):
             emit(
                 logging.ERROR,
                 "session.dead",
@@ -107,20 +108,22 @@ class Promoter(Service):
             )
 
 
-async def rescue(line: Line, *, everywhere: bool = False) -> int:
+async def rescue(connection: ServiceConnection, *, everywhere: bool = False) -> int:
     """Make the jobs of sessions that are not alive ready again; return how many."""
     total = 0
-    while saved := await line.run(sessions.rescue(everywhere=everywhere), MAINTENANCE_TIMEOUT):
+    while saved := await connection.run(sessions.rescue(everywhere=everywhere), MAINTENANCE_TIMEOUT):
         total += len(saved)
     if total:
         emit(logging.WARNING, "jobs.rescued", f"{total} jobs of dead sessions are ready again", jobs=total)
     return total
 
 
-async def _rescue_everywhere(line: Line) -> bool:
-    await rescue(line, everywhere=True)
+async def _rescue_everywhere(connection: ServiceConnection) -> bool:
+    await rescue(connection, everywhere=True)
     return False
 
 
 # A separate duty and not part of the promoter, because it is slow if the index has many entries of dead rows.
-RESCUE_EVERYWHERE = Duty("rescue", FULL_RESCUE_EVERY, [Step("rescue everywhere", _rescue_everywhere)])
+RESCUE_EVERYWHERE = MaintenanceDuty(
+    "rescue", FULL_RESCUE_EVERY, [MaintenanceStep("rescue everywhere", _rescue_everywhere)]
+)

@@ -9,8 +9,8 @@ for a small share of the time: while an old transaction pins a snapshot, a vacuu
 import logging
 from time import monotonic
 
-from sereno.database.connect import Line
-from sereno.database.vacuum import littered, vacuum
+from sereno.database.connect import ServiceConnection
+from sereno.database.vacuum import tables_to_vacuum, vacuum
 from sereno.errors import first_line
 from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
@@ -19,8 +19,8 @@ from sereno.worker import sessions
 from sereno.worker.maintenance.duties import MAINTENANCE_TIMEOUT
 
 # Seconds between two checks.
-LOOK_EVERY = 5.0
-# Jobs that this worker has to settle between two checks.
+POLL_INTERVAL = 5.0
+# Jobs that this worker must have settled since the last check before it checks again.
 ENOUGH = 5_000
 # Share of the time that vacuums of a table may take.
 SHARE = 0.1
@@ -29,9 +29,9 @@ SHARE = 0.1
 class Vacuum(Service):
     """Checks the tables after this worker has settled many jobs. Its connection is open only while it works."""
 
-    def __init__(self, line: Line, settings: Settings) -> None:
+    def __init__(self, connection: ServiceConnection, settings: Settings) -> None:
         super().__init__("vacuum")
-        self._line = line
+        self._connection = connection
         # VACUUM cannot run inside a transaction, and behind a transaction pooler every statement is in one.
         self._is_able = not settings.transaction_pooler
         self._settled = 0
@@ -42,23 +42,23 @@ class Vacuum(Service):
     async def run_once(self) -> float:
         if self._settled >= ENOUGH and self._is_able:
             self._settled = 0
-            for table in await self._line.run(littered()):
+            for table in await self._connection.run(tables_to_vacuum()):
                 await self._vacuum(table)
         elif not self._settled:
-            await self._line.close()
-        return LOOK_EVERY
+            await self._connection.close()
+        return POLL_INTERVAL
 
     async def stop(self) -> None:
         await super().stop()
-        await self._line.close()
+        await self._connection.close()
 
     async def _vacuum(self, table: str) -> None:
         duty = f"vacuum {table}"
-        if not await self._line.run(sessions.take_duties({duty: LOOK_EVERY})):
+        if not await self._connection.run(sessions.take_duties({duty: POLL_INTERVAL})):
             return
         began = monotonic()
         try:
-            await self._line.run(vacuum(table), MAINTENANCE_TIMEOUT)
+            await self._connection.run(vacuum(table), MAINTENANCE_TIMEOUT)
         except Exception as error:  # noqa: BLE001 - autovacuum does it later
             emit(logging.WARNING, "maintenance.stopped", f"table {table} was not vacuumed: {first_line(error)}")
-        await self._line.run(sessions.put_off_duty(duty, (monotonic() - began) / SHARE))
+        await self._connection.run(sessions.put_off_duty(duty, (monotonic() - began) / SHARE))

@@ -1,4 +1,4 @@
-"""Tokens over HTTP: created, listed, revoked; stored responses expire after a day."""
+"""Tokens over HTTP: they are created, listed and revoked; stored responses expire after a day."""
 
 from typing import Any
 
@@ -44,25 +44,25 @@ def test_a_token_is_created_used_and_revoked(
     )
     assert client.delete(f"/tokens/{token['id']}").status_code == 404
     assert client.get("/tokens").json()["items"][-1]["revoked_at"] is not None
-    said = connection.execute("select actor, action, subject from sereno.audit order by id").fetchall()
-    assert said[-2:] == [
+    audited = connection.execute("select actor, action, subject from sereno.audit order by id").fetchall()
+    assert audited[-2:] == [
         ("admin None 0", "token.create", "token grafana"),
         ("admin None 0", "token.revoke", "token grafana"),
     ]
 
 
-def test_the_secret_is_not_stored(ask: Ask, connection: psycopg.Connection) -> None:
+def test_the_secret_is_not_stored_for_an_idempotency_key(ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     for status in (201, 409):
         answer = client.post("/tokens", json={"name": "n"}, headers={"Idempotency-Key": "k"})
         assert answer.status_code == status
-    assert one(connection, "select count(*) from sereno.answers") == 0
+    assert one(connection, "select count(*) from sereno.idempotency_keys") == 0
 
 
 def test_a_tenants_admin_creates_tokens_of_that_tenant(ask: Ask) -> None:
     owner, client = ask("admin"), ask("admin", tenant="a")
     other = owner.post("/tokens", json={"name": "theirs", "tenant": "b"}).json()["token"]
-    of_all = owner.post("/tokens", json={"name": "everybody's"}).json()["token"]
+    of_all = owner.post("/tokens", json={"name": "of all tenants"}).json()["token"]
     mine = client.post("/tokens", json={"name": "mine", "role": "admin"}).json()["token"]
     assert mine["tenant"] == "a"
     assert client.post("/tokens", json={"name": "x", "tenant": "b"}).status_code == 404
@@ -75,10 +75,10 @@ def test_a_tenants_admin_creates_tokens_of_that_tenant(ask: Ask) -> None:
 
 def test_names_are_unique_within_a_tenant_only(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
     """Otherwise a 409 would reveal the names of other tenants' tokens, or of operators' tokens."""
-    context, acme, globex = ask("admin"), ask("admin", tenant="acme"), ask("admin", tenant="globex")
-    made = [client.post("/tokens", json={"name": "payroll"}) for client in (context, acme, globex)]
+    admin, acme, globex = ask("admin"), ask("admin", tenant="acme"), ask("admin", tenant="globex")
+    made = [client.post("/tokens", json={"name": "payroll"}) for client in (admin, acme, globex)]
     assert [answer.status_code for answer in made] == [201, 201, 201]
-    assert [client.post("/tokens", json={"name": "payroll"}).status_code for client in (context, acme)] == [409, 409]
+    assert [client.post("/tokens", json={"name": "payroll"}).status_code for client in (admin, acme)] == [409, 409]
     with pytest.raises(Refused, match="3 tokens are named 'payroll'"):
         app.database.run(revoke("payroll", actor="test"))
     living = "select count(*) from sereno.tokens where name = 'payroll' and revoked_at is null"
@@ -104,7 +104,7 @@ def test_a_numeric_name_does_not_revoke_another_token(ask: Ask, app: Sereno, con
     assert one(connection, "select count(*) from sereno.tokens where revoked_at is not null") == 0
 
 
-def test_roles(ask: Ask) -> None:
+def test_roles_for_tokens(ask: Ask) -> None:
     assert ask(None).get("/tokens").status_code == 401
     for client in (ask("operator"), ask("viewer"), ask("operator", tenant="a")):
         assert client.get("/tokens").status_code == 403
@@ -128,7 +128,7 @@ def test_roles(ask: Ask) -> None:
         {"name": "n", "expires_in": "999999999999999999w"},
     ],
 )
-def test_invalid_requests_are_refused(ask: Ask, connection: psycopg.Connection, body: dict[str, Any]) -> None:
+def test_invalid_token_requests_are_refused(ask: Ask, connection: psycopg.Connection, body: dict[str, Any]) -> None:
     answer = ask("admin").post("/tokens", json=body)
     assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
     assert one(connection, "select count(*) from sereno.tokens") == 1
@@ -139,7 +139,7 @@ async def test_a_worker_deletes_stored_responses_after_a_day(app: Sereno, connec
     def work() -> None: ...
 
     connection.execute(
-        "insert into sereno.answers (who, key, request, at)"
+        "insert into sereno.idempotency_keys (who, key, request, at)"
         " values ('1', 'old', '', now() - interval '25 hours'), ('1', 'new', '', now() - interval '23 hours')"
     )
     connection.execute(
@@ -147,7 +147,7 @@ async def test_a_worker_deletes_stored_responses_after_a_day(app: Sereno, connec
         " values ('old', now() - interval '25 hours'), ('new', now() - interval '23 hours')"
     )
     async with app.working():
-        await auntil(lambda: one(connection, "select count(*) from sereno.answers") == 1)
+        await auntil(lambda: one(connection, "select count(*) from sereno.idempotency_keys") == 1)
         await auntil(lambda: one(connection, "select count(*) from sereno.sign_outs") == 1)
-    assert one(connection, "select key from sereno.answers") == "new"
+    assert one(connection, "select key from sereno.idempotency_keys") == "new"
     assert one(connection, "select sign_in from sereno.sign_outs") == "new"

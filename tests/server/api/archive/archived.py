@@ -1,4 +1,4 @@
-"""An archive with jobs of an old day, a dead one, and an old delivery."""
+"""Fills and runs an archive: jobs of an old day, and an old delivery."""
 
 import asyncio
 from datetime import date, timedelta
@@ -8,7 +8,7 @@ import psycopg
 from sereno import Sereno
 from tests.facts import one
 
-# Number of jobs of the old day; another one is dead.
+# Number of jobs that ended on the old day.
 OLD_JOBS = 30
 OLD_DELIVERY = 77
 
@@ -45,12 +45,12 @@ def move(app: Sereno) -> None:
 
 
 def export(app: Sereno) -> list[str]:
-    """Return the errors of the archive."""
+    """Run the export cycle and return its problems."""
     return asyncio.run(_cycle(app, is_moved=False, is_exported=True))
 
 
 def archive(app: Sereno) -> None:
-    """Run both cycles."""
+    """Run both cycles; neither may report a problem."""
     assert asyncio.run(_cycle(app, is_moved=True, is_exported=True)) == []
 
 

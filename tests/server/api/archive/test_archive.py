@@ -1,4 +1,4 @@
-"""The archive over HTTP: readable for users of all tenants, run by admins; an archived job has its location."""
+"""The archive over HTTP: users of all tenants read it, admins run it; an archived job is shown with its location."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ def app(database_url: str, tmp_path: Path) -> Iterator[Sereno]:
     made.close()
 
 
-def test_status_batches_and_files(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
+def test_status_batches_and_files_are_shown(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
     client = ask("viewer")
     empty = client.get("/archive").json()
     assert (empty["on"], empty["totals"]["verified_rows"], empty["failures"]) == (True, 0, [])
@@ -42,11 +42,11 @@ def test_status_batches_and_files(ask: Ask, app: Sereno, connection: psycopg.Con
     assert file["object"].endswith(".parquet")
     assert len(file["sha256"]) == 64
     assert found["about"]["key_columns"] == ["id"]
-    (square,) = client.get("/archive/days", params={"first": str(day), "last": str(day)}).json()["items"]
-    assert (square["day"], square["rows"], square["state"]) == (str(day), OLD_JOBS, "archived")
+    (entry,) = client.get("/archive/days", params={"first": str(day), "last": str(day)}).json()["items"]
+    assert (entry["day"], entry["rows"], entry["state"]) == (str(day), OLD_JOBS, "archived")
 
 
-def test_batches_come_in_pages(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
+def test_batches_are_listed_in_pages(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
     for number in range(3):
         fill(connection, 40 + number, 2, first=1 + 2 * number)
     move(app)
@@ -63,7 +63,7 @@ def test_a_file_that_could_not_be_verified_is_shown(
 ) -> None:
     fill(connection)
     move(app)
-    # A file is in the place of the directory.
+    # A file blocks the path of the archive's directory.
     (tmp_path / "archive").write_text("in the way")
     assert export(app)
     client = ask("viewer")
@@ -113,7 +113,7 @@ def test_an_archived_delivery_gives_its_location(ask: Ask, app: Sereno, connecti
     assert theirs.json()["detail"] == f"there is no delivery {number}, or you have no access to it"
 
 
-def test_both_cycles_are_enqueued_once(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
+def test_a_run_enqueues_both_cycles_once(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
     client = ask("admin")
     began = client.post("/archive/run")
     assert began.status_code == 202
@@ -124,7 +124,7 @@ def test_both_cycles_are_enqueued_once(ask: Ask, app: Sereno, connection: psycop
     assert ask("operator").post("/archive/run").status_code == 403
 
 
-def test_invalid_requests_are_refused(ask: Ask) -> None:
+def test_invalid_archive_requests_are_refused(ask: Ask) -> None:
     client = ask("viewer")
     assert client.get("/archive/batches/12").status_code == 404
     refused: list[tuple[str, dict[str, str | int]]] = [
@@ -141,7 +141,7 @@ def test_invalid_requests_are_refused(ask: Ask) -> None:
     assert client.get("/archive/batches", params={"kind": "a\x00b"}).status_code == 422
 
 
-class TestOff:
+class TestWithoutArchive:
     """No archive is configured."""
 
     @pytest.fixture

@@ -1,4 +1,4 @@
-"""Long operations on the archive over HTTP: run by a worker, readable afterwards, and in the audit."""
+"""Long operations on the archive over HTTP: a worker runs them, and their results and audit entries can be read."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +33,7 @@ def app(database_url: str, tmp_path: Path) -> Iterator[Sereno]:
 
 @pytest.fixture
 def cold(app: Sereno, connection: psycopg.Connection) -> Sereno:
-    """Jobs of an old day are in a file, and nowhere else; no new job has the id of an old one."""
+    """Jobs of an old day exist only in an archive file; new jobs cannot get their ids."""
     connection.execute("select setval('sereno.jobs_id_seq', 1000)")
     fill(connection)
     archive(app)
@@ -45,28 +45,28 @@ def cold(app: Sereno, connection: psycopg.Connection) -> Sereno:
 
 async def work(app: Sereno, connection: psycopg.Connection, client: httpx.Client, path: str, body: Any) -> Any:
     """Send the request, let a worker do it, and return the result."""
-    begun = begin(client, path, body)
-    assert look(client, begun)["state"] in ("ready", "scheduled")
-    await run(app, connection, begun["job"])
-    return look(client, begun)
+    started = start(client, path, body)
+    assert progress(client, started)["state"] in ("ready", "scheduled")
+    await run(app, connection, started["job"])
+    return progress(client, started)
 
 
-def begin(client: httpx.Client, path: str, body: Any) -> Any:
+def start(client: httpx.Client, path: str, body: Any) -> Any:
     answer = client.post(path, json=body)
     assert answer.status_code == 202, answer.text
     assert answer.headers["location"] == f"work/{answer.json()['job']}"
     return answer.json()
 
 
-def look(client: httpx.Client, begun: Any) -> Any:
-    return client.get(begun["look"]).json()
+def progress(client: httpx.Client, started: Any) -> Any:
+    return client.get(started["progress"]).json()
 
 
 async def test_files_are_verified(cold: Sereno, ask: Ask, connection: psycopg.Connection, tmp_path: Path) -> None:
     client = ask("admin")
     sound = await work(cold, connection, client, "/archive/verify", {})
     assert (sound["what"], sound["state"], sound["error"]) == ("verify", "succeeded", None)
-    assert sound["asked_by"].startswith("admin")
+    assert sound["requested_by"].startswith("admin")
     assert (sound["result"]["files"], sound["result"]["rows"], sound["result"]["problems"]) == (1, OLD_JOBS, [])
     (file,) = (tmp_path / "archive").rglob("*.parquet")
     file.write_bytes(file.read_bytes()[:-1] + b"x")
@@ -79,18 +79,18 @@ async def test_files_are_verified(cold: Sereno, ask: Ask, connection: psycopg.Co
 
 async def test_a_restore_has_a_dry_run(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
-    asked = {"kind": "jobs", "ids": [7, "8", 7, 7000]}
-    tried = await work(cold, connection, client, "/archive/restore", asked | {"dry_run": True})
+    request = {"kind": "jobs", "ids": [7, "8", 7, 7000]}
+    tried = await work(cold, connection, client, "/archive/restore", request | {"dry_run": True})
     assert tried["result"] == {"kind": "jobs", "dry_run": True, "found": 2}
     assert client.get("/jobs/7").status_code == 404
-    done = await work(cold, connection, client, "/archive/restore", asked | {"for": "7d"})
+    done = await work(cold, connection, client, "/archive/restore", request | {"for": "7d"})
     assert (done["result"]["found"], done["result"]["restored"], done["result"]["present"]) == (2, 2, 0)
     assert client.get("/jobs/7").json()["job"]["tenant"] == "ann"
     assert client.get("/jobs/9").status_code == 404
     (line,) = connection.execute("select actor, detail from sereno.audit where action = 'archive.restore'").fetchall()
-    assert line[0] == done["asked_by"]
+    assert line[0] == done["requested_by"]
     assert (line[1]["count"], line[1]["seconds"], line[1]["ids"]) == (2, 7 * DAY, ["7", "8", "7000"])
-    again = await work(cold, connection, client, "/archive/restore", asked)
+    again = await work(cold, connection, client, "/archive/restore", request)
     assert (again["result"]["restored"], again["result"]["present"]) == (0, 2)
 
 
@@ -117,11 +117,11 @@ async def test_an_export_returns_its_path(
     assert result["object"] == f"extracts/jobs-{done['job']}.csv"
     file = tmp_path / "archive" / result["object"]
     assert (len(file.read_text().splitlines()), file.stat().st_size) == (OLD_JOBS + 1, result["bytes"])
-    assert (tmp_path / "archive").stat().st_mode & 0o077 == 0, "anybody may read it"
+    assert (tmp_path / "archive").stat().st_mode & 0o077 == 0, "other accounts can read the directory"
     assert one(connection, "select count(*) from sereno.audit where action = 'archive.extracted'") == 1
-    # It is a file of the archive itself, not an unknown one.
-    looked = await work(cold, connection, client, "/archive/verify", {})
-    assert (looked["result"]["unknown"], looked["result"]["unknown_objects"]) == (0, [])
+    # The export is a file of the archive itself, not an unknown one.
+    verified = await work(cold, connection, client, "/archive/verify", {})
+    assert (verified["result"]["unknown"], verified["result"]["unknown_objects"]) == (0, [])
     empty = {"kind": "jobs", "from": "2001-01-01T00:00:00Z", "to": "2001-01-02T00:00:00Z"}
     nothing = await work(cold, connection, client, "/archive/export", empty)
     assert nothing["result"] == {"kind": "jobs", "rows": 0, "object": None}
@@ -147,15 +147,15 @@ async def test_a_cancelled_job_stops_between_two_files(
             # The restore waits for our lock, in the transaction of its first file.
             connection.execute(queries("archive/restore_store")["one_at_a_time"].encode())
             await auntil(lambda: one(connection, WAITING))
-            assert client.post("/jobs/cancel", json={"ids": [job]}).json()["asked"] == [job]
-            await auntil(lambda: _is_asked_to_stop(worker, job))
+            assert client.post("/jobs/cancel", json={"ids": [job]}).json()["stopping"] == [job]
+            await auntil(lambda: _is_cancel_requested(worker, job))
         await auntil(lambda: state(connection, job) == "cancelled")
     stopped = client.get(f"/archive/work/{job}").json()
     assert (stopped["state"], stopped["result"]) == ("cancelled", None)
     assert one(connection, "select count(*) from sereno.restored") == 5
 
 
-def test_the_same_order_is_one_job(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_a_repeated_request_is_one_job(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client, body = ask("admin"), {"kind": "jobs", "ids": [7]}
     first, second = (client.post("/archive/restore", json=body).json() for _ in range(2))
     assert (first["created"], second["created"], first["job"]) == (True, False, second["job"])
@@ -164,7 +164,7 @@ def test_the_same_order_is_one_job(cold: Sereno, ask: Ask, connection: psycopg.C
     assert one(connection, "select count(*) from sereno.jobs where task = 'sereno.archive_restore'") == 2
 
 
-def test_invalid_orders_are_refused_at_once(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_invalid_archive_jobs_are_refused_at_once(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     refused: list[tuple[str, dict[str, Any], str]] = [
         ("restore", {"kind": "jobs"}, "from and to"),
@@ -189,7 +189,7 @@ def test_invalid_orders_are_refused_at_once(cold: Sereno, ask: Ask, connection: 
     assert one(connection, "select count(*) from sereno.jobs") == 0
 
 
-def test_only_its_own_jobs_are_shown(cold: Sereno, ask: Ask) -> None:
+def test_only_jobs_of_the_archive_are_shown(cold: Sereno, ask: Ask) -> None:
     @cold.task
     def work(text: str) -> None: ...
 
@@ -198,7 +198,7 @@ def test_only_its_own_jobs_are_shown(cold: Sereno, ask: Ask) -> None:
         assert ask("viewer").get(f"/archive/work/{number}").status_code == 404
 
 
-def test_roles(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_roles_for_archive_jobs(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     job = ask("admin").post("/archive/verify").json()["job"]
     assert ask("viewer").get(f"/archive/work/{job}").json()["what"] == "verify"
     for client in (ask("viewer"), ask("operator"), ask("admin", tenant="ann")):
@@ -211,7 +211,7 @@ def test_roles(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     assert one(connection, "select count(*) from sereno.jobs") == 1
 
 
-class TestOff:
+class TestWithoutArchive:
     """No archive is configured, and nothing was archived."""
 
     @pytest.fixture
@@ -228,6 +228,6 @@ class TestOff:
             assert "SERENO_ARCHIVE_URL" in refused.json()["detail"]
 
 
-def _is_asked_to_stop(worker: Worker, job: int) -> bool:
+def _is_cancel_requested(worker: Worker, job: int) -> bool:
     running = worker.executor.running.get(job)
     return running is not None and running.context is not None and running.context.cancel_requested

@@ -1,4 +1,4 @@
-"""SQL queries of the archive over HTTP: rows of its files, within limits; and nothing else of the machine."""
+"""SQL queries of the archive over HTTP: they read its files within limits, and nothing else of the machine."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from tests.facts import auntil, one
 from tests.server.api.archive.archived import OLD_JOBS, archive, fill
 from tests.server.api.conftest import Ask
 
-# Takes for ever: each row is joined with all others.
+# Never ends: each row is joined with all others.
 ENDLESS = "select count(*) from range(1000000000) as a, range(1000000000) as b where hash(a.range) = hash(b.range + 1)"
 
 
@@ -38,7 +38,7 @@ def cold(app: Sereno, connection: psycopg.Connection) -> Sereno:
     return app
 
 
-def test_rows_of_its_files(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_a_query_returns_rows_of_the_archives_files(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     sql = "select task, count(*) as jobs, max(id) as last from jobs group by 1 -- password=hunter2"
     answer = client.post("/archive/query", json={"sql": sql})
@@ -46,10 +46,10 @@ def test_rows_of_its_files(cold: Sereno, ask: Ask, connection: psycopg.Connectio
     assert answer.json() == {"rows": [{"task": "work", "jobs": OLD_JOBS, "last": OLD_JOBS}], "more": False}
     some = client.post("/archive/query", json={"sql": "select id from jobs order by id", "rows": 3}).json()
     assert some == {"rows": [{"id": 1}, {"id": 2}, {"id": 3}], "more": True}
-    all_of_them = client.post("/archive/query", json={"sql": "select id from jobs", "rows": OLD_JOBS}).json()
-    assert (len(all_of_them["rows"]), all_of_them["more"]) == (OLD_JOBS, False)
-    elsewhen = {"sql": "select * from jobs", "from": "2001-01-01T00:00:00Z", "to": "2001-01-02T00:00:00Z"}
-    nothing = client.post("/archive/query", json=elsewhen)
+    all_rows = client.post("/archive/query", json={"sql": "select id from jobs", "rows": OLD_JOBS}).json()
+    assert (len(all_rows["rows"]), all_rows["more"]) == (OLD_JOBS, False)
+    other_time = {"sql": "select * from jobs", "from": "2001-01-01T00:00:00Z", "to": "2001-01-02T00:00:00Z"}
+    nothing = client.post("/archive/query", json=other_time)
     assert nothing.status_code == 404
     assert "no verified file of that time" in nothing.json()["detail"]
     lines = connection.execute("select actor, detail from sereno.audit where action = 'archive.query'").fetchall()
@@ -59,7 +59,7 @@ def test_rows_of_its_files(cold: Sereno, ask: Ask, connection: psycopg.Connectio
     assert lines[3][1]["from"].startswith("2001-01-01")
 
 
-def test_nothing_else_can_be_read_or_written(
+def test_a_query_reads_and_writes_nothing_else(
     cold: Sereno, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary-in-the-environment")
@@ -82,7 +82,7 @@ def test_nothing_else_can_be_read_or_written(
         "set memory_limit = '100GB'",
         "create table x as select 1",
         "select 1; select 2",
-        # Environment variables of the server.
+        # Python variables of the process, which DuckDB would read as tables.
         "select * from sql",
         "select * from params",
         "select * from json",
@@ -100,7 +100,7 @@ def test_a_query_ends_on_its_timeout(cold: Sereno, ask: Ask) -> None:
     answer = client.post("/archive/query", json={"sql": ENDLESS, "seconds": 1})
     assert answer.status_code == 503
     assert "longer than 1 s" in answer.json()["detail"]
-    # No process is left behind, and the next query is accepted.
+    # No child process remains, and the next query is accepted.
     assert _children() == []
     assert client.post("/archive/query", json={"sql": "select 1 as one", "seconds": 60}).json()["rows"] == [{"one": 1}]
 
@@ -141,25 +141,29 @@ def test_without_the_package_the_error_says_what_to_install(
     assert "pip install 'sereno[query]'" in answer.json()["detail"]
 
 
-def test_a_missing_directory(cold: Sereno, ask: Ask, tmp_path: Path) -> None:
+def test_a_missing_directory_is_reported(cold: Sereno, ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "archive").rename(tmp_path / "elsewhere")
     answer = ask("admin").post("/archive/query", json={"sql": "select * from jobs"})
     assert answer.status_code == 503
     assert "archive" in answer.json()["detail"]
 
 
-def test_roles(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_only_admins_query_and_the_response_is_not_stored(
+    cold: Sereno, ask: Ask, connection: psycopg.Connection
+) -> None:
     for client in (ask("viewer"), ask("operator"), ask("admin", tenant="ann")):
         assert client.post("/archive/query", json={"sql": "select * from jobs"}).status_code == 403
     assert one(connection, "select count(*) from sereno.audit where action = 'archive.query'") == 0
     # The response is not stored, not even for a repeated Idempotency-Key.
-    asked = ask("admin").post("/archive/query", json={"sql": "select id from jobs"}, headers={"Idempotency-Key": "k"})
-    assert asked.status_code == 200
-    assert one(connection, "select count(*) from sereno.answers") == 0
+    response = ask("admin").post(
+        "/archive/query", json={"sql": "select id from jobs"}, headers={"Idempotency-Key": "k"}
+    )
+    assert response.status_code == 200
+    assert one(connection, "select count(*) from sereno.idempotency_keys") == 0
 
 
 @pytest.mark.parametrize("body", [{"sql": ""}, {"sql": "x" * 20_001}, {"sql": "select 1", "rows": 0}, {}])
-def test_invalid_requests_are_refused(cold: Sereno, ask: Ask, body: dict[str, object]) -> None:
+def test_invalid_archive_queries_are_refused(cold: Sereno, ask: Ask, body: dict[str, object]) -> None:
     assert ask("admin").post("/archive/query", json=body).status_code == 422
 
 
@@ -197,7 +201,7 @@ def with_column(name: str, values: Any) -> Callable[[Any], Any]:
 def test_unreadable_values_are_marked_and_the_others_are_shown(
     cold: Sereno, ask: Ask, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
-    """Nested too deeply, too large, and no JSON at all; the response was a 500."""
+    """Values that are nested too deeply, too large or no JSON once made the response a 500."""
     texts = ['{"a": [1, "]}:,\\\\\\""]}'] * OLD_JOBS
     texts[1] = '{"a":' * 3000 + '"NaN"' + "}" * 3000
     texts[2] = '{"a": "' + "é" * 3_000_000 + '"}'
@@ -242,6 +246,6 @@ def test_a_text_that_is_not_utf8_is_refused_and_other_columns_work(
         '{"q":{"a":1},"r":{"a":[1,2,{"b":3}]}}',
     ],
 )
-def test_a_row_is_taken_apart_without_a_parser(line: str) -> None:
+def test_members_of_a_row_are_split_without_a_json_parser(line: str) -> None:
     parts = {json.loads(name): json.loads(value) for name, value, _ in archive_query._members(line)}
     assert parts == json.loads(line)

@@ -1,4 +1,4 @@
-"""Bulk changes in the background, over HTTP: started, followed and stopped by those who may."""
+"""Bulk changes in the background over HTTP: they are started, followed and stopped within the rights of a token."""
 
 import json
 from typing import Any
@@ -10,13 +10,13 @@ import pytest
 from sereno import Sereno
 from tests.facts import auntil, one, state
 from tests.server.api.conftest import Ask
-from tests.server.api.notifications.test_deliveries import Told, told
+from tests.server.api.notifications.test_deliveries import NotifiedEvents, notified
 from tests.server.api.schedules.schedule_steps import body as definition
 
-__all__ = ["told"]
+__all__ = ["notified"]
 
-# Further fields of each change of schedules.
-STEERED: dict[str, dict[str, Any]] = {
+# Further request fields of each bulk change of schedules.
+SCHEDULE_CHANGES: dict[str, dict[str, Any]] = {
     "pause": {"until": "2099-01-01T00:00:00Z", "note": "closed"},
     "resume": {},
     "disable": {"note": "closed"},
@@ -73,7 +73,7 @@ async def test_an_operation_is_accepted_and_done_by_a_worker(
     assert client.post(f"{where}/stop").status_code == 409
 
 
-def test_without_in_background_it_is_done_at_once(ask: Ask, jobs: list[int]) -> None:
+def test_without_in_background_jobs_are_changed_at_once(ask: Ask, jobs: list[int]) -> None:
     answer = ask("operator").post("/jobs/cancel", json={"ids": jobs})
     assert (answer.status_code, answer.json()["done"]) == (200, jobs)
 
@@ -92,17 +92,17 @@ def test_an_operation_can_be_stopped(ask: Ask, jobs: list[int], connection: psyc
 
 
 def test_a_tenant_sees_and_stops_only_its_own_operations(ask: Ask, jobs: list[int]) -> None:
-    ann, bob, everybody = ask("operator", tenant="a"), ask("admin", tenant="b"), ask("admin")
+    ann, bob, admin = ask("operator", tenant="a"), ask("admin", tenant="b"), ask("admin")
     mine = ann.post("/jobs/cancel", json={"q": "task:w*", "in_background": True, "all": True}).json()
     assert (mine["tenant"], mine["total"], mine["wanted"]["tenant"]) == ("a", 2, "a")
-    of_all = everybody.post("/jobs/cancel", json={"ids": jobs, "in_background": True}).json()
+    of_all = admin.post("/jobs/cancel", json={"ids": jobs, "in_background": True}).json()
     assert [each["id"] for each in ann.get("/operations").json()["items"]] == [mine["id"]]
     assert bob.get("/operations").json()["items"] == []
     for number in (mine["id"], of_all["id"], 7_000_000):
         for answer in (bob.get(f"/operations/{number}"), bob.post(f"/operations/{number}/stop")):
             assert answer.status_code == 404
             assert answer.json()["detail"] == f"there is no operation {number}, or you have no access to it"
-    assert everybody.get(f"/operations/{mine['id']}").json()["state"] == "waiting"
+    assert admin.get(f"/operations/{mine['id']}").json()["state"] == "waiting"
     refused = ann.post("/jobs/cancel", json={"tenant": "b", "in_background": True, "all": True})
     assert refused.status_code == 404
     assert ann.post("/jobs/delete", json={"ids": jobs, "in_background": True}).status_code == 403
@@ -119,7 +119,7 @@ async def test_a_tenants_operation_changes_nothing_of_other_tenants(
     assert [state(connection, each) for each in jobs] == ["cancelled", "cancelled", "ready", "ready"]
 
 
-def test_lists_come_in_pages(ask: Ask, jobs: list[int]) -> None:
+def test_operations_are_listed_in_pages(ask: Ask, jobs: list[int]) -> None:
     client = ask("operator")
     body = {"ids": jobs, "in_background": True}
     made = [client.post("/jobs/cancel", json=body).json()["id"] for _ in range(3)]
@@ -149,7 +149,7 @@ def test_lists_come_in_pages(ask: Ask, jobs: list[int]) -> None:
         {"created_after": "yesterday"},
     ],
 )
-def test_invalid_filters_get_a_problem_with_a_message(
+def test_invalid_bulk_filters_get_a_problem_with_a_message(
     ask: Ask, jobs: list[int], connection: psycopg.Connection, hostile: dict[str, Any]
 ) -> None:
     for verb in ("retry", "cancel", "delete"):
@@ -163,11 +163,11 @@ def test_invalid_filters_get_a_problem_with_a_message(
     assert ask("admin").get(f"/operations/{2**63}").status_code == 422
 
 
-def test_responses_are_documented(ask: Ask) -> None:
+def test_accepted_responses_are_documented(ask: Ask) -> None:
     paths = ask("viewer").get("/openapi.json").json()["paths"]
     for path in (
         *(f"/jobs/{verb}" for verb in ("retry", "cancel", "delete")),
-        *(f"/schedules/{verb}" for verb in STEERED),
+        *(f"/schedules/{verb}" for verb in SCHEDULE_CHANGES),
         "/deliveries/requeue",
     ):
         accepted = paths[path]["post"]["responses"]["202"]["content"]
@@ -215,7 +215,7 @@ def test_retry_of_one_job_with_other_arguments(
     assert client.get(f"/jobs/{newest}").json()["job"]["tags"] == ["t", f"retry-of:{new}"]
     refused: list[dict[str, Any]] = [
         {"arguments": {"number": "x"}},
-        {"arguments": {"nobody": 1}},
+        {"arguments": {"unknown": 1}},
         {},
         {"arguments": []},
     ]
@@ -244,7 +244,7 @@ async def test_bulk_changes_of_schedules_in_the_background(
     dry = operator.post("/schedules/pause", json=many | {"dry_run": True})
     assert (dry.status_code, dry.json()["total"]) == (200, 2)
     made = []
-    for verb, how in STEERED.items():
+    for verb, how in SCHEDULE_CHANGES.items():
         answer = admin.post(f"/schedules/{verb}", json=many | how | {"all": True})
         assert answer.status_code == 202, answer.text
         made.append(answer.json())
@@ -303,8 +303,10 @@ def test_roles_for_schedules_in_the_background(ask: Ask, work: Any, connection: 
 # Deliveries
 
 
-async def test_requeue_in_the_background(app: Sereno, ask: Ask, told: Told, connection: psycopg.Connection) -> None:
-    client, there = ask("operator"), told.deliveries
+async def test_deliveries_are_requeued_in_the_background(
+    app: Sereno, ask: Ask, notified: NotifiedEvents, connection: psycopg.Connection
+) -> None:
+    client, there = ask("operator"), notified.deliveries
     many = {"channel": "pager", "in_background": True}
     assert client.post("/deliveries/requeue", json=many).status_code == 409
     dry = client.post("/deliveries/requeue", json=many | {"dry_run": True})
@@ -320,8 +322,10 @@ async def test_requeue_in_the_background(app: Sereno, ask: Ask, told: Told, conn
     assert one(connection, "select actor from sereno.audit where action = 'delivery.requeue'").startswith("operator")
 
 
-def test_roles_for_requeue_in_the_background(ask: Ask, told: Told, connection: psycopg.Connection) -> None:
-    ann, there = ask("operator", tenant="a"), told.deliveries
+def test_roles_for_requeue_in_the_background(
+    ask: Ask, notified: NotifiedEvents, connection: psycopg.Connection
+) -> None:
+    ann, there = ask("operator", tenant="a"), notified.deliveries
     many = {"ids": [there["fails"], there["theirs"]], "in_background": True}
     made = ann.post("/deliveries/requeue", json=many).json()
     assert (made["tenant"], made["total"], made["wanted"]["ids"]) == ("a", 1, [there["theirs"]])
@@ -330,7 +334,7 @@ def test_roles_for_requeue_in_the_background(ask: Ask, told: Told, connection: p
     client = ask("operator")
     assert client.post("/deliveries/requeue", json=many | {"ids": [there["ok"]]}).status_code == 409
     refusals: list[tuple[dict[str, Any], int]] = [
-        ({"recipient": "nobody"}, 404),
+        ({"recipient": "unknown"}, 404),
         ({"states": ["sent"]}, 409),
         ({"channel": "a\x00b"}, 422),
         ({"channel": "pager", "rate": -1}, 422),

@@ -1,4 +1,4 @@
-"""Jobs over HTTP: read and changed by those who may."""
+"""Jobs over HTTP: they are read and changed within the rights of a token."""
 
 import psycopg
 import pytest
@@ -16,7 +16,7 @@ def jobs(app: Sereno) -> list[int]:
     return [work.using(tenant=tenant).enqueue(number).id for number, tenant in enumerate(["a", "a", "b", None])]
 
 
-def test_a_list_comes_in_pages(ask: Ask, jobs: list[int]) -> None:
+def test_jobs_are_listed_in_pages(ask: Ask, jobs: list[int]) -> None:
     client = ask("viewer")
     first = client.get("/jobs", params={"limit": 3}).json()
     assert [each["id"] for each in first["items"]] == jobs[:0:-1]
@@ -27,7 +27,7 @@ def test_a_list_comes_in_pages(ask: Ask, jobs: list[int]) -> None:
     assert [each["id"] for each in client.get("/jobs", params={"tenant": "b"}).json()["items"]] == [jobs[2]]
 
 
-def test_a_search_is_the_same_as_on_the_command_line(ask: Ask, jobs: list[int]) -> None:
+def test_a_search_has_the_syntax_of_the_command_line(ask: Ask, jobs: list[int]) -> None:
     client = ask("operator")
     found = client.get("/jobs", params={"q": "tenant:a,b -args.number:1"}).json()["items"]
     assert [each["id"] for each in found] == [jobs[2], jobs[0]]
@@ -43,7 +43,7 @@ def test_a_search_is_the_same_as_on_the_command_line(ask: Ask, jobs: list[int]) 
     assert theirs.post("/jobs/cancel", json={"q": "tenant:*", "all": True}).json()["done"] == jobs[:2]
 
 
-def test_one_job_and_why(ask: Ask, jobs: list[int]) -> None:
+def test_a_job_is_shown_with_an_explanation(ask: Ask, jobs: list[int]) -> None:
     client = ask("viewer")
     found = client.get(f"/jobs/{jobs[0]}").json()
     assert (found["job"]["task"], found["job"]["args"], found["attempts"]) == ("work", {"number": 0}, [])
@@ -74,9 +74,7 @@ def test_a_tenants_token_gives_access_to_that_tenants_jobs_only(
     assert client.post("/jobs", json={"task": "work", "arguments": {"number": 7}, "tenant": "b"}).status_code == 404
 
 
-def test_jobs_are_created_retried_cancelled_and_deleted(
-    ask: Ask, jobs: list[int], connection: psycopg.Connection
-) -> None:
+def test_jobs_are_cancelled_retried_and_deleted(ask: Ask, jobs: list[int], connection: psycopg.Connection) -> None:
     client = ask("admin")
     dry = client.post("/jobs/cancel", json={"tenant": "a", "dry_run": True}).json()
     assert (dry["dry_run"], dry["total"], dry["by_tenant"], dry["done"]) == (True, 2, {"a": 2}, [])
@@ -99,7 +97,7 @@ def test_a_retry_names_the_live_job_that_has_the_unique_key(ask: Ask, jobs: list
     assert found["conflicts"] == [{"job": first, "held_by": live}]
 
 
-def test_roles(ask: Ask, jobs: list[int]) -> None:
+def test_roles_for_jobs(ask: Ask, jobs: list[int]) -> None:
     assert ask(None).get("/jobs").status_code == 401
     viewer = ask("viewer")
     assert viewer.post("/jobs/cancel", json={"ids": jobs}).status_code == 403
@@ -109,7 +107,7 @@ def test_roles(ask: Ask, jobs: list[int]) -> None:
     assert wrong.get("/jobs").status_code == 401
 
 
-def test_a_repeated_idempotency_key_is_executed_once(ask: Ask, jobs: list[int], connection: psycopg.Connection) -> None:
+def test_a_repeated_idempotency_key_creates_one_job(ask: Ask, jobs: list[int], connection: psycopg.Connection) -> None:
     client, other = ask("operator"), ask("operator")
     body = {"task": "work", "arguments": {"number": 9}}
     first = client.post("/jobs", json=body, headers={"Idempotency-Key": "k1"})
@@ -120,12 +118,12 @@ def test_a_repeated_idempotency_key_is_executed_once(ask: Ask, jobs: list[int], 
     assert one(connection, "select count(*) from sereno.jobs") == len(jobs) + 1
     assert client.post("/jobs", json=body | {"queue": "q"}, headers={"Idempotency-Key": "k1"}).status_code == 422
     assert other.post("/jobs", json=body, headers={"Idempotency-Key": "k1"}).json() != first.json()
-    refused = client.post("/jobs", json={"task": "nobody"}, headers={"Idempotency-Key": "k2"})
+    refused = client.post("/jobs", json={"task": "unknown"}, headers={"Idempotency-Key": "k2"})
     assert refused.status_code == 422
     assert client.post("/jobs", json=body, headers={"Idempotency-Key": "k2"}).status_code == 201
 
 
-def test_invalid_requests_get_a_problem_with_a_message(ask: Ask, jobs: list[int]) -> None:
+def test_invalid_job_requests_get_a_problem_with_a_message(ask: Ask, jobs: list[int]) -> None:
     client = ask("admin")
     for answer in (
         client.get("/jobs", params={"limit": 0}),

@@ -1,4 +1,4 @@
-"""Limits over HTTP: listed, changed, closed, opened; and weights of fair keys."""
+"""Limits over HTTP: they are listed, changed, closed and opened; weights of fair keys are set."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def _declared(app: Sereno) -> None:
     work.using(tenant="r42").enqueue()
 
 
-def test_limits_are_shown_with_words_and_keys(ask: Ask) -> None:
+def test_limits_are_shown_with_a_description_and_keys(ask: Ask) -> None:
     client = ask("viewer")
     found = {line["name"]: line for line in client.get("/limits").json()["items"]}
     assert {name: line["says"] for name, line in found.items()} == {
@@ -69,11 +69,11 @@ def test_a_limit_is_closed_and_opened(ask: Ask) -> None:
     assert (key["key"], key["closed_until"] is None) == ("r42", False)
     assert client.post("/limits/ifood/open", json={"key": "r41"}).json() == {"opened": 0}
     assert client.post("/limits/ifood/open", json={"key": "r42"}).json() == {"opened": 1}
-    assert client.post("/limits/nobody/close", json={"seconds": 1}).status_code == 404
-    assert client.post("/limits/nobody/open").status_code == 404
+    assert client.post("/limits/unknown/close", json={"seconds": 1}).status_code == 404
+    assert client.post("/limits/unknown/open").status_code == 404
 
 
-def test_weights(ask: Ask) -> None:
+def test_weights_of_fair_keys_are_set(ask: Ask) -> None:
     client = ask("admin")
     assert client.put("/weights/r42", json={"weight": 3}).json() == {"key": "r42", "weight": 3}
     assert client.put("/weights/", json={"weight": 0.5}).json() == {"key": "", "weight": 0.5}
@@ -84,7 +84,7 @@ def test_weights(ask: Ask) -> None:
     assert "r42" not in {line["key"] for line in client.get("/weights").json()["items"]}
 
 
-def test_roles(ask: Ask) -> None:
+def test_roles_for_limits(ask: Ask) -> None:
     assert ask(None).get("/limits").status_code == 401
     viewer, operator, theirs = ask("viewer"), ask("operator"), ask("admin", tenant="r42")
     for client in (viewer, operator):
@@ -120,13 +120,13 @@ def test_roles(ask: Ask) -> None:
         {"rate": 1},
     ],
 )
-def test_invalid_numbers_are_refused(ask: Ask, body: dict[str, Any]) -> None:
+def test_invalid_limits_are_refused(ask: Ask, body: dict[str, Any]) -> None:
     answer = ask("admin").put("/limits/of.code", json=body)
     assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
     assert answer.json()["detail"]
 
 
-def test_invalid_names_are_refused(ask: Ask) -> None:
+def test_invalid_names_keys_and_weights_are_refused(ask: Ask) -> None:
     client = ask("admin")
     infinite = {"content": b'{"weight": Infinity}', "headers": {"Content-Type": "application/json"}}
     for answer in (

@@ -1,4 +1,4 @@
-"""Queues over HTTP: listed, paused and resumed; tasks and tenants the same way."""
+"""Queues, tasks and tenants over HTTP: they are paused and resumed; queues are listed."""
 
 import httpx
 import psycopg
@@ -29,7 +29,7 @@ def test_queues_are_listed_with_waiting_jobs(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("kind", ["queue", "task", "tenant"])
-def test_pause_and_resume(ask: Ask, connection: psycopg.Connection, kind: str) -> None:
+def test_queues_tasks_and_tenants_are_paused_and_resumed(ask: Ask, connection: psycopg.Connection, kind: str) -> None:
     client = ask("operator")
     paused = client.post(f"/{kind}s/a%2Fb/pause", json={"note": "they are down"}).json()
     assert paused == {"kind": kind, "name": "a/b", "paused": True, "changed": True}
@@ -40,9 +40,9 @@ def test_pause_and_resume(ask: Ask, connection: psycopg.Connection, kind: str) -
     assert client.post(f"/{kind}s/a%2Fb/resume").json() == paused | {"paused": False}
     assert client.post(f"/{kind}s/a%2Fb/resume").json()["changed"] is False
     assert client.get("/pauses").json()["items"] == []
-    said = connection.execute("select action, subject, actor from sereno.audit order by id desc limit 2").fetchall()
-    assert [line[:2] for line in said] == [(f"{kind}.resume", f"{kind} a/b"), (f"{kind}.pause", f"{kind} a/b")]
-    assert all(line[2] == row["paused_by"] for line in said)
+    audited = connection.execute("select action, subject, actor from sereno.audit order by id desc limit 2").fetchall()
+    assert [line[:2] for line in audited] == [(f"{kind}.resume", f"{kind} a/b"), (f"{kind}.pause", f"{kind} a/b")]
+    assert all(line[2] == row["paused_by"] for line in audited)
 
 
 def test_a_tenants_operator_pauses_only_that_tenant(ask: Ask, connection: psycopg.Connection) -> None:
@@ -63,7 +63,7 @@ def test_a_tenants_operator_pauses_only_that_tenant(ask: Ask, connection: psycop
 def test_a_user_name_like_a_tenants_gives_no_rights_in_that_tenant(
     app: Sereno, ask: Ask, served: Served, connection: psycopg.Connection
 ) -> None:
-    """Users choose their names: a pause of an operator is ended by operators only."""
+    """Users choose their names, so a name gives no rights: only operators of all tenants end an operator's pause."""
     made = app.database.run(create("ann of acme", "operator", actor="test"))
     bearer = {"Authorization": f"Bearer {made.secret}"}
     theirs = ask("operator", tenant="acme")
@@ -74,12 +74,12 @@ def test_a_user_name_like_a_tenants_gives_no_rights_in_that_tenant(
     assert httpx.post(url, headers=bearer, timeout=30, verify=NO_CERTIFICATES).json()["changed"] is True
     assert one(connection, "select paused_by from sereno.pauses") == "ann of acme"
     assert theirs.post("/tenants/acme/resume").status_code == 403
-    assert theirs.post("/tenants/acme/pause").json()["changed"] is False, "and it does not become theirs"
+    assert theirs.post("/tenants/acme/pause").json()["changed"] is False, "a repeated pause does not change its owner"
     assert theirs.post("/tenants/acme/resume").status_code == 403
     assert ask("operator").post("/tenants/acme/resume").json()["changed"] is True
 
 
-def test_roles(ask: Ask) -> None:
+def test_roles_for_pauses(ask: Ask) -> None:
     assert ask(None).get("/queues").status_code == 401
     assert ask(None).get("/pauses").status_code == 401
     for path in ("/queues/q", "/tasks/t", "/tenants/a"):
@@ -88,7 +88,7 @@ def test_roles(ask: Ask) -> None:
             assert ask("viewer", tenant="a").post(f"{path}/{word}").status_code == 403
 
 
-def test_invalid_names_are_refused(ask: Ask, connection: psycopg.Connection) -> None:
+def test_pauses_with_invalid_names_or_notes_are_refused(ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     for name in ("", "x" * 501, "a%00b"):
         for word in ("pause", "resume"):

@@ -27,7 +27,9 @@ def test_secrets_are_masked_where_a_job_is_shown(ask: Ask, job: int) -> None:
         assert "hunter2" not in answer.text
 
 
-def test_an_operator_reveals_them_and_the_audit_records_it(ask: Ask, job: int, connection: psycopg.Connection) -> None:
+def test_an_operator_reveals_secrets_and_the_audit_records_it(
+    ask: Ask, job: int, connection: psycopg.Connection
+) -> None:
     audited = "select actor || ' ' || subject from sereno.audit where action = 'job.reveal'"
     assert ask("viewer").post(f"/jobs/{job}/reveal").status_code == 403
     assert one(connection, audited) is None

@@ -1,4 +1,4 @@
-"""Workers over HTTP."""
+"""Workers over HTTP: users of all tenants list them."""
 
 from tests.manual_worker import ManualWorker
 from tests.server.api.conftest import Ask
@@ -10,7 +10,7 @@ def test_workers_are_listed(ask: Ask, manual: ManualWorker) -> None:
     assert (line["id"], line["state"], line["queues"], line["tasks"]) == (session, "alive", {"default": 3}, 2)
 
 
-def test_roles(ask: Ask) -> None:
+def test_roles_for_workers(ask: Ask) -> None:
     assert ask(None).get("/workers").status_code == 401
     assert ask("admin", tenant="a").get("/workers").status_code == 403
     assert ask("viewer").get("/workers").json() == {"items": [], "next": None}

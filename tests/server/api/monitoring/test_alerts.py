@@ -1,4 +1,4 @@
-"""Alert conditions, rules and alerts over HTTP."""
+"""Alerts over HTTP: their conditions, rules and lists."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.jobs import queues
+from sereno.jobs import pauses
 from sereno.monitoring.alerts.condition import condition
 from sereno.monitoring.alerts.watcher import ConditionSnapshot, follow
 from sereno.notifications.deliveries import store as deliveries
@@ -23,18 +23,18 @@ def admin(ask: Ask) -> httpx.Client:
     return ask("admin")
 
 
-def opened(app: Sereno, rule: str, task: str = "work") -> None:
+def open_alert(app: Sereno, rule: str, task: str = "work") -> None:
     found = condition("job.dead", task, "bad", "look", count=2, task=task)
     app.database.run(follow(rule, ConditionSnapshot([found], set())))
 
 
-def test_conditions_of_the_system_and_of_a_tenant(app: Sereno, ask: Ask) -> None:
-    app.database.run(queues.pause("tenant", "r42"))
+def test_conditions_of_the_system_and_of_a_tenant_are_listed(app: Sereno, ask: Ask) -> None:
+    app.database.run(pauses.pause("tenant", "r42"))
     app.database.run(deliveries.pause_channel("sms", "", "401: bad"))
     found = ask("viewer").get("/attention").json()["items"]
     assert found[0]["kind"] == "channel.paused"
     assert found[0]["words"] == "The channel sms is paused: 401: bad"
-    assert found[0]["said"] == "The channel %(channel)s is paused: %(reason)s"
+    assert found[0]["sentence"] == "The channel %(channel)s is paused: %(reason)s"
     assert found[0]["values"] == {"channel": "sms", "reason": "401: bad"}
     assert found[0]["since"]
     theirs = ask("viewer", tenant="r42")
@@ -74,7 +74,7 @@ def test_a_rule_is_created_shown_changed_and_deleted(
 def test_alerts_are_listed_and_silenced(app: Sereno, admin: httpx.Client, ask: Ask) -> None:
     admin.put("/alerts/rules/all", json={"to": TO})
     for task in ("a", "b", "c"):
-        opened(app, "all", task)
+        open_alert(app, "all", task)
     client = ask("operator")
     first = client.get("/alerts", params={"limit": 2}).json()
     assert [each["subject"] for each in first["items"]] == ["c", "b"]
@@ -89,7 +89,9 @@ def test_alerts_are_listed_and_silenced(app: Sereno, admin: httpx.Client, ask: A
     assert client.post("/alerts/999999/silence", json={"until": None}).status_code == 404
 
 
-def test_a_test_is_a_job_for_each_target(admin: httpx.Client, ask: Ask, connection: psycopg.Connection) -> None:
+def test_a_test_of_a_rule_creates_a_job_for_each_target(
+    admin: httpx.Client, ask: Ask, connection: psycopg.Connection
+) -> None:
     admin.put("/alerts/rules/all", json={"to": [*TO, {"channel": "email", "address": "ann@example.com"}]})
     jobs = ask("operator").post("/alerts/rules/all/test").json()["jobs"]
     rows = connection.execute("select id, task, args::text from sereno.jobs order by id").fetchall()
@@ -98,7 +100,7 @@ def test_a_test_is_a_job_for_each_target(admin: httpx.Client, ask: Ask, connecti
     assert "very-secret" not in str(rows)
 
 
-def test_roles(admin: httpx.Client, ask: Ask) -> None:
+def test_roles_for_alerts(admin: httpx.Client, ask: Ask) -> None:
     admin.put("/alerts/rules/all", json={"to": TO})
     for role in ("viewer", "operator"):
         assert ask(role).put("/alerts/rules/all", json={"to": TO}).status_code == 403
@@ -138,7 +140,7 @@ def test_invalid_rules_get_a_problem_with_a_message(admin: httpx.Client, wrong: 
     assert admin.get("/alerts/rules").json()["items"] == []
 
 
-def test_an_invalid_name_is_refused(admin: httpx.Client) -> None:
+def test_invalid_rule_names_are_refused(admin: httpx.Client) -> None:
     for name in ("a%20b", "%00", "x" * 101, "-a", "%F0%9F%98%80"):
         assert admin.put(f"/alerts/rules/{name}", json={"to": TO}).status_code == 422, name
         assert admin.get(f"/alerts/rules/{name}").status_code in (404, 422), name

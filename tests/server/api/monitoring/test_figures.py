@@ -1,4 +1,4 @@
-"""Figures over HTTP: of deliveries, of channels, of jobs."""
+"""Figures of deliveries, channels and jobs over HTTP."""
 
 import asyncio
 from typing import Any
@@ -7,34 +7,34 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.jobs import minute_stats
-from sereno.telemetry.metrics import Tally
+from sereno.jobs.queries import minute_stats
+from sereno.telemetry.metrics import MetricTally
 from tests.notifications.conftest import Pager, Tender
 from tests.server.api.conftest import Ask
 
 
 @pytest.fixture
-def told(app: Sereno) -> None:
-    """Events of two tenants; one of their recipients has no address."""
+def notified(app: Sereno) -> None:
+    """Events of two tenants; one of the recipients has no address."""
     published = app.event("tender.published", Tender, channels=[Pager()])
 
-    async def tell() -> None:
+    async def notify_recipients() -> None:
         for tenant in ("t", "s"):
             await app.recipients.aupsert("ada", {"pager": f"{tenant}1"}, tenant=tenant)
             await app.notifications.fanout.fan_out(await published.anotify(Tender("T"), to="ada", tenant=tenant))
-        await app.notifications.fanout.fan_out(await published.anotify(Tender("T"), to="nobody", tenant="t"))
-        await app.notifications.dispatch.deliver(1, "pager", "", -2)
-        await app.notifications.dispatch.close()
+        await app.notifications.fanout.fan_out(await published.anotify(Tender("T"), to="unknown", tenant="t"))
+        await app.notifications.sender.deliver(1, "pager", "", -2)
+        await app.notifications.close()
         await app.database.aclose()
 
-    asyncio.run(tell())
+    asyncio.run(notify_recipients())
 
 
 def _funnel(found: dict[str, Any]) -> tuple[int, ...]:
     return tuple(found[name] for name in ("matched", "eligible", "skipped_total", "sent", "accepted", "failed"))
 
 
-def test_deliveries(ask: Ask, told: None) -> None:
+def test_figures_of_deliveries(ask: Ask, notified: None) -> None:
     client = ask("viewer")
     found = client.get("/figures/deliveries").json()
     assert _funnel(found) == (3, 2, 1, 2, 2, 0)
@@ -45,7 +45,7 @@ def test_deliveries(ask: Ask, told: None) -> None:
     assert _funnel(client.get("/figures/deliveries?tenant=t&since=7200&step=7200").json()) == (2, 1, 1, 1, 1, 0)
 
 
-def test_a_tenant_sees_only_its_own_figures(ask: Ask, told: None) -> None:
+def test_a_tenant_sees_only_its_own_figures(ask: Ask, notified: None) -> None:
     client = ask("viewer", tenant="s")
     assert _funnel(client.get("/figures/deliveries").json()) == (1, 1, 0, 1, 1, 0)
     assert client.get("/figures/deliveries?tenant=t").status_code == 404
@@ -54,7 +54,7 @@ def test_a_tenant_sees_only_its_own_figures(ask: Ask, told: None) -> None:
     assert ask(None).get("/figures/deliveries").status_code == 401
 
 
-def test_channels(ask: Ask, told: None, connection: psycopg.Connection) -> None:
+def test_figures_of_channels(ask: Ask, notified: None, connection: psycopg.Connection) -> None:
     connection.execute("insert into sereno.channel_pauses (channel, account, reason) values ('pager', '', 'http_401')")
     (found,) = ask("viewer").get("/figures/channels").json()["items"]
     assert (found["channel"], found["account"], found["sent"], found["accepted"]) == ("pager", None, 2, 2)
@@ -62,8 +62,8 @@ def test_channels(ask: Ask, told: None, connection: psycopg.Connection) -> None:
     assert [step["sent"] for step in found["steps"]] == [2]
 
 
-def test_jobs(app: Sereno, ask: Ask) -> None:
-    tally = Tally()
+def test_figures_of_jobs(app: Sereno, ask: Ask) -> None:
+    tally = MetricTally()
     for outcome in ("succeeded", "succeeded", "dead"):
         tally.job("default", "work", outcome, 0.02, 0.3, "t")
     app.database.run(minute_stats.add(tally))
@@ -83,6 +83,6 @@ def test_jobs(app: Sereno, ask: Ask) -> None:
         *("jobs?since=inf", "jobs?queue=%00", "jobs?since=691200&step=60", "channels?channel="),
     ],
 )
-def test_invalid_queries_are_refused(ask: Ask, query: str) -> None:
+def test_invalid_figure_queries_are_refused(ask: Ask, query: str) -> None:
     answer = ask("viewer").get(f"/figures/{query}")
     assert answer.status_code == 422, answer.text

@@ -1,4 +1,4 @@
-"""The state of the schema over HTTP: readable, and never changed there."""
+"""The state of the schema over HTTP: it can be read, but not changed."""
 
 import psycopg
 
@@ -7,7 +7,7 @@ from sereno.database.migrate import migrations
 from tests.server.api.conftest import Ask
 
 
-def test_applied_and_pending_migrations(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_applied_and_pending_migrations_are_shown(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client, known = ask("viewer"), migrations()
     found = client.get("/migrations").json()
     assert (found["schema"], found["is_current"], found["pending"], found["remedy"]) == ("sereno", True, 0, None)

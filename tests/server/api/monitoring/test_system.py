@@ -9,20 +9,20 @@ import pytest
 
 from sereno import Backoff, Every, Limit, Sereno
 from sereno.access.masking import MASK
-from sereno.jobs import minute_stats
-from sereno.telemetry.metrics import Tally
+from sereno.jobs.queries import minute_stats
+from sereno.telemetry.metrics import MetricTally
 from tests.facts import one, until
 from tests.manual_worker import ManualWorker
 from tests.server.api.conftest import Ask
 
 
-def test_the_current_user(ask: Ask) -> None:
+def test_me_returns_the_user_of_the_token(ask: Ask) -> None:
     assert ask("viewer").get("/me").json() == {"name": "viewer None 0", "role": "viewer", "tenant": None}
     assert ask("operator", tenant="r42").get("/me").json()["tenant"] == "r42"
     assert ask(None).get("/me").status_code == 401
 
 
-def test_status(ask: Ask, manual: ManualWorker) -> None:
+def test_status_counts_workers_queues_and_dead_letters(ask: Ask, manual: ManualWorker) -> None:
     manual.worker()
     manual.enqueue()
     manual.dead()
@@ -32,7 +32,7 @@ def test_status(ask: Ask, manual: ManualWorker) -> None:
     assert found["scheduler"]["alive"] is False
 
 
-def test_doctor(ask: Ask, manual: ManualWorker) -> None:
+def test_doctor_reports_a_queue_without_a_worker(ask: Ask, manual: ManualWorker) -> None:
     client = ask("viewer")
     assert client.get("/doctor").json()["healthy"] is True
     manual.enqueue()
@@ -47,17 +47,19 @@ def test_invariants_are_verified(ask: Ask, manual: ManualWorker, connection: psy
     for body in (None, {"all": True}, {"seconds": 5}):
         found = client.post("/verify", json=body).json()
         assert found["holds"] is True
-        assert len(found["proofs"]) > 30
+        assert len(found["invariants"]) > 30
     dead = manual.dead()
     connection.execute("update sereno.history set reason = null where id = %s", [dead])
     broken = client.post("/verify").json()
     assert broken["holds"] is False
-    assert [(proof["name"], len(proof["violations"])) for proof in broken["proofs"] if proof["violations"]] == [
-        ("dead_with_reason", 1)
-    ]
+    assert [
+        (invariant["name"], len(invariant["violations"]))
+        for invariant in broken["invariants"]
+        if invariant["violations"]
+    ] == [("dead_with_reason", 1)]
 
 
-def test_verifications_are_bounded(ask: Ask, connection: psycopg.Connection) -> None:
+def test_a_verification_ends_on_its_timeout(ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     with connection.transaction():
         connection.execute("lock sereno.jobs in access exclusive mode")
@@ -75,16 +77,16 @@ def test_verifications_run_one_at_a_time(ask: Ask, connection: psycopg.Connectio
     )
     with connection.transaction():
         connection.execute("lock sereno.jobs in access exclusive mode")
-        asked = Thread(target=lambda: answers.append(client.post("/verify", json={"seconds": 60})))
-        asked.start()
+        verification = Thread(target=lambda: answers.append(client.post("/verify", json={"seconds": 60})))
+        verification.start()
         until(lambda: one(connection, waiting) == 1)
         assert ask("admin").post("/verify").status_code == 409
-    asked.join(30)
+    verification.join(30)
     assert answers[0].json()["holds"] is True
     assert client.post("/verify").json()["holds"] is True
 
 
-def test_figures(ask: Ask, app: Sereno, manual: ManualWorker) -> None:
+def test_metrics_count_queues_tasks_and_dead_letters(ask: Ask, app: Sereno, manual: ManualWorker) -> None:
     manual.enqueue()
     manual.dead()
     client = ask("viewer")
@@ -99,12 +101,12 @@ def test_figures(ask: Ask, app: Sereno, manual: ManualWorker) -> None:
         "waited": {"median": None, "p95": None},
         "ran": {"median": None, "p95": None},
     }
-    # Counters of PostgreSQL, visible when a connection ends, or has been idle for ten seconds.
+    # PostgreSQL shows its counters when a connection ends or has been idle for ten seconds.
     app.database.close()
     until(lambda: client.get("/metrics").json()["finished_total"] == 1)
 
 
-def test_figures_of_the_last_tick(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
+def test_metrics_of_the_last_tick(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
     connection.execute(
         "insert into sereno.leases (name, holder, fence, since, until, ticked_at, tick_seconds, tick_fires)"
         " values ('scheduler', 'me', 1, now(), now() + interval '1 minute', now(), 0.25, 7)"
@@ -115,9 +117,9 @@ def test_figures_of_the_last_tick(ask: Ask, app: Sereno, connection: psycopg.Con
     assert 0 <= tick["seconds_ago"] < 60
 
 
-def test_figures_of_the_last_hour(ask: Ask, app: Sereno) -> None:
+def test_metrics_of_the_last_hour(ask: Ask, app: Sereno) -> None:
     for seconds in (0.002, 40.0):
-        tally = Tally()
+        tally = MetricTally()
         tally.job("default", "greet", "succeeded", seconds, 0.2)
         tally.job("default", "greet", "dead", seconds, 0.2)
         app.database.run(minute_stats.add(tally))
@@ -128,7 +130,7 @@ def test_figures_of_the_last_hour(ask: Ask, app: Sereno) -> None:
     assert 0.1 < found["ran"]["median"] <= found["ran"]["p95"] <= 0.25
 
 
-def test_settings_without_secrets(ask: Ask, app: Sereno) -> None:
+def test_settings_are_shown_without_secrets(ask: Ask, app: Sereno) -> None:
     app.override(database_url=app.settings.database_url, metrics_token="m" * 40, secret="s" * 40, queues={"q": 3})
     found = {line["setting"]: line for line in ask("admin").get("/settings").json()["items"]}
     assert (found["secret"]["value"], found["metrics_token"]["value"]) == (MASK, MASK)
@@ -137,7 +139,7 @@ def test_settings_without_secrets(ask: Ask, app: Sereno) -> None:
     assert list(found) == list(app.settings.__struct_fields__)
 
 
-def test_the_audit_in_pages_and_by_subject(ask: Ask) -> None:
+def test_the_audit_is_filtered_and_listed_in_pages(ask: Ask) -> None:
     client = ask("operator")
     for name in ("a", "b", "a"):
         client.post(f"/queues/{name}/pause")
@@ -150,13 +152,13 @@ def test_the_audit_in_pages_and_by_subject(ask: Ask) -> None:
     by_action = client.get("/audit", params={"action": "queue.pause", "actor": "operator None 0"}).json()["items"]
     assert [line["subject"] for line in by_action] == ["queue a", "queue b", "queue a"]
     assert len(client.get("/audit", params={"action": "queue"}).json()["items"]) == 6
-    assert client.get("/audit", params={"action": "queue.", "actor": "nobody"}).json()["items"] == []
+    assert client.get("/audit", params={"action": "queue.", "actor": "unknown"}).json()["items"] == []
     everything = client.get("/audit").json()["items"]
     assert [line["id"] for line in everything] == sorted((line["id"] for line in everything), reverse=True)
     assert everything[-1]["subject"] == "token operator None 0"
 
 
-def test_tasks_of_the_application(ask: Ask, app: Sereno) -> None:
+def test_tasks_of_the_application_are_listed(ask: Ask, app: Sereno) -> None:
     @app.task(
         queue="mail",
         retry=Backoff(3, delays=["15m", "30m"]),
@@ -183,7 +185,7 @@ def test_tasks_of_the_application(ask: Ask, app: Sereno) -> None:
 
 
 @pytest.mark.parametrize("path", ["/status", "/metrics", "/doctor", "/audit", "/tasks", "/settings"])
-def test_system_operations_are_not_for_users_of_one_tenant(ask: Ask, path: str) -> None:
+def test_system_requests_are_refused_for_users_of_one_tenant(ask: Ask, path: str) -> None:
     assert ask(None).get(path).status_code == 401
     assert ask("admin", tenant="a").get(path).status_code == 403
     assert ask("viewer").get(path).status_code == (403 if path == "/settings" else 200)
@@ -196,7 +198,7 @@ def test_roles_for_verify(ask: Ask) -> None:
     assert ask("admin", tenant="a").post("/verify").status_code == 403
 
 
-def test_invalid_requests_are_refused(ask: Ask) -> None:
+def test_invalid_system_requests_are_refused(ask: Ask) -> None:
     client = ask("admin")
     for answer in (
         client.get("/audit", params={"subject": "x" * 1001}),

@@ -1,22 +1,22 @@
-"""Tenants over HTTP: the share of each; users of one tenant see no others."""
+"""Tenants over HTTP with their shares of the work; users of one tenant have no access."""
 
 import pytest
 
 from sereno import Sereno
-from sereno.jobs import minute_stats
-from sereno.telemetry.metrics import Tally
+from sereno.jobs.queries import minute_stats
+from sereno.telemetry.metrics import MetricTally
 from tests.server.api.conftest import Ask
 
 
 @pytest.fixture
-def some(app: Sereno) -> None:
-    tally = Tally()
+def finished_jobs(app: Sereno) -> None:
+    tally = MetricTally()
     for tenant, seconds in (("ann", 30.0), ("bob", 10.0), ("cid", 5.0), (None, 5.0)):
         tally.job("default", "work", "succeeded", 0.1, seconds, tenant)
     app.database.run(minute_stats.add(tally))
 
 
-def test_the_busiest_first_in_pages(ask: Ask, some: None) -> None:
+def test_tenants_are_listed_busiest_first_and_in_pages(ask: Ask, finished_jobs: None) -> None:
     client = ask("viewer")
     first = client.get("/tenants", params={"limit": 2}).json()
     assert [(each["tenant"], each["share"]) for each in first["items"]] == [("ann", 0.6), ("bob", 0.2)]
@@ -34,7 +34,7 @@ def test_paused_tenants_are_listed(ask: Ask) -> None:
     assert found["paused_at"] is not None
 
 
-def test_roles_and_invalid_requests(ask: Ask, some: None) -> None:
+def test_roles_and_invalid_requests_for_tenants(ask: Ask, finished_jobs: None) -> None:
     assert ask(None).get("/tenants").status_code == 401
     assert ask("admin", tenant="ann").get("/tenants").status_code == 403
     client = ask("viewer")

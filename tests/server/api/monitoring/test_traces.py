@@ -1,4 +1,4 @@
-"""Traces over HTTP: shown and found; a tenant sees only its own part."""
+"""Traces over HTTP: they are searched and shown, and a tenant sees only its own part."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.server.api.conftest import Ask
 
 @pytest.fixture
 def job(app: Sereno) -> int:
-    """A job of one tenant and an event of another have one trace."""
+    """A job of one tenant, with the trace of an event of another."""
 
     @app.task
     def work() -> None: ...
@@ -19,7 +19,7 @@ def job(app: Sereno) -> int:
     return work.using(trace="a/b c", tenant="s").enqueue().id
 
 
-def test_everything_with_a_trace(ask: Ask, job: int) -> None:
+def test_a_trace_shows_everything_that_has_its_id(ask: Ask, job: int) -> None:
     client = ask("viewer")
     found = client.get("/traces/a%2Fb%20c").json()
     assert sorted((lane["kind"], lane["tenant"]) for lane in found["lanes"]) == [
@@ -35,7 +35,7 @@ def test_everything_with_a_trace(ask: Ask, job: int) -> None:
     assert client.get("/traces", params={"delivery": 5}).json()["items"] == []
 
 
-def test_a_tenant_sees_only_its_part(ask: Ask, job: int) -> None:
+def test_a_tenant_sees_only_its_part_of_a_trace(ask: Ask, job: int) -> None:
     mine = ask("viewer", tenant="s")
     assert [lane["kind"] for lane in mine.get("/traces/a%2Fb%20c").json()["lanes"]] == ["job"]
     assert mine.get("/traces", params={"subject": "tender 1057-22"}).json()["items"] == []
@@ -47,7 +47,7 @@ def test_a_tenant_sees_only_its_part(ask: Ask, job: int) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "job=1&subject=x", "job=-1", f"job={2**63}", "subject=", "subject=%00"])
-def test_invalid_queries_are_refused(ask: Ask, query: str) -> None:
+def test_invalid_trace_queries_are_refused(ask: Ask, query: str) -> None:
     assert ask("viewer").get(f"/traces?{query}").status_code == 422
 
 

@@ -1,4 +1,4 @@
-"""Callbacks of providers: without a token, and only with a valid signature."""
+"""Callbacks of providers need no token, but a valid signature."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from tests.notifications.conftest import Pager, Tender
 from tests.server.api.conftest import Ask
 
 TOKEN = "t" * 32
-HOME = "https://post.example.com/sereno"
+PUBLIC_URL = "https://notify.example.com/sereno"
 
 
 class Signed(Pager):
@@ -26,13 +26,13 @@ class Signed(Pager):
 
     def __init__(self) -> None:
         super().__init__()
-        self.heard: list[Callback] = []
+        self.received: list[Callback] = []
 
     def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:
-        self.heard.append(callback)
+        self.received.append(callback)
         if callback.headers.get("x-word") != account.get("word", "open"):
-            raise RejectedCallback("the word is another")
-        return self.said
+            raise RejectedCallback("the word does not match")
+        return self.receipts_to_return
 
 
 @pytest.fixture
@@ -41,48 +41,48 @@ def pager() -> Signed:
 
 
 @pytest.fixture
-def told(app: Sereno, pager: Signed) -> int:
-    """A delivery that was sent; the provider will report that it arrived."""
+def delivery(app: Sereno, pager: Signed) -> int:
+    """The id of a sent delivery; the provider's callback will report that it arrived."""
     news = app.event("tender.published", Tender, channels=[pager])
 
-    async def tell() -> None:
+    async def send_event() -> None:
         await app.recipients.aupsert("ada", {"pager": "a1"})
         await app.notifications.fanout.fan_out(await news.anotify(Tender("T1"), to="ada"))
-        await app.notifications.dispatch.deliver(1, "pager", "", -2)
+        await app.notifications.sender.deliver(1, "pager", "", -2)
         await app.database.aclose()
 
-    asyncio.run(tell())
+    asyncio.run(send_event())
     delivery = pager.sent[0].delivery
-    pager.said = [Receipt(provider_id=f"p{delivery}", outcome="delivered", id="r1")]
+    pager.receipts_to_return = [Receipt(provider_id=f"p{delivery}", outcome="delivered", id="r1")]
     return delivery
 
 
-def test_a_signed_callback_is_accepted(ask: Ask, told: int, pager: Signed, connection: psycopg.Connection) -> None:
+def test_a_signed_callback_is_accepted(ask: Ask, delivery: int, pager: Signed, connection: psycopg.Connection) -> None:
     client = ask(None)
     answer = client.post("/callbacks/pager?a=1", content=b"\xff\x00 as it came", headers={"X-Word": "open"})
     assert (answer.status_code, answer.json()) == (200, {"received": True})
-    assert one(connection, "select state from sereno.deliveries where id = %s", told) == "delivered"
-    (heard,) = pager.heard
-    assert (heard.body, heard.query) == (b"\xff\x00 as it came", {"a": "1"})
-    assert heard.url == f"{client.base_url}callbacks/pager?a=1"
+    assert one(connection, "select state from sereno.deliveries where id = %s", delivery) == "delivered"
+    (received,) = pager.received
+    assert (received.body, received.query) == (b"\xff\x00 as it came", {"a": "1"})
+    assert received.url == f"{client.base_url}callbacks/pager?a=1"
 
 
 def test_an_unsigned_callback_is_refused_without_details(
-    ask: Ask, told: int, app: Sereno, connection: psycopg.Connection
+    ask: Ask, delivery: int, app: Sereno, connection: psycopg.Connection
 ) -> None:
     client = ask(None)
     refused = client.post("/callbacks/pager", headers={"X-Word": "guess"})
     assert refused.status_code == 403
     assert "word" not in refused.text
     assert client.post("/callbacks/in_app").status_code == 403
-    for path in ("/callbacks/nobody", "/callbacks/sms", "/callbacks/nobody/r42", "/callbacks/%00"):
+    for path in ("/callbacks/unknown", "/callbacks/sms", "/callbacks/unknown/r42", "/callbacks/%00"):
         assert client.post(path).status_code == 404
     assert client.post(f"/callbacks/pager/{'x' * 3000}", headers={"X-Word": "open"}).status_code == 403
     assert client.post("/callbacks/pager/%00", headers={"X-Word": "open"}).status_code == 403
     assert client.post("/callbacks/pager", content=b"x" * 5_000_000, headers={"X-Word": "open"}).status_code == 413
     app.override(read_only=True)
     assert client.post("/callbacks/pager", headers={"X-Word": "open"}).status_code == 403
-    assert one(connection, "select state from sereno.deliveries where id = %s", told) == "sent"
+    assert one(connection, "select state from sereno.deliveries where id = %s", delivery) == "sent"
 
 
 def test_an_account_has_its_own_secret(ask: Ask, app: Sereno, pager: Signed, connection: psycopg.Connection) -> None:
@@ -91,22 +91,22 @@ def test_an_account_has_its_own_secret(ask: Ask, app: Sereno, pager: Signed, con
         """insert into sereno.accounts (channel, tenant, settings) values ('pager', 'r 42', '{"word": "w"}')"""
     )
     client = ask(None)
-    app.override(public_url=HOME)
+    app.override(public_url=PUBLIC_URL)
     assert client.post("/callbacks/pager/r%2042?x=%20y", headers={"X-Word": "w"}).status_code == 200
-    assert pager.heard[0].url == f"{HOME}/api/v1/callbacks/pager/r%2042?x=%20y"
+    assert pager.received[0].url == f"{PUBLIC_URL}/api/v1/callbacks/pager/r%2042?x=%20y"
     assert client.post("/callbacks/pager/r%2042", headers={"X-Word": "open"}).status_code == 403
 
 
-def test_twilio_signs_the_public_url(ask: Ask, app: Sereno) -> None:
+def test_the_signature_of_twilio_is_checked_against_the_public_url(ask: Ask, app: Sereno) -> None:
     app.channels.add(Twilio(account_sid="AC1", auth_token=TOKEN, from_number="+37120000000"))
-    app.override(public_url=HOME)
-    said = {"MessageSid": "SM1", "MessageStatus": "delivered"}
-    url = f"{HOME}/api/v1/callbacks/sms"
+    app.override(public_url=PUBLIC_URL)
+    form = {"MessageSid": "SM1", "MessageStatus": "delivered"}
+    url = f"{PUBLIC_URL}/api/v1/callbacks/sms"
     client = ask(None)
     headers = {
         "Content-Type": "application/x-www-form-urlencoded",
-        "X-Twilio-Signature": signature(TOKEN, url, said.items()).decode(),
+        "X-Twilio-Signature": signature(TOKEN, url, form.items()).decode(),
     }
-    assert client.post("/callbacks/sms", content=urlencode(said), headers=headers).status_code == 200
-    headers["X-Twilio-Signature"] = signature("guess", url, said.items()).decode()
-    assert client.post("/callbacks/sms", content=urlencode(said), headers=headers).status_code == 403
+    assert client.post("/callbacks/sms", content=urlencode(form), headers=headers).status_code == 200
+    headers["X-Twilio-Signature"] = signature("guess", url, form.items()).decode()
+    assert client.post("/callbacks/sms", content=urlencode(form), headers=headers).status_code == 403

@@ -1,4 +1,4 @@
-"""Channels over HTTP: listed, paused and resumed."""
+"""Channels over HTTP: they are listed, paused and resumed."""
 
 import asyncio
 
@@ -16,12 +16,12 @@ def waiting(app: Sereno) -> None:
     """A recipient with one pending delivery by pager, and an address of a channel that the code does not know."""
     news = app.event("tender.published", Tender, channels=[Pager()])
 
-    async def tell() -> None:
+    async def send_event() -> None:
         await app.recipients.aupsert("ada", {"pager": "a1", "sms": "+371"})
         await app.notifications.fanout.fan_out(await news.anotify(Tender("T1"), to="ada"))
         await app.database.aclose()
 
-    asyncio.run(tell())
+    asyncio.run(send_event())
 
 
 @pytest.mark.usefixtures("waiting")
@@ -50,7 +50,7 @@ def test_channels_are_listed_paused_and_resumed(ask: Ask, connection: psycopg.Co
 
 
 @pytest.mark.usefixtures("waiting")
-def test_invalid_requests_are_refused(ask: Ask) -> None:
+def test_invalid_channel_requests_are_refused(ask: Ask) -> None:
     client = ask("operator")
     for body in ({}, {"reason": ""}, {"reason": "x" * 5000}, {"reason": "x", "account": "\x00"}):
         assert client.post("/channels/pager/pause", json=body).status_code == 422
@@ -60,7 +60,7 @@ def test_invalid_requests_are_refused(ask: Ask) -> None:
 
 
 @pytest.mark.usefixtures("waiting")
-def test_roles(ask: Ask) -> None:
+def test_roles_for_channels(ask: Ask) -> None:
     assert ask(None).get("/channels").status_code == 401
     assert ask("viewer").get("/channels").status_code == 200
     assert ask("viewer").post("/channels/pager/pause", json={"reason": "x"}).status_code == 403

@@ -1,4 +1,4 @@
-"""Deliveries over HTTP: shown with masked addresses, and requeued when they failed."""
+"""Deliveries over HTTP: they are shown with masked addresses, and failed ones are requeued."""
 
 import asyncio
 from typing import Any
@@ -15,37 +15,37 @@ from tests.server.api.conftest import Ask
 ADDRESS = "pager-number-7777"
 
 
-class Told:
-    """Recipients of an event, with the result of a pager for each; `deliveries`: their ids, by key."""
+class NotifiedEvents:
+    """Events to recipients whose pagers have different results; `deliveries`: delivery ids by recipient key."""
 
     def __init__(self, app: Sereno, connection: psycopg.Connection) -> None:
         pager = Pager()
-        pager.answers = {"fails": Failed("too_big"), "bad": Invalid("NotRegistered"), "theirs": Failed("too_big")}
+        pager.outcomes = {"fails": Failed("too_big"), "bad": Invalid("NotRegistered"), "theirs": Failed("too_big")}
         self._published = app.event("tender.published", Tender, channels=[pager], category="tenders")
-        asyncio.run(self._tell(app))
+        asyncio.run(self._notify(app))
         rows = connection.execute(
             "select key, d.id from sereno.deliveries d join sereno.recipients r on r.id = d.recipient_id"
         )
         self.deliveries: dict[str, int] = dict(rows.fetchall())
 
-    async def _tell(self, app: Sereno) -> None:
-        ways = {"ok": ADDRESS, "fails": "fails", "bad": "bad", "off": "off"}
-        for key, address in ways.items():
+    async def _notify(self, app: Sereno) -> None:
+        addresses = {"ok": ADDRESS, "fails": "fails", "bad": "bad", "off": "off"}
+        for key, address in addresses.items():
             await app.recipients.aupsert(key, {"pager": address})
         await app.recipients.aprefer("off", wanted=False)
         await app.recipients.aupsert("theirs", {"pager": "theirs"}, tenant="a")
-        self.event = await self._published.anotify(Tender("T1"), subject="T1", to=list(ways))
+        self.event = await self._published.anotify(Tender("T1"), subject="T1", to=list(addresses))
         other = await self._published.anotify(Tender("T2"), to="theirs", tenant="a")
         for event in (self.event, other):
             await app.notifications.fanout.fan_out(event)
         for job in (1, 2):
-            await app.notifications.dispatch.deliver(job, "pager", "", -2)
+            await app.notifications.sender.deliver(job, "pager", "", -2)
         await app.database.aclose()
 
 
 @pytest.fixture
-def told(app: Sereno, connection: psycopg.Connection) -> Told:
-    return Told(app, connection)
+def notified(app: Sereno, connection: psycopg.Connection) -> NotifiedEvents:
+    return NotifiedEvents(app, connection)
 
 
 def ids(answer: Any) -> set[int]:
@@ -53,8 +53,8 @@ def ids(answer: Any) -> set[int]:
     return {each["id"] for each in answer.json()["items"]}
 
 
-def test_deliveries_are_listed(ask: Ask, told: Told) -> None:
-    client, mine = ask("viewer"), told.deliveries
+def test_deliveries_are_filtered_and_listed_in_pages(ask: Ask, notified: NotifiedEvents) -> None:
+    client, mine = ask("viewer"), notified.deliveries
     assert ids(client.get("/deliveries")) == set(mine.values())
     assert ids(client.get("/deliveries", params={"state": ["failed", "invalid"]})) == {
         mine["fails"], mine["bad"], mine["theirs"],
@@ -63,19 +63,19 @@ def test_deliveries_are_listed(ask: Ask, told: Told) -> None:
     assert ids(client.get("/deliveries", params={"subject": "T1"})) == set(mine.values()) - {mine["theirs"]}
     assert ids(client.get("/deliveries", params={"type": "tender.published", "subject": "T9"})) == set()
     assert ids(client.get("/deliveries", params={"type": "tender.published"})) == set(mine.values())
-    assert ids(client.get("/deliveries", params={"event": told.event, "state": "sent"})) == {mine["ok"]}
+    assert ids(client.get("/deliveries", params={"event": notified.event, "state": "sent"})) == {mine["ok"]}
     assert ids(client.get("/deliveries", params={"recipient": "bad"})) == {mine["bad"]}
     assert ids(client.get("/deliveries", params={"channel": "other"})) == set()
     first = client.get("/deliveries", params={"limit": 2}).json()
     rest = client.get("/deliveries", params={"limit": 200, "before": first["next"]}).json()
     assert len(first["items"] + rest["items"]) == len(mine)
-    assert client.get("/deliveries", params={"recipient": "nobody"}).status_code == 404
+    assert client.get("/deliveries", params={"recipient": "unknown"}).status_code == 404
     assert client.get("/deliveries", params={"state": "lost"}).status_code == 422
     assert client.get("/deliveries", params={"event": 0}).status_code == 422
 
 
-def test_an_address_is_masked_until_an_operator_reveals_it(ask: Ask, told: Told) -> None:
-    path = f"/deliveries/{told.deliveries['ok']}"
+def test_an_address_is_masked_until_an_operator_reveals_it(ask: Ask, notified: NotifiedEvents) -> None:
+    path = f"/deliveries/{notified.deliveries['ok']}"
     viewer = ask("viewer").get(path)
     assert viewer.json()["delivery"]["address"] == "page…7777"
     assert viewer.json()["delivery"]["payload"]["code"] == "T1"
@@ -85,8 +85,10 @@ def test_an_address_is_masked_until_an_operator_reveals_it(ask: Ask, told: Told)
     assert ask("viewer").get("/deliveries/999999").status_code == 404
 
 
-def test_only_failed_deliveries_are_requeued(ask: Ask, told: Told, connection: psycopg.Connection) -> None:
-    client, mine = ask("operator"), told.deliveries
+def test_only_failed_deliveries_are_requeued(
+    ask: Ask, notified: NotifiedEvents, connection: psycopg.Connection
+) -> None:
+    client, mine = ask("operator"), notified.deliveries
     refused = client.post("/deliveries/requeue", json={"ids": sorted(mine.values())})
     assert refused.status_code == 409
     for key, state in (("ok", "sent"), ("bad", "invalid"), ("off", "skipped")):
@@ -105,8 +107,8 @@ def test_only_failed_deliveries_are_requeued(ask: Ask, told: Told, connection: p
     assert one(connection, "select actor from sereno.audit where action = 'delivery.requeue'").startswith("operator")
 
 
-def test_a_requeue_by_filter_needs_a_confirmation(ask: Ask, told: Told) -> None:
-    client, mine = ask("operator"), told.deliveries
+def test_a_requeue_by_filter_needs_a_confirmation(ask: Ask, notified: NotifiedEvents) -> None:
+    client, mine = ask("operator"), notified.deliveries
     wanted = {"channel": "pager"}
     assert client.post("/deliveries/requeue", json=wanted | {"dry_run": True}).json()["by_state"] == {"failed": 2}
     assert client.post("/deliveries/requeue", json=wanted).status_code == 409
@@ -115,7 +117,7 @@ def test_a_requeue_by_filter_needs_a_confirmation(ask: Ask, told: Told) -> None:
     assert set(done["done"]) == {mine["fails"], mine["theirs"]}
     wider = client.post("/deliveries/requeue", json=wanted | {"all": True, "any_ended": True}).json()
     assert set(wider["done"]) == {mine["bad"], mine["off"]}
-    nonsense: list[dict[str, Any]] = [
+    invalid: list[dict[str, Any]] = [
         {},
         {"dry_run": True},
         {"ids": []},
@@ -123,13 +125,13 @@ def test_a_requeue_by_filter_needs_a_confirmation(ask: Ask, told: Told) -> None:
         {"ids": [2**63]},
         {"ids": [1], "channel": "pager"},
     ]
-    for body in nonsense:
+    for body in invalid:
         assert client.post("/deliveries/requeue", json=body).status_code == 422, body
-    assert client.post("/deliveries/requeue", json={"recipient": "nobody"}).status_code == 404
+    assert client.post("/deliveries/requeue", json={"recipient": "unknown"}).status_code == 404
 
 
-def test_a_tenants_token_gives_access_to_that_tenants_deliveries_only(ask: Ask, told: Told) -> None:
-    client, mine = ask("operator", tenant="a"), told.deliveries
+def test_a_tenants_token_gives_access_to_that_tenants_deliveries_only(ask: Ask, notified: NotifiedEvents) -> None:
+    client, mine = ask("operator", tenant="a"), notified.deliveries
     assert ids(client.get("/deliveries")) == {mine["theirs"]}
     assert client.get("/deliveries", params={"tenant": "b"}).status_code == 404
     assert client.get("/deliveries", params={"recipient": "ok"}).status_code == 404
@@ -140,20 +142,22 @@ def test_a_tenants_token_gives_access_to_that_tenants_deliveries_only(ask: Ask, 
     assert client.post("/deliveries/requeue", json={"channel": "pager", "all": True}).json()["done"] == []
 
 
-def test_roles(ask: Ask, told: Told) -> None:
+def test_roles_for_deliveries(ask: Ask, notified: NotifiedEvents) -> None:
     assert ask(None).get("/deliveries").status_code == 401
-    assert ask("viewer").post("/deliveries/requeue", json={"ids": [told.deliveries["fails"]]}).status_code == 403
+    assert ask("viewer").post("/deliveries/requeue", json={"ids": [notified.deliveries["fails"]]}).status_code == 403
 
 
-def test_the_error_of_a_provider_is_masked_for_viewers(ask: Ask, told: Told, connection: psycopg.Connection) -> None:
-    said = "550 no mailbox ana.maria@example.lv; Authorization: Bearer abcdefgh12345678"
-    number = told.deliveries["fails"]
-    connection.execute("update sereno.deliveries set error_message = %s where id = %s", [said, number])
+def test_the_error_of_a_provider_is_masked_for_viewers(
+    ask: Ask, notified: NotifiedEvents, connection: psycopg.Connection
+) -> None:
+    error = "550 no mailbox ana.maria@example.lv; Authorization: Bearer abcdefgh12345678"
+    number = notified.deliveries["fails"]
+    connection.execute("update sereno.deliveries set error_message = %s where id = %s", [error, number])
     for client, is_whole in ((ask("viewer"), False), (ask("operator"), True)):
         lines = {each["id"]: each["error_message"] for each in client.get("/deliveries").json()["items"]}
         detail = client.get(f"/deliveries/{number}").json()["delivery"]["error_message"]
         assert lines[number] == detail
-        assert (detail == said) is is_whole
+        assert (detail == error) is is_whole
         assert detail.startswith("550 no mailbox an")
         assert ("ana.maria" in detail, "abcdefgh" in detail) == (is_whole, is_whole)
-        assert lines[told.deliveries["ok"]] is None
+        assert lines[notified.deliveries["ok"]] is None

@@ -1,4 +1,4 @@
-"""Events over HTTP: listed by those who may, and published."""
+"""Events over HTTP: they are listed, shown and published within the rights of a token."""
 
 from typing import Any
 
@@ -63,8 +63,8 @@ def test_recipients_are_notified_once_per_subject(
     )
 
 
-NONSENSE: list[dict[str, Any]] = [
-    {"type": "nobody.knows"},
+INVALID_CHANGES: list[dict[str, Any]] = [
+    {"type": "not.declared"},
     {"payload": {"code": 7}},
     {"payload": {}},
     {"payload": {"code": "a\x00b"}},
@@ -81,9 +81,9 @@ NONSENSE: list[dict[str, Any]] = [
 ]
 
 
-def test_invalid_requests_are_refused(ask: Ask, events: list[int], connection: psycopg.Connection) -> None:
+def test_invalid_events_are_refused(ask: Ask, events: list[int], connection: psycopg.Connection) -> None:
     client = ask("operator")
-    for change in NONSENSE:
+    for change in INVALID_CHANGES:
         answer = client.post("/events", json={"type": "tender.published", "payload": {"code": "T"}} | change)
         assert answer.status_code == 422, change
         assert answer.json()["detail"]
@@ -112,7 +112,7 @@ def test_a_tenants_token_gives_access_to_that_tenants_events_only(ask: Ask, even
     assert client.post("/events", json=body | {"tenant": "b"}).status_code == 404
 
 
-def test_roles(ask: Ask, events: list[int]) -> None:
+def test_roles_for_events(ask: Ask, events: list[int]) -> None:
     assert ask(None).get("/events").status_code == 401
     assert ask(None).get(f"/events/{events[0]}").status_code == 401
     body = {"type": "tender.published", "payload": {"code": "T"}}

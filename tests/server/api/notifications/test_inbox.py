@@ -1,4 +1,4 @@
-"""Inboxes over HTTP: for their owners, with a token of the application, and for admins."""
+"""Inboxes over HTTP: owners read theirs with a token of the application, admins read any."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ SECRET = "s" * 32
 
 @pytest.fixture
 def inboxes(app: Sereno) -> None:
-    """Three messages for ada of the tenant a, one for ada of b, one for ada of none."""
+    """Three messages for ada of tenant a, one for ada of tenant b, one for ada without a tenant."""
     app.override(secret=SECRET)
     news = app.event("tender.published", Tender, channels=["in_app"])
 
@@ -29,22 +29,22 @@ def inboxes(app: Sereno) -> None:
     def _(tender: Tender, _: Recipient) -> Content:
         return Content(tender.code)
 
-    async def tell() -> None:
+    async def send_messages() -> None:
         for tenant, count in (("a", 3), ("b", 1), (None, 1)):
             await app.recipients.aupsert("ada", tenant=tenant)
             for number in range(count):
                 event = await news.anotify(Tender(f"{tenant}{number}"), to="ada", tenant=tenant)
                 await app.notifications.fanout.fan_out(event)
         for job in range(1, 6):
-            await app.notifications.dispatch.deliver(job, "in_app", "", -2)
+            await app.notifications.sender.deliver(job, "in_app", "", -2)
         await app.database.aclose()
 
-    asyncio.run(tell())
+    asyncio.run(send_messages())
 
 
-def of(served: Served, token: str) -> httpx.Client:
-    shown = {b"Authorization": f"Bearer {token}".encode()}
-    return httpx.Client(base_url=f"{served.url}/api/v1", headers=shown, timeout=30, verify=NO_CERTIFICATES)
+def inbox_client(served: Served, token: str) -> httpx.Client:
+    headers = {b"Authorization": f"Bearer {token}".encode()}
+    return httpx.Client(base_url=f"{served.url}/api/v1", headers=headers, timeout=30, verify=NO_CERTIFICATES)
 
 
 def titles(answer: httpx.Response) -> list[str]:
@@ -53,8 +53,8 @@ def titles(answer: httpx.Response) -> list[str]:
 
 
 @pytest.mark.usefixtures("inboxes")
-def test_the_owner_reads_the_inbox(app: Sereno, served: Served, connection: psycopg.Connection) -> None:
-    with of(served, app.inbox.token("ada", tenant="a")) as client:
+def test_the_owner_reads_and_marks_the_inbox(app: Sereno, served: Served, connection: psycopg.Connection) -> None:
+    with inbox_client(served, app.inbox.token("ada", tenant="a")) as client:
         first = client.get("/inbox", params={"limit": 2})
         assert titles(first) == ["a2", "a1"]
         assert titles(client.get("/inbox", params={"before": first.json()["next"]})) == ["a0"]
@@ -66,7 +66,7 @@ def test_the_owner_reads_the_inbox(app: Sereno, served: Served, connection: psyc
         assert client.post("/inbox/mark", json={"what": "archived"}).json() == {"count": 3}
         assert titles(client.get("/inbox")) == []
         assert titles(client.get("/inbox", params={"archived": True})) == ["a2", "a1", "a0"]
-        # Whatever the parameters are, the token names the inbox.
+        # The token names the inbox; the parameters do not change it.
         assert titles(client.get("/inbox", params={"tenant": "b", "recipient": "ada"})) == []
         # The token gives access to nothing else.
         assert client.get("/jobs").status_code == 401
@@ -76,7 +76,7 @@ def test_the_owner_reads_the_inbox(app: Sereno, served: Served, connection: psyc
 
 
 @pytest.mark.usefixtures("inboxes")
-def test_an_invalid_token_is_refused(app: Sereno, served: Served) -> None:
+def test_an_invalid_inbox_token_is_refused(app: Sereno, served: Served) -> None:
     good = app.inbox.token("ada", tenant="a")
     changed = f"{good[:-6]}{'B' if good[-6] == 'A' else 'A'}{good[-5:]}"
     ended = make_token(SECRET, InboxReader("a", "ada", 1_000_000))
@@ -84,10 +84,10 @@ def test_an_invalid_token_is_refused(app: Sereno, served: Served) -> None:
     link = make_link(SECRET, Unsubscribe("a", "ada", "email", 1))
     bad = (changed, ended, foreign, good[:-1], good + "A", PREFIX, f"{PREFIX}{link}", PREFIX + "A" * 5000, PREFIX + "é")
     for token in bad:
-        with of(served, token) as client:
+        with inbox_client(served, token) as client:
             for answer in (client.get("/inbox"), client.get("/inbox/unread"), client.post("/inbox/mark", json={})):
                 assert answer.status_code == 401, token
-    with of(served, good) as client:
+    with inbox_client(served, good) as client:
         assert client.post("/inbox/mark", json={"what": "burnt"}).status_code == 422
         assert client.post("/inbox/mark", json={"what": "read", "ids": [-1]}).status_code == 422
 
@@ -105,7 +105,7 @@ def test_admins_read_any_inbox(ask: Ask, connection: psycopg.Connection) -> None
     of_a = ask("admin", tenant="a")
     assert of_a.post("/inbox/mark", params={"recipient": "ada"}, json={"what": "seen"}).status_code == 200
     actor = one(connection, "select actor from sereno.audit where action = 'inbox.mark' order by id desc limit 1")
-    assert actor.endswith(" of a"), "a name that a tenant has chosen is never mistaken for one of the house"
+    assert actor.endswith(" of a"), "a name that a tenant has chosen cannot be mistaken for an operator's"
     assert of_a.get("/inbox/unread", params={"recipient": "ada"}).json() == {"count": 3}
     assert of_a.get("/inbox/unread", params={"recipient": "ada", "tenant": "b"}).status_code == 404
     for path in ("/inbox", "/inbox/unread"):
@@ -115,14 +115,14 @@ def test_admins_read_any_inbox(ask: Ask, connection: psycopg.Connection) -> None
 
 
 @pytest.mark.usefixtures("inboxes")
-def test_a_server_that_is_read_only_marks_nothing(app: Sereno, served: Served) -> None:
+def test_a_read_only_server_marks_nothing(app: Sereno, served: Served) -> None:
     app.override(read_only=True)
-    with of(served, app.inbox.token("ada", tenant="a")) as client:
+    with inbox_client(served, app.inbox.token("ada", tenant="a")) as client:
         assert client.get("/inbox/unread").json() == {"count": 3}
         assert client.post("/inbox/mark", json={"what": "read"}).status_code == 403
 
 
-def test_a_token_is_for_one_recipient_and_some_hours(app: Sereno) -> None:
+def test_a_token_is_valid_for_one_recipient_until_it_expires(app: Sereno) -> None:
     with pytest.raises(ConfigurationError, match="SERENO_SECRET"):
         app.inbox.token("ada")
     app.override(secret=SECRET)

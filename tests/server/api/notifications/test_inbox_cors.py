@@ -1,4 +1,4 @@
-"""Pages of other origins: listed origins may read inboxes with an inbox token, and nothing else."""
+"""Pages of listed origins can read inboxes with an inbox token, and nothing else."""
 
 import httpx
 import pytest
@@ -14,7 +14,7 @@ from tests.server.api.conftest import Ask, Served
 from tests.server.api.world import Things, operations, requests
 from tests.server.web.running_server import running
 
-SHOP, STRANGER = "https://shop.example.com", "https://evil.example.com"
+SHOP, OTHER_ORIGIN = "https://shop.example.com", "https://evil.example.com"
 PREFLIGHT = {"Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "authorization"}
 ALLOWED = "access-control-allow-origin"
 INBOX = ("/api/v1/inbox", "/api/v1/inbox/unread", "/api/v1/inbox/mark", "/api/v1/inbox/stream")
@@ -26,33 +26,33 @@ def token(app: Sereno) -> str:
     return app.inbox.token("ada")
 
 
-def ask(served: Served, method: str, path: str, origin: str, **headers: str) -> httpx.Response:
-    said = {"Origin": origin} | {name.replace("_", "-"): value for name, value in headers.items()}
+def send(served: Served, method: str, path: str, origin: str, **headers: str) -> httpx.Response:
+    sent_headers = {"Origin": origin} | {name.replace("_", "-"): value for name, value in headers.items()}
     return httpx.request(
-        method, f"{served.url}{path}", headers=said, timeout=30, verify=NO_CERTIFICATES, trust_env=False
+        method, f"{served.url}{path}", headers=sent_headers, timeout=30, verify=NO_CERTIFICATES, trust_env=False
     )
 
 
-def test_a_listed_origin_may_read(served: Served, token: str) -> None:
+def test_a_listed_origin_can_read_an_inbox(served: Served, token: str) -> None:
     for path in INBOX:
-        may = ask(served, "OPTIONS", path, SHOP, **PREFLIGHT)
-        assert may.status_code == 204
-        assert may.headers[ALLOWED] == SHOP
-        assert may.headers["access-control-allow-methods"] == "GET, POST"
-        assert may.headers["access-control-allow-headers"] == "Authorization, Content-Type"
-        assert may.headers["vary"] == "Origin"
-        assert "access-control-allow-credentials" not in may.headers
-    found = ask(served, "GET", "/api/v1/inbox/unread", SHOP, Authorization=f"Bearer {token}")
+        preflight = send(served, "OPTIONS", path, SHOP, **PREFLIGHT)
+        assert preflight.status_code == 204
+        assert preflight.headers[ALLOWED] == SHOP
+        assert preflight.headers["access-control-allow-methods"] == "GET, POST"
+        assert preflight.headers["access-control-allow-headers"] == "Authorization, Content-Type"
+        assert preflight.headers["vary"] == "Origin"
+        assert "access-control-allow-credentials" not in preflight.headers
+    found = send(served, "GET", "/api/v1/inbox/unread", SHOP, Authorization=f"Bearer {token}")
     assert (found.json(), found.headers[ALLOWED]) == ({"count": 0}, SHOP)
     assert "access-control-allow-credentials" not in found.headers
-    # Errors are readable, too: the page has to request a new token from its own server.
-    ended = ask(served, "GET", "/api/v1/inbox", SHOP, Authorization="Bearer sri_ended")
+    # Errors are readable, too: then the page requests a new token from its own server.
+    ended = send(served, "GET", "/api/v1/inbox", SHOP, Authorization="Bearer sri_ended")
     assert (ended.status_code, ended.headers[ALLOWED]) == (401, SHOP)
 
 
-def test_an_origin_that_is_not_listed_may_not(served: Served, token: str) -> None:
-    near = (
-        STRANGER,
+def test_an_origin_that_is_not_listed_cannot_read_an_inbox(served: Served, token: str) -> None:
+    other_origins = (
+        OTHER_ORIGIN,
         "null",
         f"{SHOP}.evil.example",
         "http://shop.example.com",
@@ -60,38 +60,38 @@ def test_an_origin_that_is_not_listed_may_not(served: Served, token: str) -> Non
         SHOP.upper(),
         f"{SHOP}/",
     )
-    for origin in near:
+    for origin in other_origins:
         for path in INBOX:
-            refused = ask(served, "OPTIONS", path, origin, **PREFLIGHT)
+            refused = send(served, "OPTIONS", path, origin, **PREFLIGHT)
             assert refused.status_code == 405, origin
             assert not [name for name in refused.headers if name.startswith("access-control-")]
-        found = ask(served, "GET", "/api/v1/inbox/unread", origin, Authorization=f"Bearer {token}")
+        found = send(served, "GET", "/api/v1/inbox/unread", origin, Authorization=f"Bearer {token}")
         assert ALLOWED not in found.headers
         assert "Origin" in found.headers["vary"]
 
 
-def test_a_mounted_server_allows_the_same(app: Sereno, token: str) -> None:
+def test_a_mounted_server_allows_the_same_origins(app: Sereno, token: str) -> None:
     with running(Starlette(routes=[Mount("/tools/sereno", asgi(app))])) as root:
         headers = {"Origin": SHOP, "Authorization": f"Bearer {token}"}
         for path in INBOX:
             url = f"{root}/tools/sereno{path}"
-            may = httpx.options(url, headers={"Origin": SHOP, **PREFLIGHT}, timeout=30, trust_env=False)
-            assert (may.status_code, may.headers[ALLOWED]) == (204, SHOP)
+            preflight = httpx.options(url, headers={"Origin": SHOP, **PREFLIGHT}, timeout=30, trust_env=False)
+            assert (preflight.status_code, preflight.headers[ALLOWED]) == (204, SHOP)
             assert httpx.get(url, headers=headers, timeout=30, trust_env=False).headers[ALLOWED] == SHOP
         other = httpx.get(f"{root}/tools/sereno/api/v1/jobs", headers=headers, timeout=30, trust_env=False)
         assert ALLOWED not in other.headers
 
 
-def test_by_default_no_origin_may(app: Sereno, served: Served) -> None:
+def test_by_default_no_other_origin_is_allowed(app: Sereno, served: Served) -> None:
     app.override(secret="s" * 32)
     token = app.inbox.token("ada")
-    assert ask(served, "OPTIONS", INBOX[0], SHOP, **PREFLIGHT).status_code == 405
-    assert ALLOWED not in ask(served, "GET", INBOX[0], SHOP, Authorization=f"Bearer {token}").headers
+    assert send(served, "OPTIONS", INBOX[0], SHOP, **PREFLIGHT).status_code == 405
+    assert ALLOWED not in send(served, "GET", INBOX[0], SHOP, Authorization=f"Bearer {token}").headers
 
 
 @pytest.mark.usefixtures("token")
-def test_only_inbox_tokens_count_there(served: Served, ask: Ask) -> None:
-    """Neither API tokens nor other sign-ins: a page of another origin can read one inbox only."""
+def test_other_origins_are_allowed_with_inbox_tokens_only(served: Served, ask: Ask) -> None:
+    """API tokens and other sign-ins are not accepted, so a page of another origin can read one inbox only."""
     admin = ask("admin")
     for headers in (dict(admin.headers), {}):
         answer = httpx.get(
@@ -118,21 +118,21 @@ def test_no_other_route_allows_another_origin(served: Served, token: str, ask: A
                 assert not [name for name in answer.headers if name.startswith("access-control-")], (method, path)
 
 
-def test_any_page_may_load_the_script(served: Served) -> None:
-    first = ask(served, "GET", "/inbox.js", STRANGER)
+def test_any_page_can_load_the_inbox_script(served: Served) -> None:
+    first = send(served, "GET", "/inbox.js", OTHER_ORIGIN)
     assert first.status_code == 200
     assert first.headers["content-type"] == "text/javascript; charset=utf-8"
     assert first.headers[ALLOWED] == "*"
     assert first.headers["cross-origin-resource-policy"] == "cross-origin"
     assert first.headers["cache-control"] == "public, max-age=300"
     assert first.headers["content-encoding"] == "gzip"
-    again = ask(served, "GET", "/inbox.js", STRANGER, If_None_Match=f'"x", {first.headers["etag"]}')
+    again = send(served, "GET", "/inbox.js", OTHER_ORIGIN, If_None_Match=f'"x", {first.headers["etag"]}')
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
     assert again.headers[ALLOWED] == "*"
-    assert ask(served, "POST", "/inbox.js", STRANGER).status_code == 405
+    assert send(served, "POST", "/inbox.js", OTHER_ORIGIN).status_code == 405
 
 
-def test_origins_are_written_as_browsers_write_them() -> None:
+def test_origins_in_settings_are_written_as_browsers_send_them() -> None:
     good = [SHOP, "http://127.0.0.1:8000", "http://[::1]:3000", "https://xn--caf-dma.example"]
     assert Settings(inbox_origins=good).inbox_origins == good
     found, _ = load(environment={"SERENO_INBOX_ORIGINS": f"{SHOP}, http://localhost:3000"})

@@ -1,4 +1,4 @@
-"""The stream of an inbox: only its owner gets changes, and all streams share one query."""
+"""The stream of an inbox sends changes to its owner only, and all streams share one query."""
 
 import asyncio
 import itertools
@@ -14,13 +14,14 @@ import pytest
 
 from sereno import Sereno
 from sereno.access.operations import create, revoke
+from sereno.notifications.recipients.inbox_queries import MOST_UNREAD, inbox_states
 from sereno.notifications.recipients.inbox_token import InboxReader, make_token
-from sereno.notifications.recipients.inboxes import MOST_UNREAD, InboxState, standings
+from sereno.notifications.recipients.rows import InboxState
 from sereno.server.api.notifications import inbox, inbox_stream, inbox_watch
 from sereno.server.shared import authenticator
 from tests.facts import auntil
 from tests.server.api.conftest import Served
-from tests.server.web.outages import away
+from tests.server.web.outages import unavailable
 
 SECRET = "s" * 32
 PATH = "/api/v1/inbox/stream"
@@ -29,7 +30,7 @@ Put = Callable[..., int]
 
 @pytest.fixture
 def put(app: Sereno, connection: psycopg.Connection) -> Put:
-    """Put a message for ada of a tenant; return its id."""
+    """Return a function that inserts messages for ada of a tenant and returns the newest id."""
     app.override(secret=SECRET)
     numbers = itertools.count(1)
     for tenant in ("a", "b"):
@@ -50,7 +51,7 @@ def put(app: Sereno, connection: psycopg.Connection) -> Put:
 
 @pytest.fixture
 def context(served: Served) -> Any:
-    return served.config.app._context  # type: ignore[union-attr]  # ours
+    return served.config.app._context  # type: ignore[union-attr]  # our application
 
 
 def client(served: Served, token: str) -> httpx.AsyncClient:
@@ -63,14 +64,14 @@ def client(served: Served, token: str) -> httpx.AsyncClient:
     )
 
 
-async def heard(answer: httpx.Response) -> AsyncIterator[tuple[int, int | None]]:
-    """Yield unread count and newest message as they come."""
+async def streamed_states(answer: httpx.Response) -> AsyncIterator[tuple[int, int | None]]:
+    """Yield the unread count and the newest message id of each event of the stream."""
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/event-stream")
     async for line in answer.aiter_lines():
         if line.startswith("data: "):
-            said = json.loads(line.removeprefix("data: "))
-            yield said["unread"], said["newest"]
+            state = json.loads(line.removeprefix("data: "))
+            yield state["unread"], state["newest"]
 
 
 async def test_the_owner_gets_new_and_read_messages(app: Sereno, served: Served, put: Put) -> None:
@@ -80,26 +81,26 @@ async def test_the_owner_gets_new_and_read_messages(app: Sereno, served: Served,
         plain = await ada.get(PATH, headers={"Accept": "application/json"})
         assert plain.json() == {"unread": 1, "newest": first}
         async with ada.stream("GET", PATH) as answer:
-            told = heard(answer)
-            assert await anext(told) == (1, first)
-            # A message for another recipient is not sent: the next event is the owner's own.
+            states = streamed_states(answer)
+            assert await anext(states) == (1, first)
+            # A message for another recipient is not sent: the next event is about the owner's own message.
             put("b")
             second = put()
-            assert await anext(told) == (2, second)
+            assert await anext(states) == (2, second)
             await ada.post("/api/v1/inbox/mark", json={"what": "read", "ids": [second]})
-            assert await anext(told) == (1, second)
+            assert await anext(states) == (1, second)
             await ada.post("/api/v1/inbox/mark", json={"what": "archived"})
-            assert await anext(told) == (0, None)
+            assert await anext(states) == (0, None)
 
 
 async def test_a_recipient_who_does_not_exist_yet_has_no_messages(app: Sereno, served: Served, put: Put) -> None:
     put()
     async with client(served, app.inbox.token("bob", tenant="a")) as bob, bob.stream("GET", PATH) as answer:
-        assert await anext(heard(answer)) == (0, None)
+        assert await anext(streamed_states(answer)) == (0, None)
 
 
-class StandingClock:
-    """The wall clock is set by this test; the monotonic clock runs."""
+class FrozenClock:
+    """A wall clock that the test sets; the monotonic clock runs."""
 
     monotonic = staticmethod(time.monotonic)
 
@@ -112,8 +113,8 @@ class StandingClock:
 
 async def test_a_stream_ends_with_its_token(served: Served, put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     until = int(time.time()) + 3600
-    # The token is short-lived, but the clock stands still: a slow test is not too late.
-    clock = StandingClock(until - 0.2)
+    # The token ends soon, but the wall clock is frozen: a slow test is not too late.
+    clock = FrozenClock(until - 0.2)
     for module in (inbox, inbox_stream):
         monkeypatch.setattr(module, "time", clock)
     # Nothing else ends the stream.
@@ -121,30 +122,30 @@ async def test_a_stream_ends_with_its_token(served: Served, put: Put, monkeypatc
     put()
     async with client(served, make_token(SECRET, InboxReader("a", "ada", until))) as ada:
         async with asyncio.timeout(30), ada.stream("GET", PATH) as answer:
-            told = heard(answer)
-            assert await anext(told) == (1, 1)
+            states = streamed_states(answer)
+            assert await anext(states) == (1, 1)
             clock.now = until
             put()
-            assert [each async for each in told] == []
+            assert [each async for each in states] == []
         again = await ada.get(PATH)
         assert again.status_code == 401
         assert again.headers["www-authenticate"] == "Bearer"
 
 
-async def test_the_stream_of_a_revoked_admin_ends(
+async def test_the_stream_of_an_admin_ends_with_the_revoked_token(
     app: Sereno, served: Served, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(authenticator, "FRESH_SECONDS", 0.1)
     monkeypatch.setattr(inbox_stream, "TRUST_SECONDS", 0.1)
     put()
     secret = app.database.run(create("ann", "admin", actor="test")).secret
-    whose = {"recipient": "ada", "tenant": "a"}
-    async with client(served, secret) as ann, ann.stream("GET", PATH, params=whose) as answer:
-        told = heard(answer)
-        assert await anext(told) == (1, 1)
+    inbox_params = {"recipient": "ada", "tenant": "a"}
+    async with client(served, secret) as ann, ann.stream("GET", PATH, params=inbox_params) as answer:
+        states = streamed_states(answer)
+        assert await anext(states) == (1, 1)
         await asyncio.to_thread(app.database.run, revoke("ann", actor="test"))
         async with asyncio.timeout(30):
-            assert [each async for each in told] == []
+            assert [each async for each in states] == []
 
 
 async def test_an_idle_stream_sends_comments(
@@ -173,20 +174,20 @@ async def test_streams_above_the_limit_are_refused_until_one_ends(
     ):
         async with ada.stream("GET", PATH) as one, ada.stream("GET", PATH) as two:
             # A client that closes its stream frees it.
-            kept = [heard(one), heard(two)]
-            assert [await anext(each) for each in kept] == [(1, 1), (1, 1)]
+            opened = [streamed_states(one), streamed_states(two)]
+            assert [await anext(each) for each in opened] == [(1, 1), (1, 1)]
             refused = await ada.get(PATH)
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "30")
             assert refused.headers["content-type"] == "application/problem+json"
             async with other.stream("GET", PATH) as three:
-                kept.append(heard(three))
-                assert await anext(kept[-1]) == (0, None)
+                opened.append(streamed_states(three))
+                assert await anext(opened[-1]) == (0, None)
                 assert (await other.get(PATH)).status_code == 503
             # A refused client can still poll.
             assert (await ada.get(PATH, headers={"Accept": "application/json"})).json()["unread"] == 1
         await auntil(lambda: not served.server_state.tasks)
         async with ada.stream("GET", PATH) as again:
-            assert await anext(heard(again)) == (1, 1)
+            assert await anext(streamed_states(again)) == (1, 1)
 
 
 async def test_a_tenant_has_a_limit_of_streams_over_all_its_inboxes(
@@ -200,11 +201,11 @@ async def test_a_tenant_has_a_limit_of_streams_over_all_its_inboxes(
             owner = await streams.enter_async_context(client(served, app.inbox.token(key, tenant=tenant)))
             answer = await streams.enter_async_context(owner.stream("GET", PATH))
             if answer.status_code == 200:
-                kept.append(heard(answer))
-                await anext(kept[-1])
+                opened.append(streamed_states(answer))
+                await anext(opened[-1])
             return answer.status_code
 
-        kept: list[AsyncIterator[tuple[int, int | None]]] = []
+        opened: list[AsyncIterator[tuple[int, int | None]]] = []
         assert [await listen(key, "a") for key in ("ada", "bob", "eve")] == [200, 200, 503]
         assert await listen("ada", "b") == 200
         assert [await listen(key, None) for key in ("ada", "bob", "eve")] == [200, 200, 200]
@@ -216,47 +217,47 @@ async def test_an_admin_cannot_watch_an_inbox_that_does_not_exist(app: Sereno, s
         secret = app.database.run(create(f"of {tenant}", "admin", tenant=tenant, actor="test")).secret
         async with client(served, secret) as admin:
             for accept in ("text/event-stream", "application/json"):
-                whose = {"recipient": "nobody", "tenant": "a"}
-                answer = await admin.get(PATH, params=whose, headers={"Accept": accept})
+                inbox_params = {"recipient": "unknown", "tenant": "a"}
+                answer = await admin.get(PATH, params=inbox_params, headers={"Accept": accept})
                 assert answer.status_code == 404, (tenant, accept)
-                assert "nobody" in answer.json()["detail"]
+                assert "unknown" in answer.json()["detail"]
 
 
 async def test_any_number_of_streams_make_one_query_a_second(
     app: Sereno, served: Served, context: Any, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks: list[float] = []
+    queries: list[float] = []
     read = context.read
 
     async def counting(operation: Any, **options: Any) -> Any:
-        looks.append(time.monotonic())
+        queries.append(time.monotonic())
         return await read(operation, **options)
 
     monkeypatch.setattr(context, "read", counting)
 
-    async def listen(who: httpx.AsyncClient, told: asyncio.Semaphore) -> None:
-        async with who.stream("GET", PATH) as answer:
-            async for _ in heard(answer):
-                told.release()
+    async def listen(owner: httpx.AsyncClient, received: asyncio.Semaphore) -> None:
+        async with owner.stream("GET", PATH) as answer:
+            async for _ in streamed_states(answer):
+                received.release()
 
     async with (
         client(served, app.inbox.token("ada", tenant="a")) as ada,
         client(served, app.inbox.token("ada", tenant="b")) as other,
     ):
-        told = asyncio.Semaphore(0)
-        listeners = [asyncio.create_task(listen(who, told)) for who in (ada, other) for _ in range(15)]
+        received = asyncio.Semaphore(0)
+        listeners = [asyncio.create_task(listen(owner, received)) for owner in (ada, other) for _ in range(15)]
         for _ in range(3):
             put("a")
             put("b")
             for _ in range(30):
-                await told.acquire()
+                await received.acquire()
         for each in listeners:
             each.cancel()
         await asyncio.gather(*listeners, return_exceptions=True)
-    assert 3 <= len(looks) <= looks[-1] - looks[0] + 2
-    before = len(looks)
+    assert 3 <= len(queries) <= queries[-1] - queries[0] + 2
+    before = len(queries)
     await auntil(lambda: not served.server_state.tasks)
-    assert len(looks) - before <= 2, "nobody listens, and nobody looks"
+    assert len(queries) - before <= 2, "queries continue although no stream is open"
 
 
 async def test_a_stream_survives_an_outage_of_the_database(
@@ -264,18 +265,18 @@ async def test_a_stream_survives_an_outage_of_the_database(
 ) -> None:
     first = put()
     async with client(served, app.inbox.token("ada", tenant="a")) as ada, ada.stream("GET", PATH) as answer:
-        told = heard(answer)
-        assert await anext(told) == (1, first)
+        states = streamed_states(answer)
+        assert await anext(states) == (1, first)
         connection.close()
-        with away(server_url, database_url):
+        with unavailable(server_url, database_url):
             refused = await ada.get(PATH, headers={"Accept": "application/json"})
             assert refused.status_code == 503
         async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as back:
             await back.execute("update sereno.inbox set read_at = sereno.now()")
-        assert await anext(told) == (0, first)
+        assert await anext(states) == (0, first)
 
 
 def test_the_unread_count_is_bounded(app: Sereno, put: Put) -> None:
     newest = put(count=MOST_UNREAD + 20)
-    found = app.database.run(standings([("b", "ada"), (None, "nobody"), ("a", "ada")]))
+    found = app.database.run(inbox_states([("b", "ada"), (None, "unknown"), ("a", "ada")]))
     assert found == [InboxState(0, None), InboxState(0, None), InboxState(MOST_UNREAD, newest)]

@@ -1,4 +1,4 @@
-"""Recipients over HTTP: created, changed and deleted by admins; shown with masked addresses."""
+"""Recipients over HTTP: admins create, change and delete them; their addresses are masked."""
 
 from typing import Any
 
@@ -11,18 +11,18 @@ from tests.notifications.conftest import Pager, Tender
 from tests.server.api.conftest import Ask
 
 ADDRESS = "ana@example.lv"
-SECRET = "whsec_do_not_show"  # noqa: S105 - nobody's
+SECRET = "whsec_do_not_show"  # noqa: S105 - not a real secret
 
 
 @pytest.fixture
-def people(app: Sereno) -> None:
+def recipients(app: Sereno) -> None:
     app.event("tender.published", Tender, channels=[Pager()], category="tenders")
     app.recipients.upsert("user:7", {"email": {"address": ADDRESS, "secrets": [SECRET]}}, data={"name": "Ana"})
     app.recipients.upsert("user:7", {"pager": "a-pager-of-a"}, tenant="a")
     app.recipients.upsert("user/8", {"pager": "b-pager-of-b"}, tenant="b")
 
 
-@pytest.mark.usefixtures("people")
+@pytest.mark.usefixtures("recipients")
 def test_recipients_are_listed_and_shown(ask: Ask) -> None:
     client = ask("viewer")
     listed = client.get("/recipients", params={"limit": 2}).json()
@@ -45,7 +45,7 @@ def test_recipients_are_listed_and_shown(ask: Ask) -> None:
     assert client.get("/recipients/user:7", params={"tenant": "b"}).status_code == 404
 
 
-@pytest.mark.usefixtures("people")
+@pytest.mark.usefixtures("recipients")
 def test_recipients_are_created_changed_and_deleted(ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     body: dict[str, Any] = {
@@ -60,29 +60,33 @@ def test_recipients_are_created_changed_and_deleted(ask: Ask, connection: psycop
     assert one(connection, "select keys->>'note' from sereno.addresses where address = 'other@example.lv'") == "7"
     changed = client.put("/recipients/user:9", json={"locale": "en"}).json()
     assert (changed["recipient"]["zone"], changed["recipient"]["locale"]) == ("Europe/Riga", "en")
-    gone = client.post("/recipients/user:9/unsubscribe", json={"channel": "email", "address": "new@example.lv"})
-    assert [each["state"] for each in gone.json()["addresses"]] == ["unsubscribed", "active"]
-    missing = {"channel": "email", "address": "nobody@example.lv"}
+    unsubscribed = client.post("/recipients/user:9/unsubscribe", json={"channel": "email", "address": "new@example.lv"})
+    assert [each["state"] for each in unsubscribed.json()["addresses"]] == ["unsubscribed", "active"]
+    missing = {"channel": "email", "address": "unknown@example.lv"}
     assert client.post("/recipients/user:9/unsubscribe", json=missing).status_code == 404
-    assert client.post("/recipients/nobody/unsubscribe", json=missing).status_code == 404
+    assert client.post("/recipients/unknown/unsubscribe", json=missing).status_code == 404
     assert client.delete("/recipients/user:9").status_code == 204
     assert client.delete("/recipients/user:9").status_code == 404
     actions = connection.execute(
         "select action, actor, detail::text from sereno.audit where subject = 'recipient user:9'"
     )
-    noted = actions.fetchall()
-    assert [action for action, _, _ in noted] == [
+    audited = actions.fetchall()
+    assert [action for action, _, _ in audited] == [
         "recipient.set", "recipient.set", "recipient.unsubscribe", "recipient.delete",
     ]  # fmt: skip
-    assert all(actor.startswith("admin") for _, actor, _ in noted)
-    assert not any("new@example.lv" in detail for _, _, detail in noted)
+    assert all(actor.startswith("admin") for _, actor, _ in audited)
+    assert not any("new@example.lv" in detail for _, _, detail in audited)
 
 
-@pytest.mark.usefixtures("people")
-def test_preferences(ask: Ask) -> None:
+@pytest.mark.usefixtures("recipients")
+def test_preferences_and_their_defaults_are_set(ask: Ask) -> None:
     client = ask("admin")
-    wish = {"event": "tender.published", "wanted": True, "quiet": [{"start": "22:00", "end": "08:00", "days": ["fri"]}]}
-    (row,) = client.put("/recipients/user:7/preferences", json=wish).json()["preferences"]
+    preference = {
+        "event": "tender.published",
+        "wanted": True,
+        "quiet": [{"start": "22:00", "end": "08:00", "days": ["fri"]}],
+    }
+    (row,) = client.put("/recipients/user:7/preferences", json=preference).json()["preferences"]
     assert (row["is_own"], row["event"], row["wanted"], row["quiet"][0]["days"]) == (
         True,
         "tender.published",
@@ -99,21 +103,23 @@ def test_preferences(ask: Ask) -> None:
     assert client.get("/preferences").json() == [default]
     assert client.get("/preferences", params={"tenant": "a"}).json() == []
     assert len(client.get("/recipients/user:7").json()["preferences"]) == 2
-    assert client.put("/recipients/nobody/preferences", json={"wanted": True}).status_code == 404
+    assert client.put("/recipients/unknown/preferences", json={"wanted": True}).status_code == 404
 
 
-@pytest.mark.usefixtures("people")
-def test_why_a_recipient_is_notified(ask: Ask) -> None:
+@pytest.mark.usefixtures("recipients")
+def test_why_explains_whether_a_recipient_is_notified(ask: Ask) -> None:
     client = ask("viewer")
-    said = client.get("/recipients/user:7/why", params={"event": "tender.published", "tenant": "a"}).json()["sentences"]
-    assert any("If it happened now, by pager: it would be sent immediately" in each for each in said)
-    said = client.get("/recipients/nobody/why", params={"event": "tender.published"}).json()["sentences"]
-    assert "There is no recipient nobody" in said[0]
+    sentences = client.get("/recipients/user:7/why", params={"event": "tender.published", "tenant": "a"}).json()[
+        "sentences"
+    ]
+    assert any("If it happened now, by pager: it would be sent immediately" in each for each in sentences)
+    sentences = client.get("/recipients/unknown/why", params={"event": "tender.published"}).json()["sentences"]
+    assert "There is no recipient unknown" in sentences[0]
     assert client.get("/recipients/user:7/why").status_code == 422
 
 
-@pytest.mark.usefixtures("people")
-def test_invalid_requests_are_refused(ask: Ask) -> None:
+@pytest.mark.usefixtures("recipients")
+def test_invalid_recipient_requests_are_refused(ask: Ask) -> None:
     client = ask("admin")
     for body in (
         {"addresses": {"": ["x"]}},
@@ -137,7 +143,7 @@ def test_invalid_requests_are_refused(ask: Ask) -> None:
     deep: dict[str, Any] = {"region": "RM"}
     for _ in range(200):
         deep = {"and": [deep]}
-    wishes: tuple[dict[str, Any], ...] = (
+    invalid_preferences: tuple[dict[str, Any], ...] = (
         {},
         {"event": "x"},
         {"wanted": "perhaps"},
@@ -148,12 +154,12 @@ def test_invalid_requests_are_refused(ask: Ask) -> None:
         {"condition": deep},
         {"wanted": True, "event": "\x00"},
     )
-    for wish in wishes:
-        assert client.put("/recipients/user:7/preferences", json=wish).status_code == 422, wish
+    for preference in invalid_preferences:
+        assert client.put("/recipients/user:7/preferences", json=preference).status_code == 422, preference
     assert client.post("/recipients/user:7/unsubscribe", json={"channel": "email", "address": ""}).status_code == 422
 
 
-@pytest.mark.usefixtures("people")
+@pytest.mark.usefixtures("recipients")
 def test_a_tenants_token_gives_access_to_that_tenants_recipients_only(ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin", tenant="a")
     assert [each["tenant"] for each in client.get("/recipients").json()["items"]] == ["a"]
@@ -169,8 +175,8 @@ def test_a_tenants_token_gives_access_to_that_tenants_recipients_only(ask: Ask, 
     assert one(connection, "select count(*) from sereno.recipients where key = 'user:7'") == 1
 
 
-@pytest.mark.usefixtures("people")
-def test_roles(ask: Ask) -> None:
+@pytest.mark.usefixtures("recipients")
+def test_roles_for_recipients(ask: Ask) -> None:
     assert ask(None).get("/recipients").status_code == 401
     operator = ask("operator")
     assert operator.put("/recipients/user:7", json={}).status_code == 403

@@ -1,4 +1,4 @@
-"""Unmasked addresses are for operators, and the audit records who has seen them."""
+"""Only operators get unmasked addresses, and the audit records who revealed them."""
 
 import psycopg
 import pytest
@@ -13,14 +13,14 @@ AUDITED = "select count(*) from sereno.audit where action = 'recipient.reveal' a
 
 
 @pytest.fixture
-def people(app: Sereno) -> None:
+def recipients(app: Sereno) -> None:
     app.event("tender.published", Tender, channels=[Pager()])
     app.recipients.upsert("user/7", {"pager": ADDRESS})
     app.recipients.upsert("user/7", {"pager": "pager-of-r42"}, tenant="r42")
 
 
-@pytest.mark.usefixtures("people")
-def test_the_audit_records_who_reveals(ask: Ask, connection: psycopg.Connection) -> None:
+@pytest.mark.usefixtures("recipients")
+def test_the_audit_records_who_reveals_an_address(ask: Ask, connection: psycopg.Connection) -> None:
     assert ask("viewer").post("/recipients/user%2F7/reveal").status_code == 403
     assert one(connection, AUDITED) == 0
     answer = ask("operator").post("/recipients/user%2F7/reveal")
@@ -28,15 +28,15 @@ def test_the_audit_records_who_reveals(ask: Ask, connection: psycopg.Connection)
     assert [each["address"] for each in answer.json()["addresses"]] == [ADDRESS]
     assert one(connection, AUDITED) == 1
     assert one(connection, "select subject from sereno.audit where action = 'recipient.reveal'") == "recipient user/7"
-    # A viewer cannot cause an audit entry, and so gets no unmasked address.
+    # A GET request is not audited, so it returns no unmasked address.
     for role in ("viewer", "operator", "admin"):
-        looked = ask(role).get("/recipients/user%2F7", params={"reveal": True})
-        assert (looked.status_code, ADDRESS in looked.text) == (200, False), role
+        shown = ask(role).get("/recipients/user%2F7", params={"reveal": True})
+        assert (shown.status_code, ADDRESS in shown.text) == (200, False), role
     assert one(connection, AUDITED) == 1
-    assert ask("operator").post("/recipients/nobody/reveal").status_code == 404
+    assert ask("operator").post("/recipients/unknown/reveal").status_code == 404
 
 
-@pytest.mark.usefixtures("people")
+@pytest.mark.usefixtures("recipients")
 def test_a_tenant_reveals_only_its_own_addresses(ask: Ask, connection: psycopg.Connection) -> None:
     own = ask("operator", tenant="r42").post("/recipients/user%2F7/reveal")
     assert [each["address"] for each in own.json()["addresses"]] == ["pager-of-r42"]
@@ -56,13 +56,13 @@ async def test_the_address_of_a_delivery_is_revealed(app: Sereno, ask: Ask, conn
     assert ask("admin", tenant="b").post(f"/deliveries/{number}/reveal").status_code == 404
     answer = ask("operator", tenant="r42").post(f"/deliveries/{number}/reveal")
     assert answer.json()["delivery"]["address"] == ADDRESS
-    looked = ask("operator").get(f"/deliveries/{number}", params={"reveal": True})
-    assert (looked.status_code, ADDRESS in looked.text) == (200, False)
+    shown = ask("operator").get(f"/deliveries/{number}", params={"reveal": True})
+    assert (shown.status_code, ADDRESS in shown.text) == (200, False)
     assert one(connection, "select count(*) from sereno.audit where action = 'delivery.reveal'") == 1
     assert ask("operator").post("/deliveries/999999/reveal").status_code == 404
 
 
-@pytest.mark.usefixtures("people")
+@pytest.mark.usefixtures("recipients")
 def test_a_read_only_server_reveals_nothing(app: Sereno, ask: Ask) -> None:
     app.override(read_only=True)
     answer = ask("operator").post("/recipients/user%2F7/reveal")

@@ -1,4 +1,4 @@
-"""Templates over HTTP: listed, previewed, and changed by admins."""
+"""Templates over HTTP: they are listed and previewed, and admins change them."""
 
 import sys
 import threading
@@ -20,8 +20,8 @@ from tests.server.api.conftest import Ask
 
 
 @pytest.fixture
-def words(app: Sereno, tmp_path: Path) -> None:
-    """A file for mails; a function for one event, and one that fails."""
+def event_templates(app: Sereno, tmp_path: Path) -> None:
+    """Files for one event; for two others a function that raises, and one that returns no content."""
     folder = tmp_path / "tender.published"
     folder.mkdir()
     (folder / "email.title.j2").write_text("Tender {{ code }}")
@@ -37,10 +37,10 @@ def words(app: Sereno, tmp_path: Path) -> None:
 
     @odd.template()
     def _(tender: Tender, _: Recipient) -> Content:
-        return tender  # type: ignore[return-value]  # as somebody might
+        return tender  # type: ignore[return-value]  # a mistake of the application
 
 
-@pytest.mark.usefixtures("words")
+@pytest.mark.usefixtures("event_templates")
 def test_rows_take_precedence_over_files(ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     path = "/templates/tender.published/email"
@@ -68,8 +68,8 @@ def test_rows_take_precedence_over_files(ask: Ask, connection: psycopg.Connectio
     assert one(connection, "select count(*) from sereno.audit where action like 'template.%%'") == 3
 
 
-@pytest.mark.usefixtures("words")
-def test_lint_finds_mistakes(ask: Ask) -> None:
+@pytest.mark.usefixtures("event_templates")
+def test_lint_reports_unknown_fields(ask: Ask) -> None:
     client = ask("admin")
     clean = client.post("/templates/lint").json()
     assert (clean["ok"], clean["templates"]) == (True, 2)
@@ -79,8 +79,8 @@ def test_lint_finds_mistakes(ask: Ask) -> None:
     assert any("'colour' is not a field of the payload" in each["message"] for each in found["findings"])
 
 
-@pytest.mark.usefixtures("words")
-def test_invalid_requests_are_refused(ask: Ask) -> None:
+@pytest.mark.usefixtures("event_templates")
+def test_invalid_template_requests_are_refused(ask: Ask) -> None:
     client = ask("admin")
     path = "/templates/tender.published/email"
     for source in ("{% if %}", "{{ code", "\x00", "x" * 70_000):
@@ -114,10 +114,10 @@ def test_invalid_requests_are_refused(ask: Ask) -> None:
     assert client.post("/templates/preview", json=trial).status_code == 422
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep these limits")
-@pytest.mark.usefixtures("words")
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not enforce these limits")
+@pytest.mark.usefixtures("event_templates")
 def test_no_template_is_compiled_or_rendered_in_the_server(ask: Ask, app: Sereno) -> None:
-    """Compiling this one took 270 MB of the server's memory, and no other request was handled for seconds."""
+    """Compiling LARGE_TO_COMPILE in the server took 270 MB and blocked all other requests for seconds."""
     client, path = ask("admin"), "/templates/tender.published/email/body"
     before = compiled_templates._made.cache_info().misses
     assert client.put(path, json={"source": "{{ code }}"}).status_code == 200
@@ -132,9 +132,9 @@ def test_no_template_is_compiled_or_rendered_in_the_server(ask: Ask, app: Sereno
     assert compiled_templates._made.cache_info().misses == before
 
 
-@pytest.mark.usefixtures("words")
-def test_a_user_with_many_previews_waits_for_their_own(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One preview of a user is rendered at a time: those of others and lists are handled meanwhile."""
+@pytest.mark.usefixtures("event_templates")
+def test_many_previews_of_one_user_do_not_delay_others(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One preview of a user is rendered at a time; lists and previews of other users do not wait for it."""
     held, release = threading.Semaphore(0), threading.Event()
 
     def slow(*args: Any) -> Content | None:
@@ -158,8 +158,8 @@ def test_a_user_with_many_previews_waits_for_their_own(ask: Ask, monkeypatch: py
         assert [each.result().status_code for each in waiting] == [200] * 5
 
 
-@pytest.mark.usefixtures("words")
-def test_roles(ask: Ask) -> None:
+@pytest.mark.usefixtures("event_templates")
+def test_roles_for_templates(ask: Ask) -> None:
     trial = {"event": "tender.published", "channel": "email", "payload": {"code": "T1", "amount": 3}}
     assert ask(None).get("/templates").status_code == 401
     assert ask(None).post("/templates/preview", json=trial).status_code == 401

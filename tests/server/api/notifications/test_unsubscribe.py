@@ -1,4 +1,4 @@
-"""The page of an unsubscribe link: one button; GET changes nothing."""
+"""The page of an unsubscribe link has one button; a GET request changes nothing."""
 
 import httpx
 import psycopg
@@ -21,7 +21,7 @@ def link(app: Sereno, served: Served, connection: psycopg.Connection) -> str:
     return f"{served.url}/unsubscribe/{token}"
 
 
-def test_a_page_with_one_button(link: str, connection: psycopg.Connection) -> None:
+def test_the_link_shows_one_button_and_changes_nothing(link: str, connection: psycopg.Connection) -> None:
     page = httpx.get(link, timeout=30)
     assert page.status_code == 200
     assert page.text.count("<button>") == 1
@@ -45,7 +45,9 @@ def test_the_button_unsubscribes(link: str, connection: psycopg.Connection) -> N
     assert httpx.put(link, timeout=30).status_code == 405
 
 
-def test_a_browser_can_press_the_button(app: Sereno, served: Served, link: str, connection: psycopg.Connection) -> None:
+def test_a_link_without_a_category_unsubscribes_the_address(
+    app: Sereno, served: Served, link: str, connection: psycopg.Connection
+) -> None:
     address = one(connection, "select id from sereno.addresses")
     whole = make_token(SECRET, Unsubscribe("a", "ada", "email", address))
     assert httpx.post(f"{served.url}/unsubscribe/{whole}", content=b"", timeout=30).status_code == 200

@@ -1,4 +1,4 @@
-"""`/procedures`: what jobs may call, changed by admins, readable by all."""
+"""Procedures over HTTP: users see which functions jobs may call, and admins change the list."""
 
 import psycopg
 import pytest
@@ -40,17 +40,17 @@ async def test_a_procedure_is_allowed_run_shown_and_revoked(
     assert shown["runs"][0]["job_id"] == job.id
     assert shown["runs"][0]["result"]["rows"] == [{"day": "2026-11-01", "password": "********"}]
     steps = viewer.get(f"/jobs/{job.id}").json()["steps"]
-    assert steps[0]["result"]["rows"][0]["password"] == "********"  # noqa: S105 - what is shown instead
+    assert steps[0]["result"]["rows"][0]["password"] == "********"  # noqa: S105 - the mask
     assert viewer.get("/procedures").json()["items"][0]["last"]["job_id"] == job.id
     assert admin.delete(CLOSE).status_code == 204
     assert admin.delete(CLOSE).status_code == 404
     assert viewer.get(CLOSE).status_code == 404
-    said = connection.execute("select action, actor from sereno.audit where action like 'procedure.%'").fetchall()
-    assert [action for action, _ in said] == ["procedure.allow", "procedure.revoke"]
-    assert all("admin" in actor for _, actor in said)
+    audited = connection.execute("select action, actor from sereno.audit where action like 'procedure.%'").fetchall()
+    assert [action for action, _ in audited] == ["procedure.allow", "procedure.revoke"]
+    assert all("admin" in actor for _, actor in audited)
 
 
-async def test_run_by_its_name(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+async def test_an_operator_runs_a_procedure_by_its_name(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     operator = ask("operator")
     day = {"params": {"day": "2026-11-01"}, "tenant": "r42"}
     assert operator.post(f"{CLOSE}/run", json=day).status_code == 404
@@ -71,7 +71,7 @@ async def test_run_by_its_name(app: Sereno, ask: Ask, connection: psycopg.Connec
     assert ask("viewer").post(f"{CLOSE}/run", json=day).status_code == 403
 
 
-def test_the_state_of_a_procedure(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_a_check_reports_a_procedure_that_is_gone(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     assert client.put(CLOSE, json={}).is_success
     assert client.post(f"{CLOSE}/check").json()["standing"] == "ok"
@@ -105,8 +105,8 @@ def test_invalid_procedures_cannot_be_allowed(
     assert one(connection, "select count(*) from sereno.procedures") == 0
 
 
-def test_without_a_login_the_error_says_what_to_do(app: Sereno, ask: Ask) -> None:
-    app.override(procedure_url="postgresql://nobody:hunter2@127.0.0.1:1/x")
+def test_an_unreachable_login_is_reported_without_its_password(app: Sereno, ask: Ask) -> None:
+    app.override(procedure_url="postgresql://app:hunter2@127.0.0.1:1/x")
     answer = ask("admin").put(CLOSE, json={})
     assert answer.status_code == 503
     assert "hunter2" not in answer.text

@@ -9,7 +9,7 @@ DAILY = {"kind": "daily", "at": "03:00", "tz": "Europe/Riga"}
 
 
 def body(**more: Any) -> dict[str, Any]:
-    """Return a definition."""
+    """Return the definition of a daily schedule."""
     return {"task": "work", "when": DAILY, **more}
 
 

@@ -1,4 +1,4 @@
-"""Who may see and change schedules over HTTP, and what is refused."""
+"""Requests about schedules that are refused: without the role, of another tenant, or invalid."""
 
 import threading
 from typing import Any
@@ -47,8 +47,8 @@ def test_a_tenants_token_gives_access_to_that_tenants_schedules_only(
     assert client.get("/schedules", params={"tenant": "b"}).status_code == 404
     assert client.post("/schedules/pause", json={"tenant": "b", "all": True}).status_code == 404
     assert client.post("/schedules/tick").status_code == 403
-    brought = [{"key": "menu:3", **body()}, {"key": "menu:8", **body()}, {"key": "menu:7", **body(tenant="b")}]
-    imported = client.post("/schedules/import", json={"schedules": brought}).json()
+    definitions = [{"key": "menu:3", **body()}, {"key": "menu:8", **body()}, {"key": "menu:7", **body(tenant="b")}]
+    imported = client.post("/schedules/import", json={"schedules": definitions}).json()
     assert (imported["created"], [each["at"] for each in imported["refused"]]) == (1, [2, 0])
     assert client.put("/schedules/menu:9", json=body()).json()["what"] == "created"
     assert one(connection, "select array_agg(key order by key) from sereno.schedules where tenant = 'a'") == [
@@ -69,19 +69,19 @@ def test_a_tenant_cannot_take_over_a_key_in_a_race(
     answers: list[httpx.Response] = []
     with psycopg.connect(database_url) as other:
         other.execute("update sereno.schedules set key = 'wanted' where key = 'menu:3'")
-        asking = threading.Thread(
+        writer = threading.Thread(
             target=lambda: answers.append(client.put("/schedules/wanted", json=body(queue="stolen")))
         )
-        asking.start()
+        writer.start()
         until(lambda: waits_for_a_lock(connection))
         other.commit()
-    asking.join(30)
+    writer.join(30)
     assert answers[0].status_code == 409
     row = connection.execute("select tenant, queue from sereno.schedules where key = 'wanted'").fetchone()
     assert row == ("b", "default")
 
 
-def test_roles(tasks: Sereno, ask: Ask) -> None:
+def test_roles_for_schedules(tasks: Sereno, ask: Ask) -> None:
     fill(ask("admin"))
     assert ask(None).get("/schedules").status_code == 401
     viewer, operator = ask("viewer"), ask("operator")
@@ -97,7 +97,7 @@ def test_roles(tasks: Sereno, ask: Ask) -> None:
     assert operator.post("/schedules/menu:1/run").status_code == 201
 
 
-def test_invalid_requests_get_a_problem_with_a_message(tasks: Sereno, ask: Ask) -> None:
+def test_invalid_schedule_requests_get_a_problem_with_a_message(tasks: Sereno, ask: Ask) -> None:
     client = ask("admin")
     fill(client)
     deep: Any = 1
@@ -116,7 +116,7 @@ def test_invalid_requests_get_a_problem_with_a_message(tasks: Sereno, ask: Ask) 
         client.get("/schedules/heatmap", params={"span": "32d"}),
         client.get("/schedules/heatmap", params={"span": "soon"}),
         client.put("/schedules/new", json={"task": "work"}),
-        client.put("/schedules/new", json=body(task="nobody")),
+        client.put("/schedules/new", json=body(task="unknown")),
         client.put("/schedules/new", json=body(colour="blue")),
         client.put("/schedules/new", json=body(args={"name": 7})),
         client.put("/schedules/new", json=body(when={"kind": "cron", "expression": "61 * * * *"})),
@@ -149,8 +149,8 @@ def test_invalid_requests_get_a_problem_with_a_message(tasks: Sereno, ask: Ask) 
         assert (number, answer.status_code) == (number, 422), answer.text
         assert answer.headers["content-type"] == "application/problem+json"
         assert answer.json()["detail"]
-    gone = client.post("/schedules/pause", json={"keys": ["menu:1"], "until": "2001-01-01T00:00:00Z"})
-    assert gone.status_code == 409
+    past_pause = client.post("/schedules/pause", json={"keys": ["menu:1"], "until": "2001-01-01T00:00:00Z"})
+    assert past_pause.status_code == 409
 
 
 def test_json_that_postgresql_cannot_store_is_refused(tasks: Sereno, ask: Ask) -> None:

@@ -1,4 +1,4 @@
-"""Run many schedules now, over HTTP."""
+"""Schedules are run at once over HTTP, by keys or by a filter."""
 
 import psycopg
 import pytest
@@ -19,7 +19,7 @@ def tasks(app: Sereno) -> Sereno:
     return app
 
 
-def test_run_by_keys_and_by_filter(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_schedules_are_run_by_keys_and_by_filter(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     fill(ask("admin"))
     client = ask("operator")
     assert client.post("/schedules/run", json={"keys": ["menu:1", "close"]}).json()["total"] == 2
@@ -41,13 +41,15 @@ def test_a_tenant_cannot_run_schedules_of_another(tasks: Sereno, ask: Ask, conne
     assert [made(connection, key) for key in ("menu:1", "menu:3", "close")] == [0, 1, 0]
 
 
-def test_an_invalid_rule_does_not_stop_the_others(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_a_schedule_with_an_invalid_rule_does_not_stop_the_others(
+    tasks: Sereno, ask: Ask, connection: psycopg.Connection
+) -> None:
     fill(ask("admin"))
     connection.execute("update sereno.schedules set rule = '{\"kind\": \"moon\"}' where key = 'menu:1'")
     assert ask("operator").post("/schedules/run", json={"pattern": "menu:*", "all": True}).json()["total"] == 2
 
 
-def test_more_than_the_limit_at_once_is_refused(
+def test_a_run_of_too_many_schedules_is_refused(
     tasks: Sereno, ask: Ask, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(ask("admin"))

@@ -1,4 +1,4 @@
-"""Schedules over HTTP: listed, written, paused and run, whatever their keys are."""
+"""Schedules over HTTP: they are listed, written, paused and run, whatever their keys are."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ from tests.schedules.schedule_steps import made, now
 from tests.server.api.conftest import Ask
 from tests.server.api.schedules.schedule_steps import DAILY, JSON, body, fill, keys
 
-STRANGE = [
+UNUSUAL_KEYS = [
     "reports/daily",
     "/",
     "//a//",
@@ -42,7 +42,7 @@ def tasks(app: Sereno) -> Sereno:
 
 
 def at_noon(connection: psycopg.Connection) -> None:
-    """A day in UTC from which on each day has one night in Riga, also when the clock changes."""
+    """Set the clock to noon UTC: every 24 hours from then have one night in Riga, also when the clock changes there."""
     advance(connection, (43_200 - now(connection).timestamp()) % 86_400)
 
 
@@ -76,8 +76,8 @@ def test_an_export_can_be_put_and_imported(tasks: Sereno, ask: Ask, connection: 
     assert ([each["key"] for each in found], rest["next"]) == (["close", "menu:1", "menu:2", "menu:3"], None)
     for each in found:
         key = each["key"]
-        rest_of_it = {name: value for name, value in each.items() if name != "key"}
-        assert client.put(f"/schedules/{key}", json=rest_of_it).json()["what"] == "unchanged"
+        definition = {name: value for name, value in each.items() if name != "key"}
+        assert client.put(f"/schedules/{key}", json=definition).json()["what"] == "unchanged"
     connection.execute("delete from sereno.schedules where key <> 'close'")
     dry = client.post("/schedules/import", json={"schedules": found, "dry_run": True}).json()
     assert (dry["created"], dry["unchanged"], one(connection, "select count(*) from sereno.schedules")) == (3, 1, 1)
@@ -95,7 +95,7 @@ def test_an_import_refuses_invalid_definitions_and_imports_the_rest(
         {"key": "good", **body()},
         {"key": "no rule", "task": "work"},
         {"key": "good", **body()},
-        {"key": "nobody", **body(task="nobody")},
+        {"key": "unknown", **body(task="unknown")},
         {"key": "over", **body(when=past)},
         {"key": 7},
     ]
@@ -107,12 +107,12 @@ def test_an_import_refuses_invalid_definitions_and_imports_the_rest(
     assert "its instants are all past" in next(each for each in done["refused"] if each["key"] == "over")["problem"]
     unchecked = client.post("/schedules/import", params={"unchecked": True}, json={"schedules": given[3:4]}).json()
     assert unchecked["created"] == 1
-    assert client.put("/schedules/nobody:2", params={"unchecked": True}, json=body(task="nobody")).status_code == 200
+    assert client.put("/schedules/unknown:2", params={"unchecked": True}, json=body(task="unknown")).status_code == 200
     half = client.post("/schedules/import", content=b'{"schedules": [{"key": "\\ud800"}]}', headers=JSON)
     assert (half.status_code, half.json()["refused"][0]["key"]) == (200, "?")
 
 
-def test_a_list_comes_in_pages_and_is_filtered(tasks: Sereno, ask: Ask) -> None:
+def test_schedules_are_filtered_and_listed_in_pages(tasks: Sereno, ask: Ask) -> None:
     fill(ask("admin"))
     client = ask("viewer")
     first = client.get("/schedules", params={"limit": 3})
@@ -120,22 +120,22 @@ def test_a_list_comes_in_pages_and_is_filtered(tasks: Sereno, ask: Ask) -> None:
     rest = client.get("/schedules", params={"limit": 3, "after": "menu:2"})
     assert (keys(rest), rest.json()["next"]) == (["menu:3"], None)
     ask("operator").post("/schedules/disable", json={"keys": ["menu:1"]})
-    asked: Sequence[tuple[dict[str, Any], list[str]]] = (
+    searches: Sequence[tuple[dict[str, Any], list[str]]] = (
         ({"key": "menu:*"}, ["menu:1", "menu:2", "menu:3"]),
         ({"key": "close"}, ["close"]),
         ({"tenant": "b"}, ["menu:3"]),
         ({"states": ["disabled", "paused"]}, ["menu:1"]),
         ({"task": "nothing"}, []),
-        ({"declared_by": "somebody"}, []),
+        ({"declared_by": "unknown"}, []),
         ({"key": "menu:2", "soonest": True}, ["menu:2"]),
     )
-    for params, expected in asked:
+    for params, expected in searches:
         assert keys(client.get("/schedules", params=params)) == expected
 
 
-def test_every_key_can_be_reached(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_every_key_can_be_reached_as_a_parameter(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
-    for key in STRANGE:
+    for key in UNUSUAL_KEYS:
         which = {"key": key}
         assert client.put("/schedules/-", params=which, json=body()).json()["key"] == key
         assert client.get("/schedules/-", params=which).json()["schedule"]["key"] == key
@@ -143,8 +143,8 @@ def test_every_key_can_be_reached(tasks: Sereno, ask: Ask, connection: psycopg.C
         assert client.post("/schedules/-/run", params=which).status_code == 201
         assert len(client.get("/schedules/-/fires", params=which).json()["items"]) == 1
         assert made(connection, key) == 1
-    assert sorted(keys(client.get("/schedules"))) == sorted(STRANGE)
-    for key in STRANGE:
+    assert sorted(keys(client.get("/schedules"))) == sorted(UNUSUAL_KEYS)
+    for key in UNUSUAL_KEYS:
         assert client.post("/schedules/delete", json={"keys": [key]}).json()["total"] == 1
 
 
@@ -159,7 +159,7 @@ def test_most_keys_work_in_the_path(tasks: Sereno, ask: Ask) -> None:
         assert len(client.get(f"{path}/fires").json()["items"]) == 1
 
 
-def test_upcoming_and_past_runs(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_upcoming_and_past_runs_are_shown(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     fill(client)
     found = client.get("/schedules/menu:1/next", params={"n": 400}).json()
@@ -167,10 +167,10 @@ def test_upcoming_and_past_runs(tasks: Sereno, ask: Ask, connection: psycopg.Con
     assert {each["zone"] for each in found["upcoming"]} == {"EET", "EEST"}
     assert sum(each["note"] is not None for each in found["upcoming"]) >= 2
     job = client.post("/schedules/menu:1/run").json()
-    story = client.get("/schedules/menu:1", params={"n": 0, "fires": 1}).json()
-    assert (story["last_job"]["id"], story["last_job"]["state"], story["upcoming"]) == (job["id"], "ready", [])
-    assert [each["job_id"] for each in story["fires"]] == [job["id"]]
-    assert client.get("/schedules/menu:1/fires").json()["items"] == story["fires"]
+    shown = client.get("/schedules/menu:1", params={"n": 0, "fires": 1}).json()
+    assert (shown["last_job"]["id"], shown["last_job"]["state"], shown["upcoming"]) == (job["id"], "ready", [])
+    assert [each["job_id"] for each in shown["fires"]] == [job["id"]]
+    assert client.get("/schedules/menu:1/fires").json()["items"] == shown["fires"]
     assert one(connection, "select count(*) from sereno.audit where action = 'schedule.run' and actor like 'admin%%'")
     assert client.get("/schedules/nothing").json()["detail"].startswith("there is no schedule 'nothing'")
 
@@ -191,7 +191,9 @@ def test_a_preview_notes_a_change_of_the_clock(ask: Ask, connection: psycopg.Con
     assert one(connection, "select count(*) from sereno.schedules") == 0
 
 
-def test_bulk_pause_resume_spread_and_delete(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_schedules_are_paused_resumed_spread_and_deleted_in_bulk(
+    tasks: Sereno, ask: Ask, connection: psycopg.Connection
+) -> None:
     client = ask("admin")
     fill(client)
     dry = client.post("/schedules/pause", json={"pattern": "menu:*", "dry_run": True}).json()
@@ -236,12 +238,12 @@ def test_a_backfill_shows_its_plan_and_runs_each_instant_once(
     again = client.post("/schedules/menu:1/backfill", json=wanted).json()
     assert (again["jobs"], again["to_make"]) == ([], 0)
     assert all(each["done"] for each in again["instants"])
-    ever = {"start": "1900-01-03T00:00:00Z", "end": "2026-01-01T00:00:00Z", "dry_run": True}
-    long = client.post("/schedules/menu:1/backfill", json=ever).json()
+    long_past = {"start": "1900-01-03T00:00:00Z", "end": "2026-01-01T00:00:00Z", "dry_run": True}
+    long = client.post("/schedules/menu:1/backfill", json=long_past).json()
     assert (long["total"] > 40_000, len(long["instants"])) == (True, 1000)
 
 
-def test_a_tick_fires_what_is_due(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_a_tick_fires_due_schedules(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     at_noon(connection)
     client = ask("admin")
     fill(client)
@@ -268,14 +270,14 @@ def test_the_heatmap_counts_planned_runs(tasks: Sereno, ask: Ask, connection: ps
     assert theirs["schedules"] == 2
 
 
-def test_a_schedule_paused_without_a_note_can_be_changed(tasks: Sereno, ask: Ask) -> None:
+def test_a_schedule_disabled_without_a_note_can_be_changed(tasks: Sereno, ask: Ask) -> None:
     client = ask("admin")
     assert client.put("/schedules/k", json=body(enabled=False)).json()["what"] == "created"
     changed = client.put("/schedules/k", json=body(priority=1))
     assert (changed.status_code, changed.json()["what"], changed.json()["state"]) == (200, "changed", "disabled")
     given = {"schedules": [body(key="k", priority=2), body(key="new")]}
-    brought = client.post("/schedules/import", json=given).json()
-    assert (brought["created"], brought["changed"], brought["refused"]) == (1, 1, [])
+    imported = client.post("/schedules/import", json=given).json()
+    assert (imported["created"], imported["changed"], imported["refused"]) == (1, 1, [])
 
 
 def test_a_tenants_admin_can_neither_block_nor_change_declared_schedules(app: Sereno, tasks: Sereno, ask: Ask) -> None:

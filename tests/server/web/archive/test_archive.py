@@ -1,4 +1,4 @@
-"""The archive page: what is in tables, what is in files, whether that is verified."""
+"""The archive page: which rows are in tables, which are in files, and whether the files are verified."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -10,25 +10,25 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from sereno import Sereno
-from sereno.server.web.charts.day_squares import Day, first_day, squares
+from sereno.server.web.charts.day_squares import DaySquare, first_day, squares
 from sereno.server.web.sizes import size
 from tests.facts import advance, one
 from tests.server.api.archive.archived import archive, export, fill, move, old_delivery
 from tests.server.api.conftest import Ask, Served
 from tests.server.web.visit import Visits
 
-LookAt = Callable[[Page, str], None]
+InspectPage = Callable[[Page, str], None]
 
 
 def _fill(connection: psycopg.Connection, *ago: int) -> list[date]:
-    """Return the days."""
+    """Insert jobs that ended this many days ago, and return the days."""
     filled = [fill(connection, days, first=1 + 30 * place) for place, days in enumerate(ago)]
     connection.execute("analyze")
     return filled
 
 
 def _go_to_noon(connection: psycopg.Connection) -> None:
-    """A day before those that the schema created: only filled ones exist, and midnight is far."""
+    """Go to noon of a day before the partitions of the schema: only filled days exist, and midnight is far."""
     now: datetime = one(connection, "select sereno.now()").astimezone(UTC)
     noon = now.replace(hour=12, minute=0) - timedelta(days=10)
     advance(connection, (noon - now).total_seconds())
@@ -39,10 +39,12 @@ def _get(ask: Ask, served: Served, tenant: str | None = None, path: str = "archi
     return httpx.get(f"{served.url}/{path}", headers=headers, timeout=30, trust_env=False)
 
 
-class TestOff:
+class TestWithoutArchive:
     """No archive is configured."""
 
-    def test_what_is_kept_and_until_when(self, ask: Ask, served: Served, connection: psycopg.Connection) -> None:
+    def test_stored_days_and_their_retention_are_shown(
+        self, ask: Ask, served: Served, connection: psycopg.Connection
+    ) -> None:
         _go_to_noon(connection)
         _, old = _fill(connection, 0, 5)
         text = _get(ask, served).text
@@ -51,13 +53,13 @@ class TestOff:
         assert "Expired rows are deleted." in text
         assert _get(ask, served, "ann").status_code == 403
 
-    def test_how_it_is_turned_on(self, ask: Ask, served: Served) -> None:
+    def test_the_page_says_how_to_turn_the_archive_on(self, ask: Ask, served: Served) -> None:
         text = _get(ask, served).text
         assert "The archive is off" in text
         assert "SERENO_ARCHIVE_URL=disk" in text
         assert "Archive now" not in text
 
-    def test_a_day_that_should_have_left_is_told(
+    def test_days_past_their_retention_are_reported(
         self, ask: Ask, served: Served, connection: psycopg.Connection
     ) -> None:
         _fill(connection, 0, 40, 400)
@@ -65,16 +67,18 @@ class TestOff:
         assert "2 days are past their retention." in text
         assert "1 earlier days are stored, too." in text
 
-    def test_in_a_browser(self, browse: Visits, look_at: LookAt, connection: psycopg.Connection) -> None:
+    def test_the_page_is_accessible(
+        self, browse: Visits, inspect_page: InspectPage, connection: psycopg.Connection
+    ) -> None:
         _fill(connection, 0, 1, 9)
-        look_at(browse("archive"), "archive-off")
-        look_at(browse("archive", dark=True, width=375, language="es"), "archive-off")
+        inspect_page(browse("archive"), "archive-off")
+        inspect_page(browse("archive", dark=True, width=375, language="es"), "archive-off")
 
-    def test_nothing_is_kept_yet(self, ask: Ask, served: Served) -> None:
+    def test_an_empty_history_is_reported(self, ask: Ask, served: Served) -> None:
         assert "No finished job is stored yet." in _get(ask, served).text
 
 
-class TestOn:
+class TestWithArchive:
     """The archive is a directory."""
 
     @pytest.fixture
@@ -83,7 +87,7 @@ class TestOn:
         yield made
         made.close()
 
-    def test_the_sentence_says_how_it_stands(
+    def test_the_headline_reports_the_state_of_the_archive(
         self, app: Sereno, ask: Ask, served: Served, connection: psycopg.Connection
     ) -> None:
         assert "The archive is on. No rows are old enough yet." in _get(ask, served).text
@@ -99,8 +103,8 @@ class TestOn:
         assert f"{day}: archived: 30 rows" in text.replace("<title>", "")
         assert 'class="b-archived"' in text
 
-    def test_in_a_browser(
-        self, app: Sereno, browse: Visits, look_at: LookAt, connection: psycopg.Connection, tmp_path: Path
+    def test_the_page_is_accessible(
+        self, app: Sereno, browse: Visits, inspect_page: InspectPage, connection: psycopg.Connection, tmp_path: Path
     ) -> None:
         _fill(connection, 0, 1, 9, 33, 34, 40)
         archive(app)
@@ -113,15 +117,15 @@ class TestOn:
         expect(page.locator("h1")).to_have_text("One file could not be verified: its rows are retained.")
         expect(page.locator("svg.squares .b-archived")).to_have_count(3)
         expect(page.locator("svg.squares .b-failed")).to_have_count(1)
-        look_at(page, "archive")
+        inspect_page(page, "archive")
         page.locator("#archive-batches tbody tr", has_text="verified").first.locator("a").first.click()
         expect(page.locator(".drawer .files .object").first).to_contain_text("jobs/")
         expect(page.locator(".drawer")).to_contain_text(".parquet.json")
-        look_at(page, "archive-batch")
-        look_at(browse("archive?batch=1", dark=True, width=375, language="pt"), "archive-batch")
-        look_at(browse("archive", dark=True, width=375, language="es"), "archive")
+        inspect_page(page, "archive-batch")
+        inspect_page(browse("archive?batch=1", dark=True, width=375, language="pt"), "archive-batch")
+        inspect_page(browse("archive", dark=True, width=375, language="es"), "archive")
 
-    def test_an_admin_runs_it_now(self, browse: Visits, connection: psycopg.Connection) -> None:
+    def test_an_admin_runs_the_archive_now(self, browse: Visits, connection: psycopg.Connection) -> None:
         page = browse("archive")
         page.get_by_role("button", name="Archive now").click()
         page.get_by_role("button", name="Confirm").click()
@@ -129,7 +133,7 @@ class TestOn:
         assert one(connection, "select count(*) from sereno.jobs where starts_with(task, 'sereno.archive_')") == 2
         expect(browse("archive", "operator").get_by_role("button", name="Archive now")).to_have_count(0)
 
-    def test_the_list_is_what_the_address_says(
+    def test_the_list_is_filtered_by_the_query(
         self, app: Sereno, ask: Ask, served: Served, connection: psycopg.Connection
     ) -> None:
         fill(connection, 40)
@@ -142,7 +146,7 @@ class TestOn:
         assert hostile.status_code == 200
         assert "<b>" not in hostile.text.replace('class="brand"', "").replace("sereno<b>.</b>", "")
 
-    def test_a_table_with_a_hostile_name(
+    def test_a_table_with_a_hostile_name_is_escaped(
         self, app: Sereno, ask: Ask, served: Served, connection: psycopg.Connection
     ) -> None:
         connection.execute(
@@ -155,8 +159,14 @@ class TestOn:
         assert "&lt;i&gt;x&lt;/i&gt;" in text
         assert "<i>x</i>" not in text
 
-    def test_a_job_that_left_says_where_it_is(
-        self, app: Sereno, ask: Ask, served: Served, browse: Visits, look_at: LookAt, connection: psycopg.Connection
+    def test_archived_rows_are_shown_with_their_location(
+        self,
+        app: Sereno,
+        ask: Ask,
+        served: Served,
+        browse: Visits,
+        inspect_page: InspectPage,
+        connection: psycopg.Connection,
     ) -> None:
         fill(connection, 40)
         number = old_delivery(connection)
@@ -171,8 +181,8 @@ class TestOn:
         assert export(app) == []
         page = browse("jobs?job=8")
         expect(page.locator(".drawer")).to_contain_text("Job 8 is not here. It may be in the archive.")
-        look_at(page, "job-archived")
-        look_at(browse("jobs?job=8", dark=True, width=375, language="pt"), "job-archived")
+        inspect_page(page, "job-archived")
+        inspect_page(browse("jobs?job=8", dark=True, width=375, language="pt"), "job-archived")
         for path in ("jobs?job=9", f"deliveries?delivery={number}"):
             theirs = _get(ask, served, "ann", path).text
             assert "archive restore" not in theirs
@@ -180,17 +190,17 @@ class TestOn:
 
 
 def _changed(ask: Ask, served: Served, words: str) -> str:
-    """Get the page as after a change: without the cache."""
+    """Return the page as after a change, without the cache."""
     headers = {"Authorization": ask("viewer").headers["Authorization"], "X-Sereno-Live": "changed"}
     text = httpx.get(f"{served.url}/archive", headers=headers, timeout=30, trust_env=False).text
     assert words in text
     return text
 
 
-def test_a_square_for_each_day_until_today() -> None:
+def test_the_calendar_has_a_square_for_each_day_until_today() -> None:
     for offset in range(7):
         today = date(2026, 11, 9) + timedelta(days=offset)
-        drawn = squares({today: Day(5, False, "<b>")}, today, 26, "x", "-", lambda day, form: f"{day:{form}}")
+        drawn = squares({today: DaySquare(5, False, "<b>")}, today, 26, "x", "-", lambda day, form: f"{day:{form}}")
         assert drawn.count("<rect") == 25 * 7 + offset + 1
         assert "<b>" not in drawn
         assert first_day(today, 26).weekday() == 0
@@ -199,10 +209,10 @@ def test_a_square_for_each_day_until_today() -> None:
 def test_the_state_of_a_day_is_visible_without_colours() -> None:
     today = date(2026, 11, 9)
     days = {
-        today - timedelta(days=1): Day(0, False, "a", "archived"),
-        today - timedelta(days=2): Day(0, False, "b", "waiting"),
-        today - timedelta(days=3): Day(0, False, "c", "failed"),
-        today: Day(9, False, "d"),
+        today - timedelta(days=1): DaySquare(0, False, "a", "archived"),
+        today - timedelta(days=2): DaySquare(0, False, "b", "waiting"),
+        today - timedelta(days=3): DaySquare(0, False, "c", "failed"),
+        today: DaySquare(9, False, "d"),
     }
     drawn = squares(days, today, 2, "x", "-", lambda day, form: f"{day:{form}}")
     assert drawn.count('class="mark"') == 3
@@ -210,5 +220,5 @@ def test_the_state_of_a_day_is_visible_without_colours() -> None:
 
 
 def test_sizes_are_formatted() -> None:
-    said = {0: "0 B", 1023: "1023 B", 2048: "2 kB", 5 * 1024**2: "5.0 MB", 3 * 1024**5: "3072.0 TB"}
-    assert {count: size(count).replace("\u202f", " ") for count in said} == said | {3 * 1024**5: "3072 TB"}
+    formatted = {0: "0 B", 1023: "1023 B", 2048: "2 kB", 5 * 1024**2: "5.0 MB", 3 * 1024**5: "3072.0 TB"}
+    assert {count: size(count).replace("\u202f", " ") for count in formatted} == formatted | {3 * 1024**5: "3072 TB"}

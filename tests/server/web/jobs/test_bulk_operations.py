@@ -1,4 +1,4 @@
-"""Bulk changes on a page: their progress, for users of their tenant."""
+"""The pages of bulk operations show their progress, to users of their tenant only."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +12,12 @@ from tests.plain_http import NO_CERTIFICATES
 from tests.server.api.conftest import Ask, Served
 from tests.server.web.visit import Visits
 
-LookAt = Callable[[Page, str], None]
+InspectPage = Callable[[Page, str], None]
 
 
 @pytest.fixture
 def operation(app: Sereno, ask: Ask) -> int:
-    """An operation of ann's; no worker runs it."""
+    """An operation of ann that no worker runs."""
 
     @app.task
     def work(number: int) -> None: ...
@@ -31,21 +31,21 @@ def operation(app: Sereno, ask: Ask) -> int:
     return number
 
 
-def test_progress_is_shown(browse: Visits, look_at: LookAt, operation: int) -> None:
+def test_the_progress_of_an_operation_is_shown(browse: Visits, inspect_page: InspectPage, operation: int) -> None:
     page = browse("operations")
     expect(page.locator("h1")).to_have_text("One bulk change is under way.")
-    look_at(page, "operations")
+    inspect_page(page, "operations")
     page.locator("tr a").click()
     expect(page.locator("h1")).to_have_text("0 of 2 jobs cancelled.")
     expect(page.locator("#operation")).to_contain_text("moved <b>")
     expect(page.locator("#operation")).to_contain_text("waits for a worker")
-    look_at(page, "operation")
+    inspect_page(page, "operation")
 
 
-def test_an_empty_list(browse: Visits, look_at: LookAt) -> None:
+def test_a_list_without_operations(browse: Visits, inspect_page: InspectPage) -> None:
     page = browse("operations", width=375)
     expect(page.locator("h1")).to_have_text("No bulk change yet.")
-    look_at(page, "operations-empty")
+    inspect_page(page, "operations-empty")
 
 
 def test_a_tenant_sees_only_its_own_operations(ask: Ask, served: Served, operation: int) -> None:

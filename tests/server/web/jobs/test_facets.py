@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.jobs.search import JOB_FIELDS
+from sereno.jobs.queries.search import JOB_FIELDS
 from sereno.search.syntax import parse
 from sereno.server.web.facets import facets, left_out, toggled
 
@@ -29,14 +29,14 @@ VALUES = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, m
         ("", "tag", "retry-of:7", False, "tag:retry-of:7"),
     ],
 )
-def test_a_click(search: str, name: str, value: str, negated: bool, becomes: str) -> None:
+def test_a_click_on_a_facet_changes_the_search(search: str, name: str, value: str, negated: bool, becomes: str) -> None:
     assert toggled(parse(search, JOB_FIELDS).terms, name, value, negated=negated) == becomes
 
 
 @given(VALUES, st.booleans())
 def test_any_value_can_be_added_and_removed(value: str, negated: bool) -> None:
-    asking = toggled((), "tag", value, negated=negated)
-    terms = parse(asking, JOB_FIELDS).terms
+    search = toggled((), "tag", value, negated=negated)
+    terms = parse(search, JOB_FIELDS).terms
     (term,) = terms
     assert (term.name, term.is_negated, [str(getattr(each, "text", "")) for each in term.values]) == (
         "tag",

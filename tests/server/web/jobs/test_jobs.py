@@ -1,4 +1,4 @@
-"""The jobs page: a search in the query, details of one job, and actions."""
+"""The jobs page: its search is in the query, and it shows details and actions of one job."""
 
 import re
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tests.plain_http import NO_CERTIFICATES
 from tests.server.api.conftest import Ask, Served
 from tests.server.web.visit import Visits
 
-LookAt = Callable[[Page, str], None]
+InspectPage = Callable[[Page, str], None]
 Get = Callable[..., httpx.Response]
 HOSTILE = '<img src=x onerror="alert(1)">\'{{ 7*7 }}'
 
@@ -59,21 +59,21 @@ def _ids(page: str) -> list[int]:
     return [int(found) for found in re.findall(r'<tr data-id="(\d+)"', page)]
 
 
-def test_the_search_is_in_the_query(get: Get, jobs: list[int]) -> None:
+def test_the_search_of_jobs_is_in_the_query(get: Get, jobs: list[int]) -> None:
     assert _ids(get("jobs").text) == jobs[::-1]
     assert _ids(get("jobs", q="state:cancelled").text) == [jobs[2], jobs[0]]
     assert _ids(get("jobs", q="tenant:ann -state:cancelled").text) == [jobs[3]]
     assert _ids(get("jobs", tenant="bob").text) == [jobs[1]]
     assert _ids(get("jobs", before=str(jobs[1])).text) == [jobs[0]]
-    assert "No job matches." in get("jobs", q="task:nobody").text
+    assert "No job matches." in get("jobs", q="task:unknown").text
     assert 'value="tenant:ann -state:cancelled"' in get("jobs", q="tenant:ann -state:cancelled").text
 
 
-def test_an_empty_list(browse: Visits, look_at: LookAt) -> None:
+def test_a_list_without_jobs(browse: Visits, inspect_page: InspectPage) -> None:
     page = browse("jobs")
     expect(page.locator("h1")).to_have_text("No dead jobs.")
     expect(page.locator(".nothing")).to_contain_text("No job yet")
-    look_at(page, "jobs-empty")
+    inspect_page(page, "jobs-empty")
 
 
 @pytest.mark.parametrize("q", ["state:dead stat:x", 'error:"open', "age:1h", "x" * 2500, "attempts:>a", "\x00"])
@@ -92,11 +92,11 @@ def test_invalid_ids_are_ignored(get: Get, jobs: list[int], params: dict[str, st
     assert get("jobs", **params).status_code == 200
 
 
-def test_a_tenant_sees_nothing_of_another(get: Get, jobs: list[int]) -> None:
+def test_a_tenant_sees_no_jobs_of_another(get: Get, jobs: list[int]) -> None:
     of_ann = get("jobs", tenant="ann", role="admin")
     assert _ids(of_ann.text) == [jobs[3], jobs[0]]
     assert "bob" not in of_ann.text
-    assert "reports" not in of_ann.text, "a queue that only others use"
+    assert "reports" not in of_ann.text, "a queue that only other tenants use"
     for number in (jobs[1], jobs[2], 999_999):
         answer = get("jobs", role="admin", tenant="ann", job=number)
         assert f"There is no job {number}, or you have no access to it." in answer.text
@@ -119,7 +119,7 @@ def test_a_viewer_is_offered_no_action(get: Get, jobs: list[int]) -> None:
     assert 'data-do="POST jobs/delete"' not in get("jobs", role="operator", job=jobs[0]).text
 
 
-def test_hostile_names_are_shown_as_they_are(browse: Visits, jobs: list[int]) -> None:
+def test_hostile_names_are_shown_as_text(browse: Visits, jobs: list[int]) -> None:
     page = browse(f"jobs?job={jobs[2]}")
     expect(page.locator("#job-arguments")).to_contain_text("<img src=x")
     expect(page.locator(".why")).to_contain_text(HOSTILE)
@@ -130,13 +130,15 @@ def test_hostile_names_are_shown_as_they_are(browse: Visits, jobs: list[int]) ->
 
 
 @pytest.mark.parametrize(("dark", "width"), [(False, 1380), (True, 1380), (False, 375)])
-def test_the_page_is_accessible(browse: Visits, look_at: LookAt, jobs: list[int], dark: bool, width: int) -> None:
+def test_the_jobs_page_is_accessible(
+    browse: Visits, inspect_page: InspectPage, jobs: list[int], dark: bool, width: int
+) -> None:
     page = browse("jobs?q=-tag:canary", dark=dark, width=width)
     expect(page.locator("tr[data-id]")).to_have_count(4)
-    look_at(page, "jobs")
+    inspect_page(page, "jobs")
     page.locator("tr[data-id] a").last.click()
     expect(page.locator(".drawer")).to_be_visible()
-    look_at(page, "job")
+    inspect_page(page, "job")
 
 
 def test_a_facet_is_a_term_of_the_search(browse: Visits, jobs: list[int]) -> None:
@@ -163,7 +165,7 @@ def test_the_open_job_keeps_the_list_and_has_shortcuts(
     expect(page.locator(".drawer h2").first).to_contain_text(str(jobs[3]))
     expect(page.get_by_label("Search jobs")).to_have_value("tenant:ann")
     expect(page.locator("tr[data-id]")).to_have_count(2)
-    # Another page: its scripts have to be loaded before its shortcuts work.
+    # The page was replaced: its scripts have to be loaded before its shortcuts work.
     expect(page.locator("html[data-ready]")).to_have_count(1)
     page.keyboard.press("r")
     expect(page.locator("#ask")).to_be_hidden()
@@ -186,8 +188,10 @@ def test_masked_arguments_are_revealed(browse: Visits, jobs: list[int], connecti
     page.locator("[data-reveal]").click()
     expect(shown).to_contain_text("hunter2")
     assert one(connection, "select count(*) from sereno.audit where action = 'job.reveal'") == 1
-    kept = one(connection, "select count(*) from sereno.answers where convert_from(body, 'utf8') like '%%hunter2%%'")
-    assert kept == 0, "what was revealed is not kept for a second request"
+    stored = one(
+        connection, "select count(*) from sereno.idempotency_keys where convert_from(body, 'utf8') like '%%hunter2%%'"
+    )
+    assert stored == 0, "the revealed value is stored for a repeated request"
 
 
 def test_a_job_is_retried_with_other_arguments(browse: Visits, jobs: list[int], connection: psycopg.Connection) -> None:
@@ -223,7 +227,7 @@ def test_selected_jobs_are_changed_after_a_dry_run(
     assert state(connection, jobs[2]) == "cancelled"
 
 
-def test_all_that_match_are_changed_in_the_background(
+def test_all_matching_jobs_are_changed_in_the_background(
     browse: Visits, jobs: list[int], connection: psycopg.Connection
 ) -> None:
     page = browse("jobs?q=state:cancelled")
@@ -239,10 +243,10 @@ def test_all_that_match_are_changed_in_the_background(
     page.locator("#operation [data-do]").click()
     page.locator("#ask .go").click()
     expect(page.locator("#toast")).to_contain_text("Stop")
-    assert one(connection, "select stop_asked_at is not null from sereno.bulk_operations")
+    assert one(connection, "select stop_requested_at is not null from sereno.bulk_operations")
 
 
-def test_pages_follow_each_other(app: Sereno, browse: Visits) -> None:
+def test_a_long_list_of_jobs_comes_in_pages(app: Sereno, browse: Visits) -> None:
     @app.task
     def work(number: int) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Queues and workers on a page, and their actions."""
+"""The page of queues, workers and limits, and its actions."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ from tests.plain_http import NO_CERTIFICATES
 from tests.server.api.conftest import Ask, Served
 from tests.server.web.visit import Visits
 
-LookAt = Callable[[Page, str], None]
+InspectPage = Callable[[Page, str], None]
 Get = Callable[..., httpx.Response]
 HOSTILE = '../tenants/<b>"x"'
 
@@ -60,7 +60,7 @@ def test_queues_show_jobs_and_workers(get: Get, busy: int) -> None:
     assert "mail.out" in text
     assert "2 at once" in text
     assert HOSTILE not in text
-    # Actions that a viewer may not do are not offered.
+    # Actions that a viewer has no right to are not offered.
     assert "data-do=" not in text
     assert "data-form=" not in text
 
@@ -70,11 +70,11 @@ def test_limits_are_found_by_name(get: Get, busy: int) -> None:
     assert "No limit matches." in get("queues?limit=x%25").text
 
 
-def test_the_page_is_not_for_users_of_one_tenant(get: Get, busy: int) -> None:
+def test_users_of_one_tenant_cannot_open_the_queues_page(get: Get, busy: int) -> None:
     assert get("queues", "admin", "ann").status_code == 403
 
 
-def test_an_empty_page(get: Get) -> None:
+def test_a_page_without_queues(get: Get) -> None:
     text = get("queues").text
     assert "No worker is alive." in text
     assert "<code>sereno worker</code>" in text
@@ -82,10 +82,10 @@ def test_an_empty_page(get: Get) -> None:
 
 
 def test_a_queue_is_paused_with_a_note_and_resumed(
-    browse: Visits, look_at: LookAt, busy: int, connection: psycopg.Connection
+    browse: Visits, inspect_page: InspectPage, busy: int, connection: psycopg.Connection
 ) -> None:
     page = browse("queues")
-    look_at(page, "queues")
+    inspect_page(page, "queues")
     card = page.locator("section.queue").filter(has_text=HOSTILE)
     card.get_by_role("button", name="Pause").click()
     page.get_by_label("Why").locator("visible=true").fill("their API is down")
@@ -122,5 +122,7 @@ def test_a_limit_is_set_closed_and_opened(browse: Visits, busy: int, connection:
     ]
 
 
-def test_queues_in_the_dark_and_on_a_phone(browse: Visits, look_at: LookAt, busy: int) -> None:
-    look_at(browse("queues", dark=True, width=375, language="es"), "queues")
+def test_the_queues_page_is_accessible_dark_and_on_a_phone(
+    browse: Visits, inspect_page: InspectPage, busy: int
+) -> None:
+    inspect_page(browse("queues", dark=True, width=375, language="es"), "queues")

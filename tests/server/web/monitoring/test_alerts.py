@@ -1,4 +1,4 @@
-"""Alerts on a page: open ones, and rules that are created, changed, tested and deleted there."""
+"""The alerts page: open alerts are silenced; rules are created, changed, tested and deleted."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from tests.facts import one
 from tests.server.api.conftest import Ask, Served
 from tests.server.web.visit import Visits
 
-LookAt = Callable[[Page, str], None]
+InspectPage = Callable[[Page, str], None]
 HOSTILE = "<img src=x onerror=alert(1)>"
 # No worker runs, so nothing is sent.
 ADDRESS = "http://127.0.0.1:9/hooks/secret-part"
@@ -25,7 +25,7 @@ def alert(ask: Ask, connection: psycopg.Connection) -> int:
     assert answer.is_success, answer.text
     number: int = one(
         connection,
-        "insert into sereno.alerts (rule, kind, subject, level, said, details, words, remedy, opened_at, "
+        "insert into sereno.alerts (rule, kind, subject, level, sentence, details, words, remedy, opened_at, "
         "last_seen_at) "
         "values ('late', 'queue.late', 'x', 'bad', 'x', '{}', %s, 'look', sereno.now(), sereno.now()) returning id",
         HOSTILE,
@@ -52,17 +52,17 @@ def test_open_alerts_and_rules_are_shown(ask: Ask, served: Served, alert: int) -
     assert _page(ask, served, "admin", "ann").status_code == 403
 
 
-def test_an_empty_page(ask: Ask, served: Served) -> None:
+def test_a_page_without_alerts(ask: Ask, served: Served) -> None:
     text = _page(ask, served, "viewer").text
     assert "No alert is open." in text
     assert "No rule yet, so no notifications are sent." in text
 
 
 def test_an_alert_is_silenced_and_unsilenced(
-    browse: Visits, look_at: LookAt, alert: int, connection: psycopg.Connection
+    browse: Visits, inspect_page: InspectPage, alert: int, connection: psycopg.Connection
 ) -> None:
     page = browse("alerts", "operator")
-    look_at(page, "alerts")
+    inspect_page(page, "alerts")
     row = page.locator("#alerts-open li")
     row.get_by_role("button", name="Silence").click()
     page.locator("#silence-dialog button.go").click()
@@ -73,7 +73,7 @@ def test_an_alert_is_silenced_and_unsilenced(
 
 
 def test_a_rule_is_created_changed_tested_and_deleted(
-    browse: Visits, look_at: LookAt, alert: int, connection: psycopg.Connection
+    browse: Visits, inspect_page: InspectPage, alert: int, connection: psycopg.Connection
 ) -> None:
     page = browse("alerts")
     page.get_by_role("button", name="New rule").click()
@@ -83,7 +83,7 @@ def test_a_rule_is_created_changed_tested_and_deleted(
     page.locator("#targets [name=keys]").fill('{"secrets": ["whsec_of-a-test"]}')
     page.get_by_label("log lines").check()
     page.locator("#log-count").fill("5")
-    look_at(page, "alert-rule")
+    inspect_page(page, "alert-rule")
     page.locator("#rule-form button.go").click()
     row = page.locator("#alerts-rules tbody tr").filter(has_text="loud")
     expect(row).to_contain_text("5 log lines within 5 m")
@@ -112,5 +112,7 @@ def test_a_rule_is_created_changed_tested_and_deleted(
     expect(row).to_have_count(0)
 
 
-def test_alerts_in_the_dark_and_on_a_phone(browse: Visits, look_at: LookAt, alert: int) -> None:
-    look_at(browse("alerts", dark=True, width=375, language="es"), "alerts")
+def test_the_alerts_page_is_accessible_dark_and_on_a_phone(
+    browse: Visits, inspect_page: InspectPage, alert: int
+) -> None:
+    inspect_page(browse("alerts", dark=True, width=375, language="es"), "alerts")

@@ -1,4 +1,4 @@
-"""The pages of errors: failures grouped by cause, and actions."""
+"""The pages of errors: failures are grouped by cause, and operators retry and mute them."""
 
 from collections.abc import Callable
 from html import unescape
@@ -8,17 +8,17 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from sereno import Sereno
-from sereno.error_text import Failure
-from sereno.jobs import error_groups
-from sereno.telemetry.metrics import Tally
+from sereno.error_text import FailureText
+from sereno.jobs.queries import error_groups
+from sereno.telemetry.metrics import MetricTally
 from tests.facts import one, until
 from tests.server.api.conftest import Ask, Served
 from tests.server.web.html_reader import Read, reader
 from tests.server.web.visit import Visits
 
-LookAt = Callable[[Page, str], None]
+InspectPage = Callable[[Page, str], None]
 
-KIND, OTHER, LAST = "00000000000a", "00000000000b", "00000000000c"
+FINGERPRINT, OTHER_FINGERPRINT, UNKNOWN_FINGERPRINT = "00000000000a", "00000000000b", "00000000000c"
 HOSTILE = "<img src=x onerror=alert(1)>\"' {{7*7}}"
 
 
@@ -28,12 +28,12 @@ def read(ask: Ask, served: Served) -> Read:
 
 
 @pytest.fixture
-def kinds(app: Sereno, connection: psycopg.Connection) -> None:
-    """Two failures of one group, with three dead letters; one of another group, whose names are hostile."""
-    tally = Tally()
+def failures(app: Sereno, connection: psycopg.Connection) -> None:
+    """Two failures of one group, with three dead letters, and one failure of a group with hostile names."""
+    tally = MetricTally()
     for tenant in ("ann", "bob"):
-        tally.failed(Failure(KIND, "charge", "OSError", "card 7 refused", "shop.py:charge"), 2, tenant)
-    tally.failed(Failure(OTHER, HOSTILE, "ValueError", HOSTILE, "shop.py:mail"), 9, HOSTILE)
+        tally.failed(FailureText(FINGERPRINT, "charge", "OSError", "card 7 refused", "shop.py:charge"), 2, tenant)
+    tally.failed(FailureText(OTHER_FINGERPRINT, HOSTILE, "ValueError", HOSTILE, "shop.py:mail"), 9, HOSTILE)
     for outcome in ("succeeded", "succeeded", "succeeded"):
         tally.job("default", "charge", outcome, 0.1, 0.1)
     tally.succeeded_after("charge", 2)
@@ -45,50 +45,50 @@ def kinds(app: Sereno, connection: psycopg.Connection) -> None:
         "'{}', %s, 'OSError', 'card ' || n || ' refused', "
         "'Traceback\n  File \"/srv/shop.py\", line 12, in charge\n    pay(<b>)\nOSError: refused' "
         "from generate_series(1, 3) as n",
-        (KIND,),
+        (FINGERPRINT,),
     )
 
 
-def test_errors_are_grouped_by_cause(read: Read, kinds: None) -> None:
+def test_errors_are_grouped_by_cause(read: Read, failures: None) -> None:
     page = unescape(read("errors").text)
     assert "2 error groups, most often OSError in charge." in page
     assert "card 7 refused" in page
-    assert f"error?fingerprint={KIND}&range=24h" in page
+    assert f"error?fingerprint={FINGERPRINT}&range=24h" in page
     assert HOSTILE not in read("errors").text
     assert HOSTILE in page
-    assert OTHER not in read("errors", task="charge").text
-    assert KIND not in read("errors", tenant=HOSTILE).text
-    assert "No failures of this kind" in read("errors", task="nobody").text
+    assert OTHER_FINGERPRINT not in read("errors", task="charge").text
+    assert FINGERPRINT not in read("errors", tenant=HOSTILE).text
+    assert "No failures of this kind" in read("errors", task="unknown").text
     most = read("errors", sort="count", range="7d", before="nonsense").text
-    assert most.index(KIND) < most.index(OTHER)
+    assert most.index(FINGERPRINT) < most.index(OTHER_FINGERPRINT)
 
 
-def test_an_empty_list(read: Read) -> None:
+def test_a_list_without_errors(read: Read) -> None:
     assert "No errors." in read("errors").text
-    for wrong in ("", "x", "<b>", LAST, "0" * 13):
+    for wrong in ("", "x", "<b>", UNKNOWN_FINGERPRINT, "0" * 13):
         assert read("error", fingerprint=wrong).status_code == 404
 
 
-def test_muted_errors_are_folded(read: Read, ask: Ask, kinds: None) -> None:
+def test_muted_errors_are_folded(read: Read, ask: Ask, failures: None) -> None:
     body = {"for": "8h", "note": "known since <b>May</b>"}
-    assert ask("operator").post(f"/errors/{KIND}/mute", json=body).status_code == 200
+    assert ask("operator").post(f"/errors/{FINGERPRINT}/mute", json=body).status_code == 200
     page = read("errors").text
     assert "1 muted" in page
-    assert page.index("1 muted") < page.index(KIND)
+    assert page.index("1 muted") < page.index(FINGERPRINT)
     assert "known since &lt;b&gt;May" in page
-    assert "Unmute" in read("error", "operator", fingerprint=KIND).text
-    assert "Unmute" not in read("error", fingerprint=KIND).text
+    assert "Unmute" in read("error", "operator", fingerprint=FINGERPRINT).text
+    assert "Unmute" not in read("error", fingerprint=FINGERPRINT).text
 
 
-def test_a_tenants_user_is_redirected_to_their_own(read: Read, kinds: None) -> None:
+def test_a_tenants_user_is_redirected_to_the_errors_of_the_tenant(read: Read, failures: None) -> None:
     answer = read("errors", "admin", "ann")
     assert (answer.status_code, answer.headers["location"]) == (303, "./tenant?name=ann#errors")
-    shut = read("error", "admin", "ann", fingerprint=KIND)
-    assert (shut.status_code, "card" in shut.text) == (403, False)
+    refused = read("error", "admin", "ann", fingerprint=FINGERPRINT)
+    assert (refused.status_code, "card" in refused.text) == (403, False)
 
 
-def test_one_error_group(read: Read, kinds: None) -> None:
-    raw = read("error", fingerprint=KIND).text
+def test_the_page_of_an_error_group(read: Read, failures: None) -> None:
+    raw = read("error", fingerprint=FINGERPRINT).text
     page = unescape(raw)
     assert "OSError in charge: 2 times in 24h." in page
     assert "card 2 refused" in page
@@ -96,18 +96,18 @@ def test_one_error_group(read: Read, kinds: None) -> None:
     assert "pay(<b>)" not in raw
     assert "tenant?name=ann" in page
     assert "66.7 %" in page
-    assert f"jobs?q=state%3Adead+fingerprint%3A{KIND}" in page
+    assert f"jobs?q=state%3Adead+fingerprint%3A{FINGERPRINT}" in page
     assert "Retry these" not in page
-    hostile = read("error", fingerprint=OTHER).text
+    hostile = read("error", fingerprint=OTHER_FINGERPRINT).text
     assert HOSTILE not in hostile
     assert "no longer stored" in hostile
 
 
 def test_dead_letters_are_retried_and_the_error_is_muted(
-    browse: Visits, look_at: LookAt, kinds: None, connection: psycopg.Connection
+    browse: Visits, inspect_page: InspectPage, failures: None, connection: psycopg.Connection
 ) -> None:
-    page = browse(f"error?fingerprint={KIND}", "operator")
-    look_at(page, "error")
+    page = browse(f"error?fingerprint={FINGERPRINT}", "operator")
+    inspect_page(page, "error")
     page.locator("#mute-for").select_option("7d")
     page.get_by_role("button", name="Mute").click()
     expect(page.locator("#error-head")).to_contain_text("muted until")
@@ -115,7 +115,7 @@ def test_dead_letters_are_retried_and_the_error_is_muted(
     page.get_by_role("button", name="Save the note").click()
     expect(page.locator("#error-sample")).to_contain_text("known")
     expect(page.locator("#error-head")).to_contain_text("muted until")
-    assert one(connection, "select note from sereno.error_groups where fingerprint = %s", KIND) == "known"
+    assert one(connection, "select note from sereno.error_groups where fingerprint = %s", FINGERPRINT) == "known"
     page.get_by_role("button", name="Retry these 3").click()
     dialog = page.locator("#ask")
     expect(dialog).to_contain_text("task: charge 3")
@@ -124,7 +124,7 @@ def test_dead_letters_are_retried_and_the_error_is_muted(
     until(lambda: one(connection, "select rate from sereno.bulk_operations") == 50)
 
 
-def test_the_pages_are_accessible(browse: Visits, look_at: LookAt, kinds: None) -> None:
+def test_the_errors_page_is_accessible(browse: Visits, inspect_page: InspectPage, failures: None) -> None:
     page = browse("errors", "viewer", dark=True, width=375, language="es")
     expect(page.locator("h1")).to_contain_text("2 grupos de errores")
-    look_at(page, "errors")
+    inspect_page(page, "errors")

@@ -1,4 +1,4 @@
-"""The central log on a page: a search in the query, details of one line, each tenant its own lines."""
+"""The log page: its search is in the query, it shows details of one line, and a tenant sees only its own lines."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from tests.plain_http import NO_CERTIFICATES
 from tests.server.api.conftest import Ask, Served
 from tests.server.web.visit import Visits
 
-LookAt = Callable[[Page, str], None]
+InspectPage = Callable[[Page, str], None]
 Get = Callable[..., httpx.Response]
 HOSTILE = "<img src=x onerror=alert(1)> of-bob-alone"
 TRACEBACK = 'Traceback (most recent call last):\n  File "/srv/shop.py", line 4, in pay\n    charge()\nValueError: <b>no'
@@ -33,8 +33,8 @@ def get(ask: Ask, served: Served) -> Get:
 
 @pytest.fixture
 def lines(connection: psycopg.Connection) -> list[int]:
-    """A warning of ann's, an error of bob's."""
-    said = (("warning", "shop", "slow", "ann", None), ("error", "job.dead", HOSTILE, "bob", TRACEBACK))
+    """A warning of ann and an error of bob."""
+    rows = (("warning", "shop", "slow", "ann", None), ("error", "job.dead", HOSTILE, "bob", TRACEBACK))
     return [
         one(
             connection,
@@ -42,7 +42,7 @@ def lines(connection: psycopg.Connection) -> list[int]:
             'values (sereno.now(), %s, %s, %s, %s, \'{"basket": "<i>7"}\', %s) returning id',
             *each,
         )
-        for each in said
+        for each in rows
     ]
 
 
@@ -50,7 +50,7 @@ def _rows(answer: httpx.Response) -> int:
     return answer.text.count("<tr data-open")
 
 
-def test_the_search_is_in_the_query(get: Get, lines: list[int]) -> None:
+def test_the_search_of_the_log_is_in_the_query(get: Get, lines: list[int]) -> None:
     assert "1 errors among the newest 2 lines." in get("logs").text
     assert _rows(get("logs", q="level:error")) == 1
     assert _rows(get("logs", q="slow")) == 1
@@ -66,7 +66,7 @@ def test_an_invalid_search_is_explained(get: Get, q: str) -> None:
     assert "The search is invalid." in answer.text
 
 
-def test_one_line_has_all_its_fields(get: Get, lines: list[int]) -> None:
+def test_a_log_line_is_shown_with_all_its_fields(get: Get, lines: list[int]) -> None:
     text = get("logs", line=lines[1]).text
     assert "/srv/shop.py:4" in text
     assert "&lt;i&gt;7" in text
@@ -76,7 +76,7 @@ def test_one_line_has_all_its_fields(get: Get, lines: list[int]) -> None:
         assert "There is no line" in get("logs", line=wrong).text
 
 
-def test_a_tenant_sees_only_its_own_lines(get: Get, lines: list[int]) -> None:
+def test_a_tenant_sees_only_its_own_log_lines(get: Get, lines: list[int]) -> None:
     text = get("logs", "ann", line=lines[1]).text
     assert "of-bob-alone" not in text
     assert "There is no line" in text
@@ -85,15 +85,15 @@ def test_a_tenant_sees_only_its_own_lines(get: Get, lines: list[int]) -> None:
     assert get("logs", "ann", q="tenant:bob").status_code == 404
 
 
-def test_an_empty_log(get: Get) -> None:
+def test_a_page_without_log_lines(get: Get) -> None:
     assert "No log lines." in get("logs").text
 
 
-def test_a_line_is_opened_and_closed(browse: Visits, look_at: LookAt, lines: list[int]) -> None:
+def test_a_log_line_is_opened_and_closed(browse: Visits, inspect_page: InspectPage, lines: list[int]) -> None:
     page = browse("logs", "viewer")
     page.locator(f"a[data-focus='line {lines[1]}']").click()
     expect(page.locator(".drawer")).to_contain_text("charge()")
-    look_at(page, "logs")
+    inspect_page(page, "logs")
     expect(page.locator("html[data-ready]")).to_have_count(1)
     page.keyboard.press("Escape")
     expect(page.locator(".drawer")).to_have_count(0)
@@ -101,5 +101,7 @@ def test_a_line_is_opened_and_closed(browse: Visits, look_at: LookAt, lines: lis
     expect(page.locator("#log-rows tbody tr")).to_have_count(1)
 
 
-def test_the_log_in_the_dark_and_on_a_phone(browse: Visits, look_at: LookAt, lines: list[int]) -> None:
-    look_at(browse(f"logs?line={lines[1]}", dark=True, width=375), "logs")
+def test_the_log_page_is_accessible_dark_and_on_a_phone(
+    browse: Visits, inspect_page: InspectPage, lines: list[int]
+) -> None:
+    inspect_page(browse(f"logs?line={lines[1]}", dark=True, width=375), "logs")

@@ -1,4 +1,4 @@
-"""The system page: checks, sizes, the audit, tokens that are shown once, settings without secrets."""
+"""The system page: checks, sizes, the audit, tokens that are shown once, and settings without secrets."""
 
 from collections.abc import Callable
 
@@ -8,13 +8,13 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from sereno import Sereno
-from sereno.jobs import queues
+from sereno.jobs import pauses
 from tests.facts import one
 from tests.plain_http import NO_CERTIFICATES
 from tests.server.api.conftest import Ask, Served
 from tests.server.web.visit import Visits
 
-LookAt = Callable[[Page, str], None]
+InspectPage = Callable[[Page, str], None]
 Get = Callable[..., httpx.Response]
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -30,7 +30,7 @@ def get(ask: Ask, served: Served) -> Get:
     return page
 
 
-def test_health_checks_and_sizes(get: Get) -> None:
+def test_health_checks_and_sizes_are_shown(get: Get) -> None:
     text = get("system").text
     assert "All checks pass, with" in text
     assert "no worker is alive" in text
@@ -42,8 +42,8 @@ def test_health_checks_and_sizes(get: Get) -> None:
 
 def test_the_audit_is_filtered_in_the_query(get: Get, app: Sereno) -> None:
     for name in ("a", "b", HOSTILE):
-        app.database.run(queues.pause("queue", name, actor=HOSTILE if name == HOSTILE else "ann"))
-    app.database.run(queues.resume("queue", "a", actor="bob"))
+        app.database.run(pauses.pause("queue", name, actor=HOSTILE if name == HOSTILE else "ann"))
+    app.database.run(pauses.resume("queue", "a", actor="bob"))
     assert get("system?show=audit&actor=bob").text.count("<tr data-open>") == 1
     assert get("system?show=audit&action=queue.pause").text.count("<tr data-open>") == 3
     assert get("system?show=audit&action=queue").text.count("<tr data-open>") == 4
@@ -52,16 +52,16 @@ def test_the_audit_is_filtered_in_the_query(get: Get, app: Sereno) -> None:
     assert HOSTILE not in get("system?show=audit").text
 
 
-def test_the_audit_comes_in_pages(get: Get, app: Sereno) -> None:
+def test_the_audit_is_listed_in_pages(get: Get, app: Sereno) -> None:
     for number in range(60):
-        app.database.run(queues.pause("queue", f"q{number}", actor="ann"))
+        app.database.run(pauses.pause("queue", f"q{number}", actor="ann"))
     first = get("system?show=audit&action=queue").text
     assert first.count("<tr data-open>") == 50
     cursor = first.split("before=")[1].split('"')[0]
     assert get(f"system?show=audit&action=queue&before={cursor}").text.count("<tr data-open>") == 10
 
 
-def test_roles(get: Get) -> None:
+def test_roles_for_the_system_page(get: Get) -> None:
     for show in ("tokens", "settings"):
         assert get(f"system?show={show}", "operator").status_code == 403
         assert get(f"system?show={show}", "admin").status_code == 200
@@ -85,7 +85,7 @@ def test_settings_have_a_source_and_no_secret(ask: Ask, serve: Callable[..., Ser
 
 
 def test_a_token_is_shown_once_and_revoked(
-    browse: Visits, look_at: LookAt, connection: psycopg.Connection, served: Served
+    browse: Visits, inspect_page: InspectPage, connection: psycopg.Connection, served: Served
 ) -> None:
     page = browse("system?show=tokens")
     page.get_by_role("button", name="New token").click()
@@ -101,21 +101,21 @@ def test_a_token_is_shown_once_and_revoked(
     assert secret not in page.content()
     row = page.locator("#token-rows tr").filter(has_text="grafana")
     expect(row).to_contain_text("active")
-    look_at(page, "tokens")
+    inspect_page(page, "tokens")
     row.get_by_role("button", name="Revoke").click()
     page.locator("#ask button.go").click()
     expect(row).to_contain_text("revoked")
     assert one(connection, "select revoked_at is not null from sereno.tokens where name = 'grafana'")
 
 
-def test_the_pages_are_accessible(browse: Visits, look_at: LookAt) -> None:
+def test_the_system_and_audit_pages_are_accessible(browse: Visits, inspect_page: InspectPage) -> None:
     page = browse("system")
-    look_at(page, "system")
+    inspect_page(page, "system")
     page.get_by_role("link", name="Audit").click()
     expect(page.locator("h1")).to_have_text("Who did what, newest first.")
     expect(page.locator("#audit-rows")).to_contain_text("token.create")
-    look_at(page, "audit")
+    inspect_page(page, "audit")
 
 
-def test_the_system_in_the_dark_and_on_a_phone(browse: Visits, look_at: LookAt) -> None:
-    look_at(browse("system", dark=True, width=375, language="pt"), "system")
+def test_the_system_page_is_accessible_dark_and_on_a_phone(browse: Visits, inspect_page: InspectPage) -> None:
+    inspect_page(browse("system", dark=True, width=375, language="pt"), "system")

@@ -1,4 +1,4 @@
-"""The last frame of the application's own code is found in a traceback, whatever Python the worker had."""
+"""The last frame of the application's own code is found in a traceback of any Python version."""
 
 from sereno.server.web.monitoring import tracebacks
 

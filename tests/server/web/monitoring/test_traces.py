@@ -1,4 +1,4 @@
-"""The pages of traces: found by id or subject, drawn as a time line, for users of their tenant."""
+"""The pages of traces: they are found by id or subject and drawn as a time line, for users of their tenant."""
 
 from collections.abc import Callable
 from html import unescape
@@ -14,7 +14,7 @@ from tests.server.api.conftest import Ask, Served
 from tests.server.web.html_reader import Read, reader
 from tests.server.web.visit import Visits
 
-LookAt = Callable[[Page, str], None]
+InspectPage = Callable[[Page, str], None]
 
 HOSTILE = "<img src=x onerror=alert(1)>\"' {{7*7}}"
 
@@ -26,7 +26,7 @@ def read(ask: Ask, served: Served) -> Read:
 
 @pytest.fixture
 def job(app: Sereno, connection: psycopg.Connection) -> int:
-    """One trace: an event of ann's with three deliveries, one of them held; jobs of bob's; a receipt much later."""
+    """One trace: an event of ann with three deliveries, one of them held, jobs of bob, and receipts much later."""
 
     @app.task
     def work() -> None: ...
@@ -77,7 +77,7 @@ def test_traces_are_found_by_id_subject_job_and_delivery(read: Read, job: int, c
     assert read("traces", q="\x00").status_code == 422
 
 
-def test_the_time_line_of_a_trace(read: Read, job: int) -> None:
+def test_a_trace_is_drawn_as_a_time_line(read: Read, job: int) -> None:
     page = unescape(read("trace", id="a/b c").text)
     assert "of it active." in page
     assert "work, 8 jobs" in page
@@ -91,7 +91,7 @@ def test_the_time_line_of_a_trace(read: Read, job: int) -> None:
     assert "event?id=" in page
 
 
-def test_an_empty_list(read: Read) -> None:
+def test_a_list_without_traces(read: Read) -> None:
     assert "No event with a subject yet." in read("traces").text
     assert read("trace").headers["location"] == "./traces"
     for wrong in ("nothing", "job:7", "\x00", "x" * 501, HOSTILE):
@@ -99,7 +99,7 @@ def test_an_empty_list(read: Read) -> None:
         assert (answer.status_code, HOSTILE in answer.text) == (404, False)
 
 
-def test_a_tenants_user_sees_only_their_part(read: Read, job: int) -> None:
+def test_a_tenants_user_sees_only_their_part_of_a_trace(read: Read, job: int) -> None:
     assert "tender 2201-7" not in read("traces", "admin", "bob").text
     assert "No trace matches." in read("traces", "admin", "bob", q="tender 2201-7").text
     bobs = unescape(read("trace", "admin", "bob", id="a/b c").text)
@@ -112,14 +112,14 @@ def test_a_tenants_user_sees_only_their_part(read: Read, job: int) -> None:
     assert read("trace", "admin", "ann", id=f"job:{job}").status_code == 404
 
 
-def test_the_picture_and_its_table(browse: Visits, look_at: LookAt, job: int) -> None:
+def test_the_picture_of_a_trace_has_a_table(browse: Visits, inspect_page: InspectPage, job: int) -> None:
     page = browse("trace?id=a%2Fb+c", "viewer")
     expect(page.locator("#trace-picture svg a").first).to_be_visible()
     expect(page.locator("#trace-table table")).to_be_hidden()
     page.keyboard.press("v")
     expect(page.locator("#trace-table table")).to_be_visible()
     expect(page.locator("#trace-table")).to_contain_text("tender.published tender 2201-7")
-    look_at(page, "trace")
+    inspect_page(page, "trace")
     small = browse("traces", "viewer", dark=True, width=375, language="es")
     expect(small.locator("table")).to_contain_text(HOSTILE)
-    look_at(small, "traces")
+    inspect_page(small, "traces")

@@ -30,16 +30,16 @@ STYLE = (
 )
 HTML = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>A shop</title>
 <meta name="viewport" content="width=device-width"><link rel="stylesheet" href="/shop.css">
-<script type="module" src="/heard.js"></script>
+<script type="module" src="/received.js"></script>
 <script type="module" src="{server}/inbox.js"></script><script type="module" src="/shop.js"></script></head>
 <body><header><sereno-inbox server="{server}/" {attributes}></sereno-inbox></header><main><h1>A shop</h1>
 <button id="other">Another</button></main></body></html>"""
-# Before the element exists, which may dispatch an event at once.
-HEARD = """
-window.heard = [];
+# Loaded before the element, which may dispatch an event at once.
+LISTENERS = """
+window.received = [];
 for (const name of ["sereno-open", "sereno-read", "sereno-unread", "sereno-signed-out"])
   document.addEventListener(name, (event) => {
-    heard.push([name, event.detail]);
+    received.push([name, event.detail]);
     if (window.stay && name === "sereno-open") event.preventDefault();
   });
 """
@@ -61,7 +61,7 @@ LATE = """() => {
 
 @dataclass
 class Shop:
-    """Another server with pages of its own, which embed the inbox."""
+    """A server of another origin whose pages embed the inbox."""
 
     app: Sereno
     server: str
@@ -71,7 +71,7 @@ class Shop:
     tokens: list[str] = field(default_factory=list)
     given: int = 0
     contexts: list[BrowserContext] = field(default_factory=list)
-    troubles: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
     browser: Any = None
     _numbers: Any = field(default_factory=lambda: itertools.count(1))
 
@@ -88,14 +88,14 @@ class Shop:
             self.given += 1
             return PlainTextResponse(self.tokens.pop(0) if self.tokens else self.app.inbox.token("ada", tenant="a"))
 
-        def text(said: str, kind: str) -> Callable[[Request], Response]:
-            return lambda _: Response(said, media_type=kind)
+        def text(content: str, kind: str) -> Callable[[Request], Response]:
+            return lambda _: Response(content, media_type=kind)
 
         return Starlette(
             routes=[
                 Route("/", page),
                 Route("/token", token),
-                Route("/heard.js", text(HEARD, "text/javascript")),
+                Route("/received.js", text(LISTENERS, "text/javascript")),
                 Route("/shop.js", text(SCRIPT, "text/javascript")),
                 Route("/shop.css", text(STYLE, "text/css")),
                 Route("/orders/7", text("<!doctype html><title>Order 7</title>", "text/html")),
@@ -127,14 +127,17 @@ class Shop:
         )
         self.contexts.append(context)
         page: Page = context.new_page()
-        page.on("console", lambda said: self.troubles.append(said.text) if said.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: self.troubles.append(str(error)))
-        page.on("dialog", self._asked)
+        page.on(
+            "console",
+            lambda message: self.problems.append(message.text) if message.type in ("error", "warning") else None,
+        )
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("dialog", self._dismiss)
         page.goto(f"{self.url}/")
         return page
 
-    def _asked(self, dialog: Dialog) -> None:
-        self.troubles.append(dialog.message)
+    def _dismiss(self, dialog: Dialog) -> None:
+        self.problems.append(dialog.message)
         dialog.dismiss()
 
 
@@ -150,11 +153,11 @@ def shop(app: Sereno, served: Served, connection: psycopg.Connection, running_ch
         yield made
         for context in made.contexts:
             context.close()
-    assert made.troubles == []
+    assert made.problems == []
 
 
 def reads(page: Page) -> list[Any]:
-    return [detail for name, detail in page.evaluate("heard") if name == "sereno-read"]
+    return [detail for name, detail in page.evaluate("received") if name == "sereno-read"]
 
 
 def bell(page: Page, name: str) -> Any:
@@ -233,7 +236,7 @@ def test_a_link_is_followed_and_marked_as_read_unless_prevented(shop: Shop) -> N
     bell(page, "Notifications, 1 unread").click()
     page.get_by_role("link", name="Order 7").click()
     expect(bell(page, "Notifications")).to_be_visible()
-    opened = [detail for name, detail in page.evaluate("heard") if name == "sereno-open"]
+    opened = [detail for name, detail in page.evaluate("received") if name == "sereno-open"]
     expected = {"id": number, "event": "order.paid", "title": "Order 7", "data": {"url": "/orders/7"}}
     assert opened == [{**expected, "url": f"{shop.url}/orders/7"}]
     shop.put("Order 8", "", '{"url": "/orders/7"}')
@@ -250,22 +253,22 @@ def test_an_expired_token_is_renewed(shop: Shop) -> None:
     page = shop.open()
     expect(bell(page, "Notifications, 1 unread")).to_be_visible()
     assert shop.given == 2
-    shop.troubles[:] = [said for said in shop.troubles if "401" not in said]
+    shop.problems[:] = [problem for problem in shop.problems if "401" not in problem]
     assert page.evaluate("document.documentElement.outerHTML").count("sri_") == 0
 
 
-def test_without_a_token_the_page_gets_an_event(shop: Shop) -> None:
+def test_the_page_gets_an_event_when_its_token_has_expired(shop: Shop) -> None:
     shop.put()
     ended, good = make_token(SECRET, InboxReader("a", "ada", 1_000_000)), shop.app.inbox.token("ada", tenant="a")
     shop.attributes = f'token="{ended}"'
     page = shop.open()
-    until(lambda: "sereno-signed-out" in [name for name, _ in page.evaluate("heard")])
-    shop.troubles[:] = [said for said in shop.troubles if "401" not in said]
+    until(lambda: "sereno-signed-out" in [name for name, _ in page.evaluate("received")])
+    shop.problems[:] = [problem for problem in shop.problems if "401" not in problem]
     page.evaluate("(token) => document.querySelector('sereno-inbox').setAttribute('token', token)", good)
     expect(bell(page, "Notifications, 1 unread")).to_be_visible()
 
 
-def test_nothing_of_one_user_stays_for_the_next(shop: Shop) -> None:
+def test_another_token_removes_the_messages_of_the_previous_user(shop: Shop) -> None:
     shop.put("For ada")
     shop.put("For bob", key="bob")
     shop.put("Again for bob", key="bob")
@@ -280,7 +283,7 @@ def test_nothing_of_one_user_stays_for_the_next(shop: Shop) -> None:
     expect(page.get_by_text("For ada")).to_have_count(0)
 
 
-def test_the_keyboard_is_enough(shop: Shop) -> None:
+def test_the_element_can_be_used_with_the_keyboard(shop: Shop) -> None:
     shop.put("Order 1")
     page = shop.open()
     ring = bell(page, "Notifications, 1 unread")
@@ -290,16 +293,16 @@ def test_the_keyboard_is_enough(shop: Shop) -> None:
     expect(ring).to_have_attribute("aria-expanded", "true")
     expect(page.get_by_role("dialog")).to_be_focused()
     expect(page.get_by_role("listitem")).to_have_count(1)
-    walked = []
+    focused = []
     for _ in range(6):
         page.keyboard.press("Tab")
-        walked.append(
+        focused.append(
             page.evaluate(
                 "() => { const at = document.activeElement.shadowRoot.activeElement;"
                 " return at.getAttribute('aria-label') ?? at.textContent }"
             )
         )
-    assert walked == [
+    assert focused == [
         "Mark all as read",
         "Close",
         "Order 1",
@@ -342,7 +345,7 @@ def test_a_long_inbox_comes_in_pages(shop: Shop) -> None:
     ("pt-BR", "Notificações", "Ainda não há nada."),
     ("de", "Notifications", "Nothing here yet."),
 ])  # fmt: skip
-def test_it_uses_the_language_of_its_page(shop: Shop, language: str, name: str, none: str) -> None:
+def test_the_element_uses_the_language_of_its_page(shop: Shop, language: str, name: str, none: str) -> None:
     shop.attributes = f'lang="{language}"'
     page = shop.open()
     bell(page, name).click()
@@ -350,17 +353,19 @@ def test_it_uses_the_language_of_its_page(shop: Shop, language: str, name: str, 
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1000, False), (1000, True), (375, False), (375, True)])
-def test_it_is_accessible(shop: Shop, look_at: Callable[[Page, str], None], width: int, dark: bool) -> None:
-    shop.put("Your order 1042 is on its way", "The courier comes between ten and noon.", '{"url": "/orders/7"}')
+def test_the_element_is_accessible(
+    shop: Shop, inspect_page: Callable[[Page, str], None], width: int, dark: bool
+) -> None:
+    shop.put("Your order 1042 is on its way", "It arrives between ten and noon.", '{"url": "/orders/7"}')
     shop.put("x" * 300, "y" * 300)
     page = shop.open(width=width, dark=dark)
     bell(page, "Notifications, 2 unread").click()
     expect(page.get_by_role("listitem")).to_have_count(2)
-    look_at(page, "inbox-element")
+    inspect_page(page, "inbox-element")
 
 
-def test_it_works_where_the_server_is_mounted_in_the_application(shop: Shop) -> None:
-    """The page is of the same origin then, and no setting names it."""
+def test_the_element_works_where_the_server_is_mounted(shop: Shop) -> None:
+    """The page has the same origin then, so no setting has to name it."""
     shop.app.override(inbox_origins=[])
     shop.put("Order 1")
     with running(Starlette(routes=[Mount("/tools/sereno", asgi(shop.app)), *shop.routes().routes])) as url:
@@ -372,5 +377,5 @@ def test_it_works_where_the_server_is_mounted_in_the_application(shop: Shop) -> 
         page.context.close()
 
 
-def test_it_is_small() -> None:
+def test_the_script_is_small() -> None:
     assert len(all_files()["inbox.js"].packed) < 8_000

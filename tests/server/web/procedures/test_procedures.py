@@ -1,4 +1,4 @@
-"""The page of procedures: what jobs may call, and how to disallow it."""
+"""The page of procedures lists what jobs may call, and an admin revokes it."""
 
 from collections.abc import Callable
 from html import unescape
@@ -9,13 +9,13 @@ from playwright.sync_api import Page, expect
 
 from sereno import Sereno
 from sereno.procedures import operations as procedures
-from sereno.procedures.procedure import Parameter, Signature
+from sereno.procedures.procedure import Parameter, ProcedureSignature
 from tests.facts import one, until
 from tests.server.api.conftest import Ask, Served
 from tests.server.web.html_reader import Read, reader
 from tests.server.web.visit import Visits
 
-LookAt = Callable[[Page, str], None]
+InspectPage = Callable[[Page, str], None]
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'/ {{7*7}}%"
 
@@ -26,9 +26,9 @@ def read(ask: Ask, served: Served) -> Read:
 
 
 @pytest.fixture
-def some(app: Sereno, connection: psycopg.Connection) -> None:
+def allowed(app: Sereno, connection: psycopg.Connection) -> None:
     for name in ("close_day", HOSTILE):
-        signature = Signature("function", "reporting", name, (Parameter("day", "date"),), "integer")
+        signature = ProcedureSignature("function", "reporting", name, (Parameter("day", "date"),), "integer")
         app.database.run(procedures.allow("here", signature, note=f"why {name}", actor="maria"))
     connection.execute(
         "insert into sereno.procedure_runs (job_id, attempt, target, name, seconds, result) "
@@ -36,7 +36,7 @@ def some(app: Sereno, connection: psycopg.Connection) -> None:
     )
 
 
-def test_what_jobs_may_call(read: Read, some: None) -> None:
+def test_allowed_procedures_are_listed(read: Read, allowed: None) -> None:
     raw = read("procedures").text
     page = unescape(raw)
     assert "Jobs may call 2 stored procedures." in page
@@ -46,13 +46,15 @@ def test_what_jobs_may_call(read: Read, some: None) -> None:
     assert HOSTILE.replace('"', '""') in page
 
 
-def test_an_empty_list(read: Read) -> None:
+def test_an_empty_list_says_how_to_allow_a_procedure(read: Read) -> None:
     assert "sereno procedure allow" in read("procedures").text
 
 
-def test_a_procedure_is_disallowed(browse: Visits, look_at: LookAt, some: None, connection: psycopg.Connection) -> None:
+def test_a_procedure_is_revoked(
+    browse: Visits, inspect_page: InspectPage, allowed: None, connection: psycopg.Connection
+) -> None:
     page = browse("procedures")
-    look_at(page, "procedures")
+    inspect_page(page, "procedures")
     expect(page.get_by_role("heading", level=1)).to_have_text("Jobs may call 2 stored procedures.")
     page.get_by_role("row", name="reporting.close_day").get_by_role("button", name="Revoke").click()
     page.locator("#ask button.go").click()

@@ -1,4 +1,4 @@
-"""The pages of schedules: what they show, to whom, and all actions."""
+"""The pages of schedules: their content for each user, and all actions."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ from tests.server.web.visit import Visits
 Connection = psycopg.Connection[Any]
 HOSTILE = "<img src=x onerror=alert(1)>\"'{{7*7}} &amp;"
 RIGA = ZoneInfo("Europe/Riga")
-# At noon: every day has one, whatever the clock does.
+# Every day has a noon, also when the clock changes.
 DAILY = {"kind": "daily", "at": "12:00", "tz": "Europe/Riga"}
 
 
@@ -31,15 +31,15 @@ def put(app: Sereno) -> Callable[..., None]:
     @app.task
     def work(name: str = "x", token: str = "") -> None: ...
 
-    def one_more(key: str, **fields: Any) -> None:
+    def write_schedule(key: str, **fields: Any) -> None:
         given = {"key": key, "task": "work", "when": DAILY, **fields}
         app.database.run(write([described(given, app.new_job)], actor="maria"))
 
-    return one_more
+    return write_schedule
 
 
 @pytest.fixture
-def few(put: Callable[..., None]) -> None:
+def four_schedules(put: Callable[..., None]) -> None:
     """Two schedules of the tenant a, one of b, one without a tenant."""
     for key, tenant in (("menu:1", "a"), ("menu:2", "a"), ("menu:3", "b"), ("close", None)):
         put(key, tenant=tenant)
@@ -49,11 +49,11 @@ def keys(page: Page) -> list[str]:
     return [str(row.get_attribute("data-id")) for row in page.locator("#schedule-rows tbody tr").all()]
 
 
-def at(key: str) -> str:
+def schedule_path(key: str) -> str:
     return f"schedule?key={quote(key, safe='')}"
 
 
-def ran(connection: Connection, key: str, state: str = "succeeded", ago: int = 60) -> int:
+def insert_run(connection: Connection, key: str, state: str = "succeeded", ago: int = 60) -> int:
     """Insert a run that has ended."""
     found: int = one(
         connection,
@@ -71,23 +71,23 @@ def ran(connection: Connection, key: str, state: str = "succeeded", ago: int = 6
 
 
 def confirm(page: Page, done: str) -> None:
-    """Wait in the page: while a test blocks elsewhere, the browser's requests wait, too."""
+    """Confirm and wait in the page: a test that blocks elsewhere blocks the browser's requests, too."""
     page.locator("#ask button[value=yes]").click()
     expect(page.locator("#toast")).to_contain_text(done)
 
 
-def test_an_empty_list_says_how_to_begin(browse: Visits, look_at: Callable[[Page, str], None]) -> None:
+def test_an_empty_list_says_how_to_begin(browse: Visits, inspect_page: Callable[[Page, str], None]) -> None:
     page = browse("schedules")
     expect(page.locator("h1")).to_have_text("There is no schedule yet.")
     expect(page.get_by_text("sereno schedule upsert")).to_be_visible()
-    look_at(page, "schedules-empty")
+    inspect_page(page, "schedules-empty")
 
 
 def test_a_list_shows_counts_failures_and_next_runs(
-    few: None, connection: Connection, browse: Visits, look_at: Callable[[Page, str], None]
+    four_schedules: None, connection: Connection, browse: Visits, inspect_page: Callable[[Page, str], None]
 ) -> None:
-    job = ran(connection, "menu:1", "dead")
-    ran(connection, "menu:1", ago=3600)
+    job = insert_run(connection, "menu:1", "dead")
+    insert_run(connection, "menu:1", ago=3600)
     connection.execute("update sereno.schedules set failed_in_row = 1, last_error = 'Gone: away' where key = 'menu:1'")
     page = browse("schedules", "viewer")
     expect(page.locator("h1")).to_have_text("4 schedules. One of them needs attention.")
@@ -97,22 +97,22 @@ def test_a_list_shows_counts_failures_and_next_runs(
     assert row.locator("svg a").count() == 2
     assert row.locator("svg a").last.get_attribute("href") == f"./jobs?job={job}"
     expect(page.locator("#schedules-heat svg")).to_be_visible()
-    look_at(page, "schedules")
+    inspect_page(page, "schedules")
 
 
 @pytest.mark.parametrize("width", [1380, 375])
-def test_schedules_in_the_dark_and_on_a_phone(
-    few: None, browse: Visits, look_at: Callable[[Page, str], None], width: int
+def test_the_schedule_pages_are_accessible_dark_and_on_a_phone(
+    four_schedules: None, browse: Visits, inspect_page: Callable[[Page, str], None], width: int
 ) -> None:
     page = browse("schedules?span=7d", dark=True, width=width)
     expect(page.locator("#schedules-heat svg")).to_be_visible()
-    look_at(page, "schedules-week")
-    page.goto(at("menu:1"))
+    inspect_page(page, "schedules-week")
+    page.goto(schedule_path("menu:1"))
     expect(page.locator("h1")).to_contain_text("Every day at 12:00, Europe/Riga; next in ")
-    look_at(page, "schedule")
+    inspect_page(page, "schedule")
 
 
-def test_the_filter_is_in_the_query(few: None, browse: Visits) -> None:
+def test_the_filter_of_schedules_is_in_the_query(four_schedules: None, browse: Visits) -> None:
     page = browse("schedules?q=menu")
     assert keys(page) == ["menu:1", "menu:2", "menu:3"]
     page.goto("schedules?q=*2")
@@ -128,7 +128,7 @@ def test_the_filter_is_in_the_query(few: None, browse: Visits) -> None:
     assert keys(page) == ["close"]
 
 
-def test_a_long_list_comes_in_pages(put: Callable[..., None], browse: Visits) -> None:
+def test_a_long_list_of_schedules_comes_in_pages(put: Callable[..., None], browse: Visits) -> None:
     for number in range(53):
         put(f"k{number:02}")
     page = browse("schedules")
@@ -138,7 +138,7 @@ def test_a_long_list_comes_in_pages(put: Callable[..., None], browse: Visits) ->
     assert keys(page) == ["k50", "k51", "k52"]
 
 
-def test_a_tenant_sees_only_its_own_schedules(few: None, browse: Visits, served: Served, ask: Ask) -> None:
+def test_a_tenant_sees_only_its_own_schedules(four_schedules: None, browse: Visits, served: Served, ask: Ask) -> None:
     page = browse("schedules", "operator", tenant="b")
     assert keys(page) == ["menu:3"]
     expect(page.locator("h1")).to_have_text("One schedule, and all is well.")
@@ -147,21 +147,21 @@ def test_a_tenant_sees_only_its_own_schedules(few: None, browse: Visits, served:
         text = theirs.get(f"{served.url}/{path}").text
         assert "menu:1" not in text
         assert "menu:3" in text
-    assert theirs.get(f"{served.url}/{at('menu:1')}").status_code == 404
-    assert theirs.get(f"{served.url}/{at('nowhere')}").status_code == 404
-    assert theirs.get(f"{served.url}/{at('menu:3')}").status_code == 200
+    assert theirs.get(f"{served.url}/{schedule_path('menu:1')}").status_code == 404
+    assert theirs.get(f"{served.url}/{schedule_path('nowhere')}").status_code == 404
+    assert theirs.get(f"{served.url}/{schedule_path('menu:3')}").status_code == 200
 
 
-def test_hostile_names_are_text(put: Callable[..., None], connection: Connection, browse: Visits) -> None:
+def test_hostile_names_are_shown_as_text(put: Callable[..., None], connection: Connection, browse: Visits) -> None:
     put(HOSTILE, tenant=HOSTILE, args={"name": HOSTILE}, tags=[HOSTILE])
     connection.execute("update sereno.schedules set note = %s, last_error = %s, failed_in_row = 1", [HOSTILE, HOSTILE])
-    ran(connection, HOSTILE, "dead")
+    insert_run(connection, HOSTILE, "dead")
     page = browse("schedules")
     assert keys(page) == [HOSTILE]
     page.locator("#schedule-rows a").first.click()
     expect(page.locator(".sub .mono")).to_have_text(HOSTILE)
     assert page.locator("img").count() == 0
-    # This page was just loaded: it does not react to clicks before its scripts are.
+    # The page was just loaded: it does not react to clicks before its scripts are loaded.
     expect(page.locator("html[data-ready]")).to_have_count(1)
     page.locator("[data-dialog=edit-dialog]").click()
     expect(page.locator("#edit-preview li").first).to_be_visible()
@@ -172,16 +172,20 @@ def test_hostile_names_are_text(put: Callable[..., None], connection: Connection
 @pytest.mark.parametrize(
     "query", ["q=%00", "after=%00", "tenant=%00", "task=" + "x" * 600, "q=%25_%5C", "span=x&state=y"]
 )
-def test_invalid_queries_get_a_page(few: None, served: Served, ask: Ask, query: str) -> None:
+def test_invalid_queries_cause_no_internal_error(four_schedules: None, served: Served, ask: Ask, query: str) -> None:
     assert ask("viewer").get(f"{served.url}/schedules?{query}").status_code in (200, 422)
 
 
 @pytest.mark.parametrize("query", ["", "key=", "key=%00", "key=" + "x" * 600])
-def test_an_invalid_key_is_not_found(few: None, served: Served, ask: Ask, query: str) -> None:
+def test_a_schedule_with_an_invalid_key_is_not_found(
+    four_schedules: None, served: Served, ask: Ask, query: str
+) -> None:
     assert ask("viewer").get(f"{served.url}/schedule?{query}").status_code in (404, 422)
 
 
-def test_selected_ones_are_paused_resumed_and_run(few: None, connection: Connection, browse: Visits) -> None:
+def test_selected_schedules_are_paused_resumed_and_run(
+    four_schedules: None, connection: Connection, browse: Visits
+) -> None:
     page = browse("schedules", "operator")
     paused = "select string_agg(key, ' ' order by key) from sereno.schedules where state = 'paused'"
     for key in ("menu:1", "close"):
@@ -202,7 +206,9 @@ def test_selected_ones_are_paused_resumed_and_run(few: None, connection: Connect
     expect(page.get_by_role("button", name="Delete")).to_have_count(0)
 
 
-def test_a_bulk_pause_has_an_end_and_follows_the_filter(few: None, connection: Connection, browse: Visits) -> None:
+def test_a_bulk_pause_has_an_end_and_follows_the_filter(
+    four_schedules: None, connection: Connection, browse: Visits
+) -> None:
     page = browse("schedules?q=menu")
     page.locator(".bulk [name=all]").check()
     page.locator("[data-into=bulk-pause]").fill("2099-01-01T00:00")
@@ -219,20 +225,20 @@ def test_a_bulk_pause_has_an_end_and_follows_the_filter(few: None, connection: C
     assert one(connection, "select string_agg(key, ' ') from sereno.schedules") == "close"
 
 
-def test_one_schedule_shows_its_runs(
+def test_the_page_of_a_schedule_shows_its_runs(
     app: Sereno,
     put: Callable[..., None],
     connection: Connection,
     browse: Visits,
-    look_at: Callable[[Page, str], None],
+    inspect_page: Callable[[Page, str], None],
 ) -> None:
     put("close", args={"name": "n", "token": "s3cr3t"}, overlap="queue_one", tenant="a")
-    job = ran(connection, "close")
+    job = insert_run(connection, "close")
     skipped = "insert into sereno.fires (planned_at, schedule_id, fired_at, reason) "
     skipped += "select sereno.now(), id, sereno.now(), 'overlap' from sereno.schedules"
     connection.execute(skipped.encode())
     connection.execute("update sereno.schedules set declared_by = 'shop'")
-    page = browse(at("close"), "viewer", zone="Asia/Tokyo")
+    page = browse(schedule_path("close"), "viewer", zone="Asia/Tokyo")
     expect(page.locator("#schedule-coming tbody tr")).to_have_count(10)
     expect(page.locator("#schedule-coming tbody tr").first).to_contain_text("12:00:00")
     expect(page.locator("#schedule-punctual circle")).to_have_count(1)
@@ -243,13 +249,13 @@ def test_one_schedule_shows_its_runs(
     expect(page.locator("#schedule-audit")).to_contain_text("maria")
     assert "s3cr3t" not in page.content()
     assert page.locator("button[data-do], [data-dialog]").count() == 0
-    look_at(page, "schedule-story")
+    inspect_page(page, "schedule-runs")
     app.database.run(run_now("close"))
     expect(page.locator("#schedule-history tbody tr")).to_have_count(3, timeout=20_000)
 
 
 def day_before_spring(now: datetime) -> datetime:
-    """Within a day, the clock of Riga goes from 03:00 to 04:00."""
+    """Return a time within the day before the clock of Riga goes from 03:00 to 04:00."""
     days = [(now + timedelta(days=number)).astimezone(RIGA) for number in range(1, 400)]
     return next(day for day, after in pairwise(days) if not day.dst() and after.dst())
 
@@ -257,16 +263,16 @@ def day_before_spring(now: datetime) -> datetime:
 def test_a_change_of_the_clock_is_noted(put: Callable[..., None], connection: Connection, browse: Visits) -> None:
     starts_at = day_before_spring(one(connection, "select sereno.now()"))
     put("night", when={"kind": "daily", "at": "03:30", "tz": "Europe/Riga"}, starts_at=starts_at.isoformat())
-    page = browse(at("night"))
+    page = browse(schedule_path("night"))
     expect(page.locator("#schedule-coming .note").first).to_contain_text("does not exist")
     page.locator("[data-dialog=edit-dialog]").click()
     expect(page.locator("#edit-preview .note").first).to_contain_text("does not exist")
 
 
 def test_a_rule_is_previewed_while_typing_and_saved(
-    few: None, connection: Connection, browse: Visits, look_at: Callable[[Page, str], None]
+    four_schedules: None, connection: Connection, browse: Visits, inspect_page: Callable[[Page, str], None]
 ) -> None:
-    page = browse(at("menu:1"))
+    page = browse(schedule_path("menu:1"))
     # A half-typed rule is invalid, and the browser logs the refused preview.
     browse.forgive("schedules/preview")
     page.locator("[data-dialog=edit-dialog]").click()
@@ -278,7 +284,7 @@ def test_a_rule_is_previewed_while_typing_and_saved(
     expect(shown.locator(".says")).to_have_class("says bad")
     page.locator("[name='when.expression']").fill("30 9 * * MON-FRI")
     expect(shown.locator(".says")).to_contain_text("Monday")
-    look_at(page, "schedule-edit")
+    inspect_page(page, "schedule-edit")
     page.locator("[name=args]").fill('{"name": "other"}')
     page.locator("#edit .go").click()
     expect(page.locator("h1")).to_contain_text("09:30")
@@ -313,7 +319,7 @@ def test_saving_an_unchanged_form_changes_nothing(
     before = connection.execute("select to_jsonb(s) from sereno.schedules s order by key").fetchall()
     page = browse("schedules")
     for key in different:
-        page.goto(at(key))
+        page.goto(schedule_path(key))
         page.locator("[data-dialog=edit-dialog]").click()
         with page.expect_response(lambda answer: answer.request.method == "PUT") as answer:
             page.locator("#edit .go").click()
@@ -321,8 +327,10 @@ def test_saving_an_unchanged_form_changes_nothing(
     assert connection.execute("select to_jsonb(s) from sereno.schedules s order by key").fetchall() == before
 
 
-def test_a_schedule_is_paused_resumed_run_and_deleted(few: None, connection: Connection, browse: Visits) -> None:
-    page = browse(at("menu:1"))
+def test_a_schedule_is_paused_resumed_run_and_deleted(
+    four_schedules: None, connection: Connection, browse: Visits
+) -> None:
+    page = browse(schedule_path("menu:1"))
     page.locator("[data-dialog=pause-dialog]").click()
     page.locator("#pause-note").fill("holidays")
     page.locator("#pause-dialog .go").click()
@@ -339,8 +347,8 @@ def test_a_schedule_is_paused_resumed_run_and_deleted(few: None, connection: Con
     assert keys(page) == ["close", "menu:2", "menu:3"]
 
 
-def test_a_backfill_is_previewed_before_it_runs(few: None, connection: Connection, browse: Visits) -> None:
-    page = browse(at("menu:1"), "operator", zone="America/New_York")
+def test_a_backfill_is_previewed_before_it_runs(four_schedules: None, connection: Connection, browse: Visits) -> None:
+    page = browse(schedule_path("menu:1"), "operator", zone="America/New_York")
     now: datetime = one(connection, "select sereno.now()")
     start = now - timedelta(days=4)
     page.locator("[data-dialog=backfill-dialog]").click()
@@ -358,8 +366,8 @@ def test_a_backfill_is_previewed_before_it_runs(few: None, connection: Connectio
     expect(page.get_by_text("3 jobs created")).to_be_visible()
 
 
-def test_the_page_is_translated(few: None, browse: Visits) -> None:
+def test_the_schedule_pages_are_translated(four_schedules: None, browse: Visits) -> None:
     page = browse("schedules", language="es")
     expect(page.locator("h1")).to_have_text("4 programaciones, y todo va bien.")
-    page.goto(at("menu:1"))
+    page.goto(schedule_path("menu:1"))
     expect(page.locator("h1")).to_contain_text("Cada día a las 12:00, Europe/Riga; la próxima en")

@@ -14,7 +14,7 @@ class Migration(migrations.Migration):
             fields=[
                 ("job_id", models.BigIntegerField(primary_key=True, serialize=False)),
                 ("value", models.JSONField()),
-                ("kept_at", models.DateTimeField(db_index=True)),
+                ("stored_at", models.DateTimeField(db_index=True)),
             ],
             options={"db_table": "sereno_django_return", "default_permissions": ()},
         ),

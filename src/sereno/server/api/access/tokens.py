@@ -7,10 +7,9 @@ from fastapi import Path
 from pydantic import BaseModel, Field
 
 from sereno.access import operations as tokens
-from sereno.access import tokens as store
 from sereno.access.identity import Principal, Role
 from sereno.access.operations import CreatedToken
-from sereno.access.tokens import TokenRow
+from sereno.access.rows import TokenRow
 from sereno.database.statement import Operation
 from sereno.server.api.jobs.limits import Length
 from sereno.server.api.paging import Page
@@ -68,12 +67,12 @@ def routes(context: ServerContext) -> Router:
 
 
 def _theirs(who: Principal) -> Operation[list[TokenRow]]:
-    found = yield from store.list_tokens(MOST if who.tenant is None else EVERY)
+    found = yield from tokens.list_tokens(MOST if who.tenant is None else EVERY)
     return [row for row in found if who.tenant is None or row.tenant == who.tenant]
 
 
 def _revoke(token_id: int, who: Principal) -> Operation[None]:
-    active = [row for row in (yield from store.list_tokens(EVERY)) if row.revoked_at is None]
+    active = [row for row in (yield from tokens.list_tokens(EVERY)) if row.revoked_at is None]
     wanted = str(token_id)
     row = next((row for row in active if row.id == token_id), None)
     if row is None or who.tenant not in (None, row.tenant):

@@ -11,7 +11,9 @@ from fastapi import Depends, Path, Query
 
 from sereno.access.identity import Principal
 from sereno.archive import operations as archive
-from sereno.archive.operations import ArchiveStatus, BatchDetail
+from sereno.archive import queries
+from sereno.archive.jobs import EXPORT, MOVE
+from sereno.archive.operations import OFF, ArchiveStatus, BatchDetail
 from sereno.archive.queries import ArchivedLocation, BatchLine, BatchState, DayLine
 from sereno.database.statement import Operation
 from sereno.errors import Refused
@@ -23,13 +25,8 @@ from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import not_found
 from sereno.text import NAME_LIMIT
 
-MOVE = "sereno.archive_move"
-EXPORT = "sereno.archive_export"
 # Seconds after which the export starts: it includes what the move has found by then; the rest waits for the next night.
 EXPORT_AFTER = 30.0
-OFF = (
-    "the archive is off: set SERENO_ARCHIVE_URL (`disk`, or s3://bucket/folder), or name a table with app.archive.table"
-)
 
 BatchId = Annotated[int, Path(ge=0, lt=2**63)]
 Kind = Annotated[str | None, Query(max_length=NAME_LIMIT, description="jobs, deliveries, …, or schema.table.")]
@@ -61,7 +58,7 @@ def routes(context: ServerContext) -> Router:
         """Batches, newest first."""
 
         def query(most: int, before: int | None) -> Operation[list[BatchLine]]:
-            return archive.batches(kind, state, before, most)
+            return queries.batches(kind, state, before, most)
 
         return await context.read(page_of(page, query, lambda line: line.id))
 
@@ -101,10 +98,10 @@ def _run(context: ServerContext, router: Router) -> None:
     @router.operation("POST", "/archive/run", role="admin", status_code=202)
     async def run(who: Who) -> StartedCycle:
         """Run both cycles now, as jobs: old rows are moved, then exported to files. 409 when the archive is off."""
-        pool = context.app.archive
-        if not pool.is_on:
+        client = context.app.archive
+        if not client.is_on:
             raise Refused(OFF)
-        pool.register()
+        client.register()
         move, export = await context.change(_enqueue(context, who))
         return StartedCycle(move.id, export.id)
 

@@ -9,17 +9,17 @@ from fastapi import Path, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
 from sereno.access.identity import Principal
-from sereno.archive import jobs as archive_work
-from sereno.archive import restore_store as store
-from sereno.archive.jobs import TASKS, ArchiveJobs, ExtractOrder, Form, Order, RestoreOrder, VerifyOrder, known
-from sereno.archive.restore import MOST, MOST_KEYS, meant
+from sereno.archive import jobs as archive_jobs
+from sereno.archive.jobs import TASKS, ArchiveJob, ExtractOrder, Form, Order, RestoreOrder, VerifyOrder, check_extract
+from sereno.archive.operations import OFF
+from sereno.archive.queries import kind_names
+from sereno.archive.restore import MOST, MOST_KEYS, checked_request
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation
 from sereno.duration import seconds
 from sereno.errors import InvalidArguments, JobNotFound, Refused
 from sereno.jobs import operations as jobs
 from sereno.jobs.job import JobOptions
-from sereno.server.api.archive.archive import OFF
 from sereno.server.api.jobs.limits import Length
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
@@ -32,7 +32,7 @@ Key = Annotated[str, Field(min_length=1, max_length=NAME_LIMIT)]
 Number = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
-class VerifyBody(BaseModel):
+class ArchiveVerifyBody(BaseModel):
     """Without fields: every file. `sample`: this number of random files."""
 
     batch: Annotated[int, Field(ge=1, lt=2**63)] | None = None
@@ -67,11 +67,11 @@ class ExportBody(BaseModel):
 
 @dataclass
 class StartedJob:
-    """The job that does it. `created`: false if it already waits or runs. `look`: the path of its progress."""
+    """The job that does it. `created`: false if it already waits or runs. `progress`: the path of its progress."""
 
     job: int
     created: bool
-    look: str
+    progress: str
 
 
 def routes(context: ServerContext) -> Router:
@@ -79,10 +79,10 @@ def routes(context: ServerContext) -> Router:
     router = Router(context, "archive")
 
     @router.operation("POST", "/archive/verify", role="admin", status_code=202)
-    async def verify(who: Who, response: Response, body: VerifyBody | None = None) -> StartedJob:
+    async def verify(who: Who, response: Response, body: ArchiveVerifyBody | None = None) -> StartedJob:
         """Read files again and compare them with their checksums in the database. Corrupt files are marked."""
-        wanted = body or VerifyBody()
-        order = VerifyOrder(asked_by=who.actor, batch=wanted.batch, sample=wanted.sample, since=wanted.since)
+        wanted = body or ArchiveVerifyBody()
+        order = VerifyOrder(requested_by=who.actor, batch=wanted.batch, sample=wanted.sample, since=wanted.since)
         return await _begun(context, order, response)
 
     @router.operation("POST", "/archive/restore", role="admin", status_code=202)
@@ -93,11 +93,13 @@ def routes(context: ServerContext) -> Router:
     @router.operation("POST", "/archive/export", role="admin", status_code=202)
     async def export(body: ExportBody, who: Who, response: Response) -> StartedJob:
         """Write archived rows of a time range to one file; the result has its path. Needs `sereno[query]`."""
-        order = ExtractOrder(asked_by=who.actor, kind=body.kind, form=body.form, from_at=body.from_at, to_at=body.to_at)
+        order = ExtractOrder(
+            requested_by=who.actor, kind=body.kind, form=body.form, from_at=body.from_at, to_at=body.to_at
+        )
         return await _begun(context, order, response)
 
     @router.operation("GET", "/archive/work/{job_id}", role="viewer")
-    async def show_work(job_id: JobId) -> ArchiveJobs:
+    async def show_work(job_id: JobId) -> ArchiveJob:
         """The progress and result of an archive job. `POST /jobs/cancel` stops it between two files."""
         return await context.read(_there(job_id))
 
@@ -106,7 +108,7 @@ def routes(context: ServerContext) -> Router:
 
 def _restore_order(body: RestoreBody, who: Principal) -> RestoreOrder:
     return RestoreOrder(
-        asked_by=who.actor,
+        requested_by=who.actor,
         kind=body.kind,
         ids=None if body.ids is None else list(dict.fromkeys(map(str, body.ids))),
         from_at=body.from_at,
@@ -120,34 +122,34 @@ def _restore_order(body: RestoreBody, who: Principal) -> RestoreOrder:
 
 async def _begun(context: ServerContext, order: Order, response: Response) -> StartedJob:
     """Enqueue the job; the same order, while it waits or runs, returns the same job."""
-    pool = context.app.archive
-    await context.read(_check(order, is_on=pool.is_on))
-    pool.register()
+    client = context.app.archive
+    await context.read(_check(order, is_on=client.is_on))
+    client.register()
     task, arguments = TASKS[type(order)], encoder.encode({"order": order})
     key = f"{task} {hashlib.sha256(arguments).hexdigest()[:32]}"
     wanted = context.app.new_job(task, arguments, JobOptions(unique_key=key))
-    (made,) = await context.change(jobs.enqueue([wanted], actor=order.asked_by))
+    (made,) = await context.change(jobs.enqueue([wanted], actor=order.requested_by))
     response.headers["Location"] = f"work/{made.id}"
     return StartedJob(made.id, made.created, f"/archive/work/{made.id}")
 
 
 def _check(order: Order, *, is_on: bool) -> Operation[None]:
     """Refuse an invalid order at once, with the parameter names of the API."""
-    if not is_on and not (yield from store.kinds()):
+    if not is_on and not (yield from kind_names()):
         raise Refused(OFF)
     if isinstance(order, VerifyOrder):
         return
     try:
         if isinstance(order, RestoreOrder):
-            yield from meant(order.asked)
+            yield from checked_request(order.request)
         else:
-            yield from known(order)
+            yield from check_extract(order)
     except InvalidArguments as error:
         raise InvalidArguments(str(error).replace("--from", "from").replace("--to", "to")) from None
 
 
-def _there(job_id: int) -> Operation[ArchiveJobs]:
+def _there(job_id: int) -> Operation[ArchiveJob]:
     try:
-        return (yield from archive_work.show(job_id))
+        return (yield from archive_jobs.show(job_id))
     except JobNotFound:
         raise HTTPError(HTTPStatus.NOT_FOUND, f"there is no job {job_id} of the archive") from None

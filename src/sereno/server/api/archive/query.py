@@ -1,17 +1,24 @@
 """SQL queries over archived rows. For admins only: files hold the rows of all tenants."""
 
 import asyncio
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AwareDatetime, BaseModel, Field
 
 from sereno.access import audit
 from sereno.access.masking import without_secrets
 from sereno.archive import files as archive_files
-from sereno.archive.query import LONGEST_QUESTION, MOST_ROWS, MOST_SECONDS, ArchiveQuestion, QueryTimeout, ask
-from sereno.archive.restore_store import Span
+from sereno.archive.query import (
+    LONGEST_QUESTION,
+    MOST_ROWS,
+    MOST_SECONDS,
+    ArchiveQuestion,
+    QueryResult,
+    QueryTimeout,
+    ask,
+)
+from sereno.archive.rows import TimeSpan
 from sereno.errors import ArchiveUnavailable, InvalidArguments
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
@@ -32,21 +39,13 @@ class QueryBody(BaseModel):
     seconds: float = Field(10.0, ge=1, le=MOST_SECONDS, allow_inf_nan=False)
 
 
-@dataclass
-class QueryAnswer:
-    """Each row as an object. `more`: there are further rows, or all together would be too large."""
-
-    rows: list[dict[str, Any]]
-    more: bool
-
-
 def routes(context: ServerContext) -> Router:
     """`/archive/query`."""
     router = Router(context, "archive", remembers=False)
     running = asyncio.Lock()
 
     @router.operation("POST", "/archive/query", role="admin")
-    async def query(body: QueryBody, who: Who) -> QueryAnswer:
+    async def query(body: QueryBody, who: Who) -> QueryResult:
         """Query archived rows in SQL: DuckDB reads verified files and nothing else. One at a time; it is audited.
 
         409 where `sereno[query]` is not installed on the server, 503 on a timeout.
@@ -59,9 +58,9 @@ def routes(context: ServerContext) -> Router:
     return router
 
 
-async def _query(context: ServerContext, body: QueryBody, actor: str) -> QueryAnswer:
+async def _query(context: ServerContext, body: QueryBody, actor: str) -> QueryResult:
     settings = context.settings
-    views = await context.read(archive_files.views(Span(None, body.from_at, body.to_at)))
+    views = await context.read(archive_files.views(TimeSpan(None, body.from_at, body.to_at)))
     fields = {"sql": without_secrets(body.sql)[:AUDITED_CHARS], "from": body.from_at, "to": body.to_at}
     given = {name: value for name, value in fields.items() if value is not None}
     await context.change(audit.audit(actor, "archive.query", "archive", given))
@@ -74,12 +73,11 @@ async def _query(context: ServerContext, body: QueryBody, actor: str) -> QueryAn
         seconds=body.seconds,
     )
     try:
-        found = await ask(question)
+        return await ask(question)
     except (QueryTimeout, ArchiveUnavailable) as error:
         raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
     except InvalidArguments as error:
         if views:
             raise
-        words = f"the archive has no verified file of that time: {error}"
-        raise HTTPError(HTTPStatus.NOT_FOUND, words) from None
-    return QueryAnswer(found.rows, found.more)
+        text = f"the archive has no verified file of that time: {error}"
+        raise HTTPError(HTTPStatus.NOT_FOUND, text) from None

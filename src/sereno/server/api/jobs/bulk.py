@@ -12,10 +12,10 @@ from sereno.access.identity import Principal
 from sereno.bulk import operations as bulk
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments
-from sereno.jobs.bulk import BulkOperation
-from sereno.jobs.rows import Count
-from sereno.server.api.notifications.answers import told
+from sereno.jobs.queries.rows import BoundedCount
+from sereno.jobs.rows import BulkOperation
 from sereno.server.api.paging import Page, Paging, page_of, paging
+from sereno.server.api.responses import json_response
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import not_found
@@ -72,14 +72,16 @@ def check_rate(rate: float | None, *, in_background: bool) -> None:
 
 
 async def begun(
-    context: ServerContext, count: Operation[Count], begin: Callable[[Count | None], Operation[BulkOperation]]
+    context: ServerContext,
+    count: Operation[BoundedCount],
+    begin: Callable[[BoundedCount | None], Operation[BulkOperation]],
 ) -> Response:
     """Start the operation; return 202. A count that takes too long is left out."""
     try:
         total = await context.read(count)
     except psycopg.errors.QueryCanceled:
         total = None
-    return told(await context.change(begin(total)), HTTPStatus.ACCEPTED)
+    return json_response(await context.change(begin(total)), HTTPStatus.ACCEPTED)
 
 
 def _theirs(number: int, who: Principal) -> Operation[BulkOperation]:

@@ -16,15 +16,14 @@ from sereno.database.json_values import stored
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments, JobNotFound
 from sereno.jobs import operations as jobs
-from sereno.jobs import queries as job_queries
-from sereno.jobs.bulk import BulkOperation, JobAction
 from sereno.jobs.filters import JobFilter
 from sereno.jobs.job import JobOptions
-from sereno.jobs.reveal import hidden
-from sereno.jobs.rows import Count, JobLine
-from sereno.jobs.search import JOB_FIELDS, jobs_wanted
-from sereno.jobs.transitions import KeyConflict
-from sereno.jobs.why import why
+from sereno.jobs.queries import jobs as job_queries
+from sereno.jobs.queries.reveal import hidden
+from sereno.jobs.queries.rows import BoundedCount, JobLine
+from sereno.jobs.queries.search import JOB_FIELDS, jobs_wanted
+from sereno.jobs.queries.why import why
+from sereno.jobs.rows import BulkOperation, JobAction, KeyConflict
 from sereno.search.syntax import LONGEST
 from sereno.server.api.bounds import Name, Tags
 from sereno.server.api.jobs.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
@@ -101,14 +100,14 @@ class CreatedJob:
 
 
 @dataclass
-class WhyAnswer:
+class WhyResponse:
     """Sentences, the most important first."""
 
     sentences: list[str]
 
 
 @dataclass
-class BulkAnswer:
+class BulkResponse:
     """What was done; with `dry_run`, what would be. `conflicts`: left alone, as a live job has their unique key."""
 
     dry_run: bool
@@ -118,7 +117,7 @@ class BulkAnswer:
     by_queue: dict[str, int]
     by_tenant: dict[str, int]
     done: list[int]
-    asked: list[int]
+    stopping: list[int]
     left: list[int]
     conflicts: list[KeyConflict]
 
@@ -133,7 +132,7 @@ def searched(text: str | None) -> JobFilter:
     return jobs_wanted(text or "", datetime.now(UTC))
 
 
-def asked_for(
+def filter_params(
     who: Who,
     q: Annotated[
         str | None, Query(max_length=LONGEST, description="A search: state:dead tenant:r42 -tag:canary attempts:>3")
@@ -174,7 +173,7 @@ def routes(context: ServerContext) -> Router:
 
     @router.operation("GET", "/jobs", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def list_jobs(
-        who: Who, page: Annotated[Paging, Depends(paging)], wanted: Annotated[JobFilter, Depends(asked_for)]
+        who: Who, page: Annotated[Paging, Depends(paging)], wanted: Annotated[JobFilter, Depends(filter_params)]
     ) -> Page[JobLine]:
         """Live and finished jobs, newest first."""
         query = partial(job_queries.list_jobs, of_theirs(wanted, who))
@@ -197,14 +196,14 @@ def routes(context: ServerContext) -> Router:
         return hidden(await context.read(_theirs(job_id, who)))
 
     @router.operation("GET", "/jobs/{job_id}/why", role="viewer", of_tenants=True)
-    async def why_job(job_id: JobId, who: Who) -> WhyAnswer:
+    async def why_job(job_id: JobId, who: Who) -> WhyResponse:
         """Why the job is in its state, in words."""
 
         def operation() -> Operation[list[str]]:
             yield from _theirs(job_id, who)
             return (yield from why(job_id, tenant=who.tenant))
 
-        return WhyAnswer(await context.read(operation()))
+        return WhyResponse(await context.read(operation()))
 
     _bulk(context, router)
     _again(context, router)
@@ -212,10 +211,10 @@ def routes(context: ServerContext) -> Router:
 
 
 def _bulk(context: ServerContext, router: Router) -> None:
-    options: dict[str, Any] = {"also": [HTTPStatus.NOT_FOUND], "response_model": BulkAnswer, "responses": ACCEPTED}
+    options: dict[str, Any] = {"also": [HTTPStatus.NOT_FOUND], "response_model": BulkResponse, "responses": ACCEPTED}
 
     @router.operation("POST", "/jobs/retry", role="operator", of_tenants=True, **options)
-    async def retry(body: BulkBody, who: Who) -> BulkAnswer | Response:
+    async def retry(body: BulkBody, who: Who) -> BulkResponse | Response:
         """Run finished jobs again, under their own ids and with a fresh retry budget."""
         wanted = await _open_to(context, who, body.filter(who))
         if body.dry_run:
@@ -225,7 +224,7 @@ def _bulk(context: ServerContext, router: Router) -> None:
         return _did(await context.carry_out(jobs.retry(wanted, rate=body.rate, yes=body.all, actor=who.actor)))
 
     @router.operation("POST", "/jobs/cancel", role="operator", of_tenants=True, **options)
-    async def cancel(body: BulkBody, who: Who) -> BulkAnswer | Response:
+    async def cancel(body: BulkBody, who: Who) -> BulkResponse | Response:
         """Cancel jobs: waiting ones end at once, running ones are requested to stop."""
         wanted = body.filter(who)
         if body.dry_run:
@@ -236,7 +235,7 @@ def _bulk(context: ServerContext, router: Router) -> None:
         return _did(await context.carry_out(jobs.cancel(wanted, reason=body.reason, yes=body.all, actor=who.actor)))
 
     @router.operation("POST", "/jobs/delete", role="admin", of_tenants=True, **options)
-    async def delete(body: BulkBody, who: Who) -> BulkAnswer | Response:
+    async def delete(body: BulkBody, who: Who) -> BulkResponse | Response:
         """Delete jobs for good, with their attempts. Refused for a running job."""
         wanted = body.filter(who)
         if body.dry_run:
@@ -280,7 +279,7 @@ async def _open_to(context: ServerContext, who: Principal, wanted: JobFilter) ->
 async def _begun(
     context: ServerContext, who: Principal, action: JobAction, body: BulkBody, wanted: JobFilter
 ) -> Response:
-    def begin(total: Count | None) -> Operation[BulkOperation]:
+    def begin(total: BoundedCount | None) -> Operation[BulkOperation]:
         return bulk.begin(
             action, wanted, rate=body.rate, reason=body.reason, yes=body.all, total=total, actor=who.actor
         )
@@ -298,11 +297,11 @@ def _theirs(job_id: int, who: Principal) -> Operation[jobs.JobDetail]:
     return found
 
 
-def _would(tally: jobs.Tally) -> BulkAnswer:
+def _would(tally: jobs.JobTally) -> BulkResponse:
     total = tally.total
-    return BulkAnswer(True, total.value, total.exact, tally.by_task, tally.by_queue, tally.by_tenant, [], [], [], [])
+    return BulkResponse(True, total.value, total.exact, tally.by_task, tally.by_queue, tally.by_tenant, [], [], [], [])
 
 
-def _did(changed: jobs.ChangedJobs) -> BulkAnswer:
-    total = len(changed.done) + len(changed.asked)
-    return BulkAnswer(False, total, True, {}, {}, {}, changed.done, changed.asked, changed.left, changed.conflicts)
+def _did(changed: jobs.ChangedJobs) -> BulkResponse:
+    total = len(changed.done) + len(changed.stopping)
+    return BulkResponse(False, total, True, {}, {}, {}, changed.done, changed.stopping, changed.left, changed.conflicts)

@@ -1,12 +1,11 @@
 """Limits and weights: list, change, close and open them while workers run."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
-from fastapi import Path, Query
+from fastapi import Path, Query, Response
 from msgspec.structs import asdict
 from pydantic import BaseModel, Field
 
@@ -15,10 +14,11 @@ from sereno.errors import ConfigurationError
 from sereno.jobs.limits import operations as limits
 from sereno.jobs.limits import weights
 from sereno.jobs.limits.limit import MOST_SLOTS
-from sereno.jobs.limits.store import BOUND, LimiterRow, LimitRow
+from sereno.jobs.limits.rows import BOUND, LimiterRow, LimitRow
 from sereno.jobs.limits.weights import LEAST_WEIGHT, MOST_WEIGHT, WeightLine
 from sereno.server.api.jobs.queues import NO_SUCH, Name
 from sereno.server.api.paging import Page
+from sereno.server.api.responses import json_response, page_model, response_model
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import HTTPError
@@ -32,42 +32,10 @@ Length = Annotated[str, Field(max_length=50)] | Number
 Key = Annotated[str, Field(max_length=NAME_LIMIT)]
 
 
-@dataclass
-class LimitLine:
+class LimitLine(LimitRow, kw_only=True):
     """A limit as it is now, and in words (`says`); `declared`: as in the code. Counts go up to a thousand."""
 
-    name: str
     says: str
-    kind: str
-    slots: int | None
-    units: float | None
-    period: float | None
-    burst: float | None
-    queue: str | None
-    key: str
-    declared: Mapping[str, Any] | None
-    declared_by: str | None
-    overridden: bool
-    note: str | None
-    changed_by: str | None
-    changed_at: datetime
-    keys: int
-    held: int
-    waiting: int
-    closed: int
-
-
-@dataclass
-class KeyLine:
-    """One key of a limit: the jobs that hold a slot, its tokens, until when it is closed, how many ready jobs wait."""
-
-    key: str
-    held: list[int]
-    taken: int
-    tokens: float | None
-    closed_until: datetime | None
-    waiting: int
-    used_at: datetime
 
 
 @dataclass
@@ -75,7 +43,7 @@ class LimitPage:
     """One limit and the most relevant of its keys: closed, waited for, in use."""
 
     limit: LimitLine
-    keys: list[KeyLine]
+    keys: list[LimiterRow]
 
 
 class LimitNumbersBody(BaseModel):
@@ -88,7 +56,7 @@ class LimitNumbersBody(BaseModel):
     note: str | None = Field(None, max_length=500)
 
 
-class LimitNumbersAnswer(LimitNumbersBody):
+class LimitBody(LimitNumbersBody):
     """`queue`: the limit applies to this whole queue, and is created if it does not exist."""
 
     queue: str | None = Field(None, max_length=NAME_LIMIT)
@@ -107,14 +75,14 @@ class OpenBody(BaseModel):
     key: Key | None = None
 
 
-class Weight(BaseModel):
+class TenantWeight(BaseModel):
     """Turns per turn of a key with weight 1, the default."""
 
     weight: float = Field(ge=LEAST_WEIGHT, le=MOST_WEIGHT, allow_inf_nan=False)
 
 
 @dataclass
-class ResetAnswer:
+class ResetResponse:
     """`limit`: as in the code; null if no code declares it, so that it is gone."""
 
     limit: LimitLine | None
@@ -135,7 +103,7 @@ class OpenedKey:
 
 
 @dataclass
-class WeightAnswer:
+class WeightResponse:
     """The weight of a fair key."""
 
     key: str
@@ -146,23 +114,26 @@ def routes(context: ServerContext) -> Router:
     """`/limits`, `/weights`."""
     router = Router(context, "limits")
 
-    @router.operation("GET", "/limits", role="viewer")
+    @router.operation("GET", "/limits", role="viewer", response_model=page_model(LimitLine))
     async def list_limits(
         pattern: Annotated[str | None, Query(max_length=NAME_LIMIT, description="A name; * matches all.")] = None,
         limit: Annotated[int, Query(ge=1, le=BOUND, description="Maximum number of items.")] = BOUND,
-    ) -> Page[LimitLine]:
+    ) -> Response:
         """Limits, how much of each is in use, and who changed it."""
-        return Page([_line(row) for row in await context.read(limits.list_limits(pattern, most=limit))])
+        found = await context.read(limits.list_limits(pattern, most=limit))
+        return json_response(Page([_line(row) for row in found]))
 
-    @router.operation("GET", "/limits/{name:path}", role="viewer", also=NO_SUCH)
+    @router.operation(
+        "GET", "/limits/{name:path}", role="viewer", also=NO_SUCH, response_model=response_model(LimitPage)
+    )
     async def show(
         name: Name,
         key: Annotated[str | None, Query(max_length=NAME_LIMIT, description="Only this key.")] = None,
         keys: Annotated[int, Query(ge=1, le=BOUND, description="Maximum number of keys.")] = 20,
-    ) -> LimitPage:
+    ) -> Response:
         """One limit, with its keys: closed ones first, then those that jobs wait for, then those in use."""
         found = await context.read(_known(limits.show(name, key=key, keys=keys)))
-        return LimitPage(_line(found.limit), [_key_line(row) for row in found.keys])
+        return json_response(LimitPage(_line(found.limit), found.keys))
 
     _change(context, router)
     _close(context, router)
@@ -171,21 +142,29 @@ def routes(context: ServerContext) -> Router:
 
 
 def _change(context: ServerContext, router: Router) -> None:
-    @router.operation("PUT", "/limits/{name:path}", role="admin", also=NO_SUCH)
-    async def change(name: Name, body: LimitNumbersAnswer, who: Who) -> LimitLine:
+    @router.operation(
+        "PUT", "/limits/{name:path}", role="admin", also=NO_SUCH, response_model=response_model(LimitLine)
+    )
+    async def change(name: Name, body: LimitBody, who: Who) -> Response:
         """Change the numbers of a limit. They apply at once and everywhere, until a reset; running jobs continue."""
-        return _line(await context.change(_known(limits.change(name, **body.model_dump(), actor=who.actor))))
+        row = await context.change(_known(limits.change(name, **body.model_dump(), actor=who.actor)))
+        return json_response(_line(row))
 
-    @router.operation("PUT", "/queues/{name:path}/limit", role="admin", also=NO_SUCH)
-    async def change_queue(name: Name, body: LimitNumbersBody, who: Who) -> LimitLine:
+    @router.operation(
+        "PUT", "/queues/{name:path}/limit", role="admin", also=NO_SUCH, response_model=response_model(LimitLine)
+    )
+    async def change_queue(name: Name, body: LimitNumbersBody, who: Who) -> Response:
         """Change or create the limit of a whole queue."""
-        return _line(await context.change(limits.change(queue=name, **body.model_dump(), actor=who.actor)))
+        row = await context.change(limits.change(queue=name, **body.model_dump(), actor=who.actor))
+        return json_response(_line(row))
 
-    @router.operation("POST", "/limits/{name:path}/reset", role="admin", also=NO_SUCH)
-    async def reset(name: Name, who: Who) -> ResetAnswer:
+    @router.operation(
+        "POST", "/limits/{name:path}/reset", role="admin", also=NO_SUCH, response_model=response_model(ResetResponse)
+    )
+    async def reset(name: Name, who: Who) -> Response:
         """Return to the limit as declared in the code. A limit that no code declares is removed."""
         row = await context.change(_known(limits.reset(name, actor=who.actor)))
-        return ResetAnswer(None if row is None else _line(row))
+        return json_response(ResetResponse(None if row is None else _line(row)))
 
 
 def _close(context: ServerContext, router: Router) -> None:
@@ -210,10 +189,10 @@ def _weigh(context: ServerContext, router: Router) -> None:
         return Page(await context.read(weights.list_weights()))
 
     @router.operation("PUT", "/weights/{key:path}", role="admin", also=NO_SUCH)
-    async def weigh(key: Annotated[str, Path(max_length=NAME_LIMIT)], body: Weight, who: Who) -> WeightAnswer:
+    async def weigh(key: Annotated[str, Path(max_length=NAME_LIMIT)], body: TenantWeight, who: Who) -> WeightResponse:
         """Give a fair key more turns than others, or fewer."""
         await context.change(weights.weigh(key, body.weight, actor=who.actor))
-        return WeightAnswer(key, body.weight)
+        return WeightResponse(key, body.weight)
 
 
 def _known(operation: Operation[T]) -> Operation[T]:
@@ -226,7 +205,3 @@ def _known(operation: Operation[T]) -> Operation[T]:
 
 def _line(row: LimitRow) -> LimitLine:
     return LimitLine(says=limits.in_words(row.numbers), **asdict(row))
-
-
-def _key_line(row: LimiterRow) -> KeyLine:
-    return KeyLine(**asdict(row))

@@ -9,10 +9,11 @@ from pydantic import BaseModel, Field
 
 from sereno.access.identity import Principal
 from sereno.database.statement import Operation
-from sereno.jobs import queues
-from sereno.jobs.pauses import PauseKind
-from sereno.jobs.queues import QueueLine
-from sereno.jobs.rows import PauseRow
+from sereno.jobs import pauses
+from sereno.jobs.queries import queues
+from sereno.jobs.queries.queues import QueueLine
+from sereno.jobs.queries.rows import PauseRow
+from sereno.jobs.rows import PauseKind
 from sereno.server.api.paging import Page
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
@@ -33,7 +34,7 @@ class PauseBody(BaseModel):
 
 
 @dataclass
-class PauseAnswer:
+class PauseResponse:
     """The state now. `changed`: false if it was already so."""
 
     kind: PauseKind
@@ -65,37 +66,37 @@ def routes(context: ServerContext) -> Router:
 
 def _stop_queues(context: ServerContext, router: Router) -> None:
     @router.operation("POST", "/queues/{name:path}/pause", role="operator", also=NO_SUCH)
-    async def pause_queue(name: Name, who: Who, body: PauseBody | None = None) -> PauseAnswer:
+    async def pause_queue(name: Name, who: Who, body: PauseBody | None = None) -> PauseResponse:
         """Start no more jobs of this queue. Running jobs continue; new jobs are accepted and wait."""
         return await _pause(context, "queue", name, who, body)
 
     @router.operation("POST", "/queues/{name:path}/resume", role="operator", also=NO_SUCH)
-    async def resume_queue(name: Name, who: Who) -> PauseAnswer:
+    async def resume_queue(name: Name, who: Who) -> PauseResponse:
         """Start jobs of this queue again."""
         return await _resume(context, "queue", name, who)
 
 
 def _stop_tasks(context: ServerContext, router: Router) -> None:
     @router.operation("POST", "/tasks/{name:path}/pause", role="operator", also=NO_SUCH)
-    async def pause_task(name: Name, who: Who, body: PauseBody | None = None) -> PauseAnswer:
+    async def pause_task(name: Name, who: Who, body: PauseBody | None = None) -> PauseResponse:
         """Start no more jobs of this task. Running jobs continue; new jobs are accepted and wait."""
         return await _pause(context, "task", name, who, body)
 
     @router.operation("POST", "/tasks/{name:path}/resume", role="operator", also=NO_SUCH)
-    async def resume_task(name: Name, who: Who) -> PauseAnswer:
+    async def resume_task(name: Name, who: Who) -> PauseResponse:
         """Start jobs of this task again."""
         return await _resume(context, "task", name, who)
 
 
 def _stop_tenants(context: ServerContext, router: Router) -> None:
     @router.operation("POST", "/tenants/{name:path}/pause", role="operator", of_tenants=True, also=NO_SUCH)
-    async def pause_tenant(name: Name, who: Who, body: PauseBody | None = None) -> PauseAnswer:
+    async def pause_tenant(name: Name, who: Who, body: PauseBody | None = None) -> PauseResponse:
         """Start no more jobs of this tenant. Running jobs continue; new jobs are accepted and wait."""
         check_theirs(who, name, f"tenant {name!r:.60}")
         return await _pause(context, "tenant", name, who, body)
 
     @router.operation("POST", "/tenants/{name:path}/resume", role="operator", of_tenants=True, also=NO_SUCH)
-    async def resume_tenant(name: Name, who: Who) -> PauseAnswer:
+    async def resume_tenant(name: Name, who: Who) -> PauseResponse:
         """Start jobs of this tenant again. Its own users can end only a pause that they set themselves."""
         check_theirs(who, name, f"tenant {name!r:.60}")
         return await _resume(context, "tenant", name, who)
@@ -103,23 +104,23 @@ def _stop_tenants(context: ServerContext, router: Router) -> None:
 
 async def _pause(
     context: ServerContext, kind: PauseKind, name: str, who: Principal, body: PauseBody | None
-) -> PauseAnswer:
+) -> PauseResponse:
     check_text(kind, name)
     note = None if body is None else body.note
-    pausing = queues.pause(kind, name, note=note, actor=who.actor, by_tenant=who.tenant is not None)
-    return PauseAnswer(kind, name, True, await context.change(pausing))
+    pausing = pauses.pause(kind, name, note=note, actor=who.actor, by_tenant=who.tenant is not None)
+    return PauseResponse(kind, name, True, await context.change(pausing))
 
 
-async def _resume(context: ServerContext, kind: PauseKind, name: str, who: Principal) -> PauseAnswer:
+async def _resume(context: ServerContext, kind: PauseKind, name: str, who: Principal) -> PauseResponse:
     check_text(kind, name)
 
     def operation() -> Operation[bool]:
         for pause in (yield from queues.list_pauses([name])) if who.tenant is not None else ():
             if (pause.kind, pause.name) == (kind, name):
                 _check_resumable(pause, who)
-        return (yield from queues.resume(kind, name, actor=who.actor, by_tenant=who.tenant is not None))
+        return (yield from pauses.resume(kind, name, actor=who.actor, by_tenant=who.tenant is not None))
 
-    return PauseAnswer(kind, name, False, await context.change(operation()))
+    return PauseResponse(kind, name, False, await context.change(operation()))
 
 
 def _check_resumable(pause: PauseRow, who: Principal) -> None:

@@ -9,7 +9,7 @@ from fastapi import Path
 from sereno.database.statement import Operation
 from sereno.errors import JobNotFound
 from sereno.jobs import operations as jobs
-from sereno.jobs.reveal import reveal
+from sereno.jobs.queries.reveal import reveal
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import not_found

@@ -1,6 +1,6 @@
 """Workers: those that run, and those that ended lately."""
 
-from sereno.jobs.rows import SessionRow
+from sereno.jobs.queries.rows import SessionRow
 from sereno.server.api.paging import Page
 from sereno.server.api.router import Router
 from sereno.server.shared.context import ServerContext

@@ -1,21 +1,20 @@
 """Alert conditions, alert rules that notify people of them, and past alerts."""
 
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, Path, Query
+from fastapi import Depends, Path, Query, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
 from sereno.monitoring.alerts import operations as alerts
 from sereno.monitoring.alerts.condition import Level
-from sereno.monitoring.alerts.current_conditions import AlertCondition, attention
-from sereno.monitoring.alerts.operations import RuleLine
+from sereno.monitoring.alerts.current_conditions import AlertCondition, current_conditions
+from sereno.monitoring.alerts.rows import AlertRow, RuleLine
 from sereno.monitoring.alerts.rule import AGAIN, DAY, MOST_COUNT, MOST_TARGETS, AlertRule, AlertTarget, LogRule
-from sereno.monitoring.alerts.store import AlertRow
 from sereno.server.api.paging import Page, Paging, page_of, paging
+from sereno.server.api.responses import json_response, page_model, response_model
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import not_found
@@ -76,20 +75,6 @@ class SilenceBody(BaseModel):
 
 
 @dataclass
-class AlertConditionLine:
-    """One condition that needs attention. `words` is `said` with its `values` filled in."""
-
-    kind: str
-    subject: str
-    level: Level
-    words: str
-    said: str
-    values: dict[str, str | int]
-    remedy: str
-    since: datetime | None
-
-
-@dataclass
 class TestedRule:
     """The jobs that send the messages."""
 
@@ -105,52 +90,55 @@ def routes(context: ServerContext) -> Router:
         who: Who,
         tenant: Annotated[str | None, Query(min_length=1, max_length=NAME_LIMIT, description="Only its own.")] = None,
         late: Annotated[float, Query(ge=1, le=DAY, description="Seconds that a ready job may wait.")] = 60.0,
-    ) -> Page[AlertConditionLine]:
+    ) -> Page[AlertCondition]:
         """Conditions that need attention, the worst first. A user of one tenant sees that tenant's own."""
-        found = await context.read(attention(context.settings, tenant=their_tenant(who, tenant), late=late))
-        return Page([_line(each) for each in found])
+        return Page(
+            await context.read(current_conditions(context.settings, tenant=their_tenant(who, tenant), late=late))
+        )
 
-    @router.operation("GET", "/alerts", role="viewer")
+    @router.operation("GET", "/alerts", role="viewer", response_model=page_model(AlertRow))
     async def list_alerts(
         page: Annotated[Paging, Depends(paging)],
         rule: Annotated[str | None, Query(min_length=1, max_length=100)] = None,
         state: Annotated[Literal["open", "past"] | None, Query(description="Without it, both.")] = None,
-    ) -> Page[AlertRow]:
+    ) -> Response:
         """Alerts, newest first: open ones and past ones."""
         query = partial(alerts.list_alerts, rule=rule, is_open=None if state is None else state == "open")
-        return await context.read(page_of(page, query, lambda row: row.id))
+        return json_response(await context.read(page_of(page, query, lambda row: row.id)))
 
-    @router.operation("POST", "/alerts/{alert_id}/silence", role="operator", also=GONE)
-    async def silence(alert_id: AlertId, body: SilenceBody, who: Who) -> AlertRow:
+    @router.operation(
+        "POST", "/alerts/{alert_id}/silence", role="operator", also=GONE, response_model=response_model(AlertRow)
+    )
+    async def silence(alert_id: AlertId, body: SilenceBody, who: Who) -> Response:
         """Send no notifications of an open alert before a time, nor of its end."""
         found = await context.change(alerts.silence(alert_id, body.until, actor=who.actor))
         if found is None:
             raise not_found(f"open alert {alert_id}")
-        return found
+        return json_response(found)
 
     _rules(context, router)
     return router
 
 
 def _rules(context: ServerContext, router: Router) -> None:
-    @router.operation("GET", "/alerts/rules", role="viewer")
-    async def list_rules() -> Page[RuleLine]:
+    @router.operation("GET", "/alerts/rules", role="viewer", response_model=page_model(RuleLine))
+    async def list_rules() -> Response:
         """Alert rules. Addresses are masked, for every user."""
-        return Page(await context.read(alerts.list_rules()))
+        return json_response(Page(await context.read(alerts.list_rules())))
 
-    @router.operation("GET", "/alerts/rules/{name}", role="viewer", also=GONE)
-    async def show_rule(name: RuleName) -> RuleLine:
+    @router.operation("GET", "/alerts/rules/{name}", role="viewer", also=GONE, response_model=response_model(RuleLine))
+    async def show_rule(name: RuleName) -> Response:
         """One rule."""
         found = await context.read(alerts.show_rule(name))
         if found is None:
             raise not_found(f"alert rule {name!r:.60}")
-        return found
+        return json_response(found)
 
-    @router.operation("PUT", "/alerts/rules/{name}", role="admin")
-    async def set_rule(name: RuleName, body: RuleBody, who: Who) -> RuleLine:
+    @router.operation("PUT", "/alerts/rules/{name}", role="admin", response_model=response_model(RuleLine))
+    async def set_rule(name: RuleName, body: RuleBody, who: Who) -> Response:
         """Create a rule, or replace the one of this name."""
         check = context.app.alerts.checked
-        return await context.change(alerts.set_rule(body.rule(name), check=check, actor=who.actor))
+        return json_response(await context.change(alerts.set_rule(body.rule(name), check=check, actor=who.actor)))
 
     @router.operation("DELETE", "/alerts/rules/{name}", role="admin", also=GONE, status_code=204)
     async def remove_rule(name: RuleName, who: Who) -> None:
@@ -164,9 +152,3 @@ def _rules(context: ServerContext, router: Router) -> None:
         if await context.read(alerts.show_rule(name)) is None:
             raise not_found(f"alert rule {name!r:.60}")
         return TestedRule(await context.change(alerts.try_rule(name, actor=who.actor)))
-
-
-def _line(found: AlertCondition) -> AlertConditionLine:
-    return AlertConditionLine(
-        found.kind, found.subject, found.level, found.words, found.said, found.values, found.remedy, found.since
-    )

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import Depends, Path, Query
 from pydantic import AwareDatetime, BaseModel, Field
 
-from sereno.jobs.error_groups import MOST_GROUPS, ErrorGroup
+from sereno.jobs.queries.error_groups import MOST_GROUPS, ErrorGroup
 from sereno.monitoring import error_operations
 from sereno.monitoring.error_operations import LONGEST_NOTE, ErrorDetail, Sort, span
 from sereno.monitoring.search_fields import ERROR_FIELDS

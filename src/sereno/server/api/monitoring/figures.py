@@ -1,16 +1,15 @@
 """Figures for dashboards, from stored counters: deliveries, providers and jobs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, fields
 from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import Query
 
 from sereno.database.statement import Operation
-from sereno.jobs import minute_stats
-from sereno.jobs.minute_stats import Figures, TenantFigures
+from sereno.jobs.queries import minute_stats
+from sereno.jobs.queries.minute_stats import AttemptFigures, AttemptStep, TenantFigures, quantile
 from sereno.notifications.deliveries import figures
 from sereno.notifications.deliveries.figures import ChannelHealth, Funnel
 from sereno.server.api.paging import Page
@@ -32,17 +31,10 @@ Hours = Annotated[
 Step = Annotated[float, Query(ge=60, le=figures.LONGEST_MINUTES, allow_inf_nan=False, description="Seconds per step.")]
 
 
-@dataclass
-class JobStep:
+@dataclass(frozen=True, slots=True)
+class JobStep(AttemptStep):
     """Attempts that ended in a span of time; median and 95th percentile of how long they waited and ran."""
 
-    at: datetime
-    succeeded: int
-    retried: int
-    dead: int
-    cancelled: int
-    other: int
-    run_seconds: float
     waited_median: float | None
     waited_p95: float | None
     ran_median: float | None
@@ -104,17 +96,11 @@ def _jobs(since: float, step: float, queue: str | None, task: str | None) -> Ope
     return JobFigures([_step(each) for each in found], list(tenants))
 
 
-def _step(each: Figures) -> JobStep:
+def _step(each: AttemptFigures) -> JobStep:
     return JobStep(
-        each.at,
-        each.succeeded,
-        each.retried,
-        each.dead,
-        each.cancelled,
-        each.other,
-        each.run_seconds,
-        minute_stats.quantile(each.waits, 0.5),
-        minute_stats.quantile(each.waits, 0.95),
-        minute_stats.quantile(each.runs, 0.5),
-        minute_stats.quantile(each.runs, 0.95),
+        **{field.name: getattr(each, field.name) for field in fields(AttemptStep)},
+        waited_median=quantile(each.waits, 0.5),
+        waited_p95=quantile(each.waits, 0.95),
+        ran_median=quantile(each.runs, 0.5),
+        ran_p95=quantile(each.runs, 0.95),
     )

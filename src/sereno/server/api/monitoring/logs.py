@@ -18,7 +18,7 @@ from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import not_found
 from sereno.server.shared.tenant_scope import check_theirs, their_tenant
 from sereno.telemetry import log_search
-from sereno.telemetry.central_log import LogDetail, LogLine, list_lines
+from sereno.telemetry.log_queries import LogDetail, LogLine, list_lines
 from sereno.telemetry.log_search import lines_wanted
 
 LineId = Annotated[int, Path(ge=0, lt=2**63)]

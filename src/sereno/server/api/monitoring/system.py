@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated
@@ -11,18 +11,18 @@ from fastapi import Depends, Query
 from psycopg.errors import QueryCanceled
 from pydantic import BaseModel, Field
 
-from sereno.access import tokens
+from sereno.access.audit_queries import audit_page
 from sereno.access.identity import Role
-from sereno.access.tokens import AuditRow
+from sereno.access.rows import AuditRow
 from sereno.database.statement import Operation
-from sereno.jobs import minute_stats
-from sereno.jobs import queries as job_queries
-from sereno.jobs.minute_stats import Figures
-from sereno.jobs.queues import QueueLine
-from sereno.jobs.rows import Count, TaskLine
+from sereno.jobs.queries import jobs as job_queries
+from sereno.jobs.queries import minute_stats
+from sereno.jobs.queries.minute_stats import AttemptCounts, AttemptFigures, quantile
+from sereno.jobs.queries.queues import QueueLine
+from sereno.jobs.queries.rows import BoundedCount, TaskLine
 from sereno.jobs.task import TaskDefinition
 from sereno.monitoring import doctor, verify
-from sereno.monitoring.doctor import Check
+from sereno.monitoring.doctor import DoctorCheck
 from sereno.monitoring.search_fields import AUDIT_FIELDS
 from sereno.monitoring.settings import SettingLine, list_settings
 from sereno.monitoring.status import SystemStatus, status
@@ -43,7 +43,7 @@ LONGEST_SUBJECT = 2 * NAME_LIMIT
 
 
 @dataclass
-class Me:
+class CurrentUser:
     """The current user. `tenant`: the only tenant they can access; null for all."""
 
     name: str
@@ -56,10 +56,10 @@ class Health:
     """`healthy`: no check fails."""
 
     healthy: bool
-    checks: list[Check]
+    checks: list[DoctorCheck]
 
 
-class InvariantAnswer(BaseModel):
+class VerifyBody(BaseModel):
     """`all`: check every row, not only the newest. `seconds`: the timeout of each query."""
 
     all: bool = False
@@ -67,11 +67,11 @@ class InvariantAnswer(BaseModel):
 
 
 @dataclass
-class VerifyAnswer:
+class VerifyResponse:
     """`holds`: no invariant is violated."""
 
     holds: bool
-    proofs: list[InvariantResult]
+    invariants: list[InvariantResult]
 
 
 @dataclass
@@ -95,15 +95,10 @@ class Durations:
     p95: float | None
 
 
-@dataclass
-class LastHour:
+@dataclass(frozen=True, slots=True)
+class LastHour(AttemptCounts):
     """Attempts that ended within the hour, how long they waited from due to started, and how long they ran."""
 
-    succeeded: int
-    retried: int
-    dead: int
-    cancelled: int
-    other: int
     waited: Durations
     ran: Durations
 
@@ -118,13 +113,13 @@ class Metrics:
     slots: int
     schedules: dict[str, int]
     queues: list[QueueLine]
-    dead_letters: Count
+    dead_letters: BoundedCount
     finished_total: int
     tasks: list[TaskLine]
 
 
 @dataclass
-class Retry:
+class RetryPolicy:
     """How often it is retried, and after how many seconds: `delays`, or `first` times `factor` up to `cap`."""
 
     retries: int
@@ -142,7 +137,7 @@ class TaskOptions:
     arguments: list[str]
     queue: str
     priority: int
-    retry: Retry
+    retry: RetryPolicy
     timeout: float | None
     isolate: bool
     batch: int
@@ -159,9 +154,9 @@ def routes(context: ServerContext) -> Router:
     router = Router(context, "system")
 
     @router.operation("GET", "/me", role="viewer", of_tenants=True)
-    async def me(who: Who) -> Me:
+    async def me(who: Who) -> CurrentUser:
         """The current user."""
-        return Me(who.name, who.role, who.tenant)
+        return CurrentUser(who.name, who.role, who.tenant)
 
     @router.operation("GET", "/status", role="viewer")
     async def show_status() -> SystemStatus:
@@ -194,9 +189,9 @@ def _health(context: ServerContext, router: Router) -> None:
         return Health(all(check.level != "fail" for check in checks), checks)
 
     @router.operation("POST", "/verify", role="admin")
-    async def prove(body: InvariantAnswer | None = None) -> VerifyAnswer:
+    async def prove(body: VerifyBody | None = None) -> VerifyResponse:
         """Check the invariants on the live database, reading only; one check at a time. It may take a while."""
-        wanted = body or InvariantAnswer()
+        wanted = body or VerifyBody()
         if running.locked():
             raise HTTPError(HTTPStatus.CONFLICT, "another verification is running: try again when it has finished")
         window = None if wanted.all else verify.WINDOW
@@ -204,7 +199,7 @@ def _health(context: ServerContext, router: Router) -> None:
             found = await _bounded(
                 context, verify.verify(lease=context.settings.lease, window=window, timeout=wanted.seconds)
             )
-        return VerifyAnswer(all(proof.holds for proof in found), found)
+        return VerifyResponse(all(invariant.holds for invariant in found), found)
 
 
 def _record(context: ServerContext, router: Router) -> None:
@@ -232,7 +227,7 @@ def _record(context: ServerContext, router: Router) -> None:
         search_params = searched(q, AUDIT_FIELDS, who)
 
         found, has_more = await context.read(
-            tokens.audit_page(
+            audit_page(
                 before=page.before,
                 subject=subject,
                 actor=actor,
@@ -284,17 +279,13 @@ def _metrics() -> Operation[Metrics]:
     )
 
 
-def _last_hour(found: Sequence[Figures]) -> LastHour:
+def _last_hour(found: Sequence[AttemptFigures]) -> LastHour:
     waits = [sum(bucket) for bucket in zip(*(line.waits for line in found), strict=True)]
     runs = [sum(bucket) for bucket in zip(*(line.runs for line in found), strict=True)]
     return LastHour(
-        sum(line.succeeded for line in found),
-        sum(line.retried for line in found),
-        sum(line.dead for line in found),
-        sum(line.cancelled for line in found),
-        sum(line.other for line in found),
-        Durations(minute_stats.quantile(waits, 0.5), minute_stats.quantile(waits, 0.95)),
-        Durations(minute_stats.quantile(runs, 0.5), minute_stats.quantile(runs, 0.95)),
+        **{field.name: sum(getattr(line, field.name) for line in found) for field in fields(AttemptCounts)},
+        waited=Durations(quantile(waits, 0.5), quantile(waits, 0.95)),
+        ran=Durations(quantile(runs, 0.5), quantile(runs, 0.95)),
     )
 
 
@@ -305,7 +296,7 @@ def _task(task: TaskDefinition) -> TaskOptions:
         arguments=list(task.arguments.names),
         queue=task.queue,
         priority=task.priority,
-        retry=Retry(retry.retries, retry.first, retry.factor, retry.cap, list(retry.delays)),
+        retry=RetryPolicy(retry.retries, retry.first, retry.factor, retry.cap, list(retry.delays)),
         timeout=task.timeout,
         isolate=task.isolate,
         batch=task.batch,

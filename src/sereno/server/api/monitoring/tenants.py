@@ -1,7 +1,6 @@
 """Tenants: how much work each had, its share of the total, and which are paused."""
 
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import Depends, Query
@@ -15,21 +14,6 @@ from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.search_access import searched
 from sereno.text import NAME_LIMIT
-
-
-@dataclass
-class TenantShare:
-    """One tenant. `share`: of the run time of all jobs, from 0 to 1. `schedules`: counted up to a thousand."""
-
-    tenant: str
-    ended: int
-    failed: int
-    seconds: float
-    share: float
-    deliveries: int
-    schedules: int
-    paused_at: datetime | None
-    weight: float
 
 
 def routes(context: ServerContext) -> Router:
@@ -48,7 +32,7 @@ def routes(context: ServerContext) -> Router:
         q: Annotated[
             str | None, Query(max_length=LONGEST, description="A search: tenant:r* failed:>10 paused:no")
         ] = None,
-    ) -> Page[TenantShare]:
+    ) -> Page[TenantLine]:
         """Tenants with recent work, and paused ones. `next`: how many tenants came before the next page."""
         skip = min(page.skip + (page.before or 0), tenants.DEEPEST)
         search_params = searched(q, TENANT_FIELDS, who)
@@ -57,22 +41,7 @@ def routes(context: ServerContext) -> Router:
                 since=since, part=name, search_params=search_params, sort=sort, limit=page.limit + 1, skip=skip
             )
         )
-        return Page(
-            [_share(line) for line in found[: page.limit]], skip + page.limit if len(found) > page.limit else None
-        )
+        lines = [replace(line, schedules=min(line.schedules, SCHEDULE_BOUND)) for line in found[: page.limit]]
+        return Page(lines, skip + page.limit if len(found) > page.limit else None)
 
     return router
-
-
-def _share(line: TenantLine) -> TenantShare:
-    return TenantShare(
-        line.tenant,
-        line.ended,
-        line.failed,
-        line.seconds,
-        line.share,
-        line.deliveries,
-        min(line.schedules, SCHEDULE_BOUND),
-        line.paused_at,
-        1.0 if line.weight is None else line.weight,
-    )

@@ -55,13 +55,13 @@ async def _received(context: ServerContext, request: Request, channel: str, acco
         raise not_found("such channel")
     try:
         check_text("account", account or None)
-        said = Callback(
+        callback = Callback(
             body=await read_body(request, LARGEST_CALLBACK),
             headers={name.lower(): value for name, value in request.headers.items()},
             query=dict(request.query_params),
             url=_signed_url(request, context.settings.public_url),
         )
-        await context.app.notifications.callback(channel, said, account)
+        await context.app.notifications.callback(channel, callback, account)
     except (RejectedCallback, ConfigurationError, InvalidArguments):
         # The reason is not disclosed to an unauthenticated caller.
         raise HTTPError(HTTPStatus.FORBIDDEN, "the signature of the callback is not valid") from None

@@ -8,8 +8,8 @@ from pydantic import BaseModel
 
 from sereno.notifications import operations as notifications
 from sereno.server.api.bounds import Name
-from sereno.server.api.notifications.answers import page_shape, together, told
 from sereno.server.api.paging import Page
+from sereno.server.api.responses import json_response, one_transaction, page_model
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
 from sereno.text import check_text
@@ -46,11 +46,11 @@ def routes(context: ServerContext) -> Router:
     """`/channels`."""
     router = Router(context, "channels")
 
-    @router.operation("GET", "/channels", role="viewer", response_model=page_shape(notifications.ChannelState))
+    @router.operation("GET", "/channels", role="viewer", response_model=page_model(notifications.ChannelState))
     async def list_channels() -> Response:
         """Channels that the application knows, that a recipient has an address for, or that were used lately."""
         found = await context.read(notifications.list_channels(list(context.app.channels.known)))
-        return told(Page(found))
+        return json_response(Page(found))
 
     @router.operation("POST", "/channels/{name}/pause", role="operator", also=[HTTPStatus.NOT_FOUND])
     async def pause(name: str, body: PauseChannel, who: Who) -> ChannelPaused:
@@ -65,11 +65,13 @@ def routes(context: ServerContext) -> Router:
         """Send on this channel again, waiting deliveries included."""
         check_text("channel", name)
         check_text("account", body.account)
-        async with together(context) as hands:
-            accounts: list[str] = await context.app.notifications.aresume(name, body.account, conn=hands.conn)
+        async with one_transaction(context) as transaction:
+            accounts: list[str] = await context.app.notifications.aresume(name, body.account, conn=transaction.conn)
             if accounts:
                 detail = {"accounts": accounts}
-                await hands.run(notifications.noted("channel.resume", f"channel {name}", detail, actor=who.actor))
+                await transaction.run(
+                    notifications.record_audit("channel.resume", f"channel {name}", detail, actor=who.actor)
+                )
         return ChannelResumed(accounts)
 
     return router

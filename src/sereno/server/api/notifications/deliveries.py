@@ -12,9 +12,9 @@ from sereno.access.identity import Principal
 from sereno.bulk import operations as bulk
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError, InvalidArguments, Refused
-from sereno.jobs.bulk import BulkOperation
 from sereno.jobs.filters import DeliveryFilter
-from sereno.jobs.rows import Count
+from sereno.jobs.queries.rows import BoundedCount
+from sereno.jobs.rows import BulkOperation
 from sereno.notifications import operations
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.deliveries.delivery import State
@@ -23,8 +23,9 @@ from sereno.notifications.search_fields import DELIVERY_FIELDS
 from sereno.search.syntax import LONGEST
 from sereno.server.api.bounds import Name
 from sereno.server.api.jobs.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
-from sereno.server.api.notifications.answers import delivery_shown, line_shown, page_shape, shape, there, together, told
+from sereno.server.api.notifications.masking import delivery_shown, line_shown
 from sereno.server.api.paging import Page, Paging, page_of, paging
+from sereno.server.api.responses import json_response, one_transaction, or_not_found, page_model, response_model
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.archived import gone
 from sereno.server.shared.context import ServerContext
@@ -86,7 +87,7 @@ class RequeueBody(BaseModel):
 
 
 @dataclass
-class RequeueAnswer:
+class RequeueResponse:
     """What was done; with `dry_run`, what would be. `left`: do not exist, or changed state meanwhile."""
 
     dry_run: bool
@@ -98,7 +99,7 @@ class RequeueAnswer:
     left: list[int]
 
 
-def asked_for(
+def filter_params(
     who: Who,
     q: Annotated[
         str | None,
@@ -128,16 +129,16 @@ def routes(context: ServerContext) -> Router:
         role="viewer",
         of_tenants=True,
         also=[HTTPStatus.NOT_FOUND],
-        response_model=page_shape(DeliveryLine),
+        response_model=page_model(DeliveryLine),
     )
     async def list_deliveries(
-        who: Who, page: Annotated[Paging, Depends(paging)], wanted: Annotated[DeliveryFilter, Depends(asked_for)]
+        who: Who, page: Annotated[Paging, Depends(paging)], wanted: Annotated[DeliveryFilter, Depends(filter_params)]
     ) -> Response:
         """Deliveries, newest first. A filter searches the newest hundred thousand."""
         found = await context.read(_page(page, replace(wanted, tenant=their_tenant(who, wanted.tenant))))
         for line in found.items:
             line_shown(line, who)
-        return told(found)
+        return json_response(found)
 
     @router.operation(
         "GET",
@@ -145,24 +146,24 @@ def routes(context: ServerContext) -> Router:
         role="viewer",
         of_tenants=True,
         also=[HTTPStatus.NOT_FOUND],
-        response_model=shape(operations.DeliveryDetail),
+        response_model=response_model(operations.DeliveryDetail),
     )
     async def show_delivery(delivery_id: DeliveryId, who: Who) -> Response:
         """One delivery: its event, its address, its outcome, and the receipts of its provider.
 
         `POST /deliveries/{delivery_id}/reveal` returns the unmasked address.
         """
-        return told(delivery_shown(await context.read(_theirs(delivery_id, who)), who))
+        return json_response(delivery_shown(await context.read(_theirs(delivery_id, who)), who))
 
     _again(context, router)
     return router
 
 
 def _again(context: ServerContext, router: Router) -> None:
-    options: dict[str, Any] = {"also": [HTTPStatus.NOT_FOUND], "response_model": RequeueAnswer, "responses": ACCEPTED}
+    options: dict[str, Any] = {"also": [HTTPStatus.NOT_FOUND], "response_model": RequeueResponse, "responses": ACCEPTED}
 
     @router.operation("POST", "/deliveries/requeue", role="operator", of_tenants=True, **options)
-    async def requeue(body: RequeueBody, who: Who) -> RequeueAnswer | Response:
+    async def requeue(body: RequeueBody, who: Who) -> RequeueResponse | Response:
         """Send failed and dead deliveries again, with fresh attempts. 409 for others, with their state."""
         if (body.ids is None) == body.filter(who).is_empty:
             raise InvalidArguments("no deliveries selected: give their ids or a filter such as states, not both")
@@ -175,7 +176,7 @@ def _again(context: ServerContext, router: Router) -> None:
         counts = operations.tally(found)
         chosen = {*(body.ids or ()), *(line.id for line in found)}
         left = [] if body.dry_run else sorted(chosen - {*done})
-        return RequeueAnswer(
+        return RequeueResponse(
             body.dry_run,
             len(found) if body.dry_run else len(done),
             counts["channel"],
@@ -188,7 +189,7 @@ def _again(context: ServerContext, router: Router) -> None:
 
 def _page(page: Paging, wanted: DeliveryFilter) -> Operation[Page[DeliveryLine]]:
     def query(most: int, before: int | None) -> Operation[list[DeliveryLine]]:
-        return there(operations.list_deliveries(wanted, limit=most, before=before), "such recipient")
+        return or_not_found(operations.list_deliveries(wanted, limit=most, before=before), "such recipient")
 
     return page_of(page, query, lambda line: line.id)
 
@@ -219,7 +220,7 @@ def _by_id(body: RequeueBody, who: Principal) -> Operation[Sequence[DeliveryLine
 
 def _by_filter(body: RequeueBody, who: Principal) -> Operation[Sequence[DeliveryLine]]:
     """Return those that match; Refused without a confirmation, or for another state."""
-    found = yield from there(operations.requeueable(_allowed(body, who)), "such recipient")
+    found = yield from or_not_found(operations.requeueable(_allowed(body, who)), "such recipient")
     if found and not body.dry_run and not body.all:
         raise Refused(f"this would requeue {len(found):,}: check with dry_run, confirm with all")
     return found
@@ -238,11 +239,11 @@ async def _begun(context: ServerContext, body: RequeueBody, who: Principal) -> R
     ids = None if body.ids is None else [line.id for line in await context.read(_by_id(body, who))]
     wanted = _allowed(body, who)
 
-    def begin(total: Count | None) -> Operation[BulkOperation]:
+    def begin(total: BoundedCount | None) -> Operation[BulkOperation]:
         operation = bulk.begin_requeue(wanted, ids=ids, rate=body.rate, yes=body.all, total=total, actor=who.actor)
-        return there(operation, "such recipient")
+        return or_not_found(operation, "such recipient")
 
-    return await begun(context, there(bulk.count_requeue(wanted, ids), "such recipient"), begin)
+    return await begun(context, or_not_found(bulk.count_requeue(wanted, ids), "such recipient"), begin)
 
 
 def _rule(body: RequeueBody) -> str:
@@ -255,11 +256,11 @@ async def _requeue(context: ServerContext, chosen: Sequence[int], who: Principal
     done: list[int] = []
     notifications = context.app.notifications
     for start in range(0, len(chosen), BATCH):
-        async with together(context) as transaction:
+        async with one_transaction(context) as transaction:
             requeued: list[int] = await notifications.arequeue(chosen[start : start + BATCH], conn=transaction.conn)
             if requeued:
                 subject = f"delivery {requeued[0]}" if len(requeued) == 1 else f"{len(requeued)} deliveries"
                 detail = {"count": len(requeued), "ids": requeued}
-                await transaction.run(operations.noted("delivery.requeue", subject, detail, actor=who.actor))
+                await transaction.run(operations.record_audit("delivery.requeue", subject, detail, actor=who.actor))
         done += requeued
     return done

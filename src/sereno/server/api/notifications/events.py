@@ -19,16 +19,16 @@ from sereno.notifications.rows import EventLine, EventRow
 from sereno.notifications.search_fields import EVENT_FIELDS
 from sereno.search.syntax import LONGEST
 from sereno.server.api.bounds import Name
-from sereno.server.api.notifications.answers import (
-    check_storable,
-    page_shape,
-    payload_shown,
-    shape,
-    there,
-    together,
-    told,
-)
+from sereno.server.api.notifications.masking import payload_shown
 from sereno.server.api.paging import Paging, page_of, paging
+from sereno.server.api.responses import (
+    check_storable,
+    json_response,
+    one_transaction,
+    or_not_found,
+    page_model,
+    response_model,
+)
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.search_access import searched
@@ -54,7 +54,7 @@ class NewEventBody(BaseModel):
 
 
 @dataclass
-class NotifyAnswer:
+class NotifyResponse:
     """`created`: false if an event with this subject and key existed."""
 
     id: int
@@ -66,7 +66,7 @@ def routes(context: ServerContext) -> Router:
     """`/events`."""
     router = Router(context, "events")
 
-    @router.operation("GET", "/events", role="viewer", of_tenants=True, response_model=page_shape(EventLine))
+    @router.operation("GET", "/events", role="viewer", of_tenants=True, response_model=page_model(EventLine))
     async def list_events(
         who: Who,
         page: Annotated[Paging, Depends(paging)],
@@ -85,7 +85,7 @@ def routes(context: ServerContext) -> Router:
                 kind=kind, tenant=theirs, since=since, search_params=search_params, limit=most, before=before
             )
 
-        return told(await context.read(page_of(page, query, lambda line: line.id)))
+        return json_response(await context.read(page_of(page, query, lambda line: line.id)))
 
     @router.operation(
         "GET",
@@ -93,7 +93,7 @@ def routes(context: ServerContext) -> Router:
         role="viewer",
         of_tenants=True,
         also=[HTTPStatus.NOT_FOUND],
-        response_model=shape(notifications.EventDetail),
+        response_model=response_model(notifications.EventDetail),
     )
     async def show_event(event_id: EventId, who: Who) -> Response:
         """One event: its payload, its recipients and the outcome of its deliveries.
@@ -102,7 +102,7 @@ def routes(context: ServerContext) -> Router:
         """
         found = await context.read(_theirs(event_id, who))
         found.event.payload = payload_shown(found.event.payload, who)
-        return told(found)
+        return json_response(found)
 
     @router.operation(
         "POST",
@@ -111,16 +111,16 @@ def routes(context: ServerContext) -> Router:
         of_tenants=True,
         status_code=201,
         also=[HTTPStatus.NOT_FOUND],
-        response_model=shape(NotifyAnswer),
+        response_model=response_model(NotifyResponse),
     )
     async def notify(body: NewEventBody, who: Who) -> Response:
         """Publish an event that the application declares."""
-        return told(await _notify(context, body, who), HTTPStatus.CREATED)
+        return json_response(await _notify(context, body, who), HTTPStatus.CREATED)
 
     return router
 
 
-async def _notify(context: ServerContext, body: NewEventBody, who: Principal) -> NotifyAnswer:
+async def _notify(context: ServerContext, body: NewEventBody, who: Principal) -> NotifyResponse:
     definitions = context.app.notifications.definitions
     if body.type not in definitions:
         raise UnknownEvent(notifications.unknown_type(body.type, definitions))
@@ -134,14 +134,14 @@ async def _notify(context: ServerContext, body: NewEventBody, who: Principal) ->
         at=body.at,
         ttl=body.ttl,
     )
-    async with together(context) as transaction:
+    async with one_transaction(context) as transaction:
         newest = await transaction.run(notifications.list_events(limit=1))
         number: int = await notify(conn=transaction.conn)
         is_new = not newest or number > newest[0].id
         detail = {"type": body.type, "created": is_new}
-        await transaction.run(notifications.noted("event.notify", f"event {number}", detail, actor=who.actor))
+        await transaction.run(notifications.record_audit("event.notify", f"event {number}", detail, actor=who.actor))
         made = await transaction.run(notifications.show_event(number))
-    return NotifyAnswer(number, is_new, made.event)
+    return NotifyResponse(number, is_new, made.event)
 
 
 def _decoded(definition: EventDefinition, payload: dict[str, Any]) -> Any:
@@ -150,6 +150,6 @@ def _decoded(definition: EventDefinition, payload: dict[str, Any]) -> Any:
 
 
 def _theirs(number: int, who: Principal) -> Operation[notifications.EventDetail]:
-    found = yield from there(notifications.show_event(number), f"event {number}")
+    found = yield from or_not_found(notifications.show_event(number), f"event {number}")
     check_theirs(who, found.event.tenant, f"event {number}")
     return found

@@ -4,7 +4,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Query, Request, Response
 from pydantic import BaseModel, Field
@@ -12,15 +12,15 @@ from pydantic import BaseModel, Field
 from sereno.access.identity import Role
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments
-from sereno.notifications.operations import noted
-from sereno.notifications.recipients import store
+from sereno.notifications.operations import mark_inbox
+from sereno.notifications.recipients import inbox_queries
 from sereno.notifications.recipients.inbox_token import PREFIX, read_token
-from sereno.notifications.recipients.store import InboxRow
-from sereno.server.api.notifications.answers import page_shape, told
+from sereno.notifications.recipients.rows import InboxRow, Mark
 from sereno.server.api.paging import LARGEST_PAGE, Page, Paging, paging
 from sereno.server.api.problems import responses
+from sereno.server.api.responses import json_response, page_model
 from sereno.server.api.router import ALWAYS, Router
-from sereno.server.shared.authenticator import ASKING, tenant_share
+from sereno.server.shared.authenticator import CURRENT_SHARE, tenant_share
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import HTTPError
 from sereno.server.shared.tenant_scope import their_tenant
@@ -45,12 +45,12 @@ class InboxOwner:
 class MarkBody(BaseModel):
     """Mark as seen, read or archived: these, or without `ids` all."""
 
-    what: Literal["seen", "read", "archived"]
+    what: Mark
     ids: list[Annotated[int, Field(ge=0, lt=2**63)]] | None = Field(None, max_length=10_000)
 
 
 @dataclass
-class MarkAnswer:
+class MarkResponse:
     """How many were marked."""
 
     count: int
@@ -69,22 +69,23 @@ def routes(context: ServerContext) -> Router:
     reader, writer = (Depends(owner_of(context, is_change=is_change)) for is_change in (False, True))
     router.checks["/inbox/mark"] = _writer(context)
 
-    @at(router, "GET", "/inbox", response_model=page_shape(InboxRow))
+    @at(router, "GET", "/inbox", response_model=page_model(InboxRow))
     async def list_inbox(
         owner: Annotated[InboxOwner, reader], page: Annotated[Paging, Depends(paging)], archived: bool = False
     ) -> Response:
         """The in-app messages of a recipient, newest first; or the archived ones."""
-        return told(await context.read(_page(owner, page, archived=archived)))
+        return json_response(await context.read(_page(owner, page, archived=archived)))
 
     @at(router, "GET", "/inbox/unread")
     async def unread(owner: Annotated[InboxOwner, reader]) -> UnreadCount:
         """How many are unread."""
-        return UnreadCount(await context.read(store.unread(owner.key, tenant=owner.tenant)))
+        return UnreadCount(await context.read(inbox_queries.unread(owner.key, tenant=owner.tenant)))
 
     @at(router, "POST", "/inbox/mark")
-    async def mark(body: MarkBody, owner: Annotated[InboxOwner, writer]) -> MarkAnswer:
+    async def mark(body: MarkBody, owner: Annotated[InboxOwner, writer]) -> MarkResponse:
         """Mark messages as seen, read or archived. The first time of each is stored."""
-        return MarkAnswer(await context.change(_mark(owner, body)))
+        marked = mark_inbox(owner.key, body.what, body.ids, tenant=owner.tenant, actor=owner.by)
+        return MarkResponse(await context.change(marked))
 
     return router
 
@@ -95,7 +96,7 @@ def at(
     """Return the decorator of an operation for admins and for inbox tokens. `shown`: further documented responses."""
     also = (HTTPStatus.NOT_FOUND, *((HTTPStatus.CONFLICT,) if method == "POST" else ()))
     # These operations authenticate requests themselves.
-    extra = {"x-role": "admin", "x-of-tenants": True, "x-own-door": True, "security": [{"token": []}]}
+    extra = {"x-role": "admin", "x-of-tenants": True, "x-own-authentication": True, "security": [{"token": []}]}
     documented = responses(*ALWAYS, *also) | (shown or {})
     return router.api_route(path, methods=[method], responses=documented, openapi_extra=extra, **more)
 
@@ -146,12 +147,12 @@ def _by_token(context: ServerContext, token: str, *, is_change: bool) -> InboxOw
         raise HTTPError(HTTPStatus.UNAUTHORIZED, detail, {"WWW-Authenticate": "Bearer"})
     if is_change and context.settings.read_only:
         raise HTTPError(HTTPStatus.FORBIDDEN, "this server is read-only: SERENO_READ_ONLY is set")
-    ASKING.set(INBOXES if reader.tenant is None else tenant_share(reader.tenant))
+    CURRENT_SHARE.set(INBOXES if reader.tenant is None else tenant_share(reader.tenant))
     return InboxOwner(reader.recipient, reader.tenant, until=reader.until)
 
 
 def _page(owner: InboxOwner, page: Paging, *, archived: bool) -> Operation[Page[InboxRow]]:
-    found, has_more = yield from store.inbox_page(
+    found, has_more = yield from inbox_queries.inbox_page(
         owner.key,
         tenant=owner.tenant,
         before=page.before,
@@ -161,11 +162,3 @@ def _page(owner: InboxOwner, page: Paging, *, archived: bool) -> Operation[Page[
         most_bytes=LARGEST_PAGE,
     )
     return Page(found, found[-1].id if has_more else None)
-
-
-def _mark(owner: InboxOwner, body: MarkBody) -> Operation[int]:
-    count = yield from store.mark(owner.key, body.what, body.ids, tenant=owner.tenant)
-    if owner.by is not None:
-        detail = {"tenant": owner.tenant, "what": body.what, "count": count}
-        yield from noted("inbox.mark", f"recipient {owner.key}", detail, actor=owner.by)
-    return count

@@ -9,7 +9,8 @@ import msgspec
 from fastapi import Depends, Request, Response
 from fastapi.responses import StreamingResponse
 
-from sereno.notifications.recipients.inboxes import InboxState, exists, standings
+from sereno.notifications.recipients.inbox_queries import exists, inbox_states
+from sereno.notifications.recipients.rows import InboxState
 from sereno.server.api.notifications.inbox import InboxOwner, at, owner_of
 from sereno.server.api.notifications.inbox_watch import InboxWatch
 from sereno.server.api.router import Router
@@ -44,7 +45,7 @@ def routes(context: ServerContext) -> Router:
         if owner.by is not None and not await context.read(exists(owner.key, tenant=owner.tenant)):
             raise not_found(f"recipient {owner.key!r:.60}")
         if EVENT_STREAM not in request.headers.get("accept", ""):
-            return (await context.read(standings([(owner.tenant, owner.key)])))[0]
+            return (await context.read(inbox_states([(owner.tenant, owner.key)])))[0]
         watch.check_place((owner.tenant, owner.key))
 
         async def is_still_theirs() -> bool:
@@ -65,10 +66,10 @@ async def _events(
     with suppress(HTTPError), watch.watching((owner.tenant, owner.key)) as box:
         yield b"retry: 2000\n\n"
         while not box.is_ended and time.monotonic() < began + LONGEST_SECONDS:
-            change = await box.next(last, _patience(owner))
+            change = await box.next(last, _timeout(owner))
             now = time.monotonic()
             # An expired token gets nothing more, not even a notice of a change.
-            if _patience(owner) <= 0:
+            if _timeout(owner) <= 0:
                 return
             if now > checked_at + TRUST_SECONDS:
                 checked_at = now
@@ -76,14 +77,14 @@ async def _events(
                     return
             if change is not None:
                 # The number of this change: the inbox may have changed again since.
-                (last, standing), sent_at = change, now
-                yield b"event: inbox\nid: %d\ndata: %s\n\n" % (last, msgspec.json.encode(standing))
+                (last, state), sent_at = change, now
+                yield b"event: inbox\nid: %d\ndata: %s\n\n" % (last, msgspec.json.encode(state))
             elif now > sent_at + SILENCE_SECONDS:
                 sent_at = now
                 yield b": nothing new\n\n"
 
 
-def _patience(owner: InboxOwner) -> float:
+def _timeout(owner: InboxOwner) -> float:
     """Return the seconds until the next authentication, or until the token expires."""
     return TRUST_SECONDS if owner.until is None else min(TRUST_SECONDS, max(0.0, owner.until - time.time()))
 

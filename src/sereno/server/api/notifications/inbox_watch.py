@@ -6,10 +6,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-from sereno.notifications.recipients.inboxes import InboxState, standings
-from sereno.server.shared.authenticator import ASKING
+from sereno.notifications.recipients.inbox_queries import inbox_states
+from sereno.notifications.recipients.rows import InboxState
+from sereno.server.shared.authenticator import CURRENT_SHARE
 from sereno.server.shared.busy import BUSY
-from sereno.server.shared.cache import Reader
+from sereno.server.shared.cache import OperationReader
 from sereno.server.shared.http_error import HTTPError
 from sereno.server.shared.stream_quota import StreamLimits, StreamQuota
 
@@ -30,7 +31,7 @@ class WatchedInbox:
 
     watchers: int = 0
     number: int = 0
-    standing: InboxState | None = None
+    state: InboxState | None = None
     is_ended: bool = False
     moved: asyncio.Condition = field(default_factory=asyncio.Condition)
 
@@ -41,19 +42,19 @@ class WatchedInbox:
                 await self.moved.wait_for(lambda: self.is_ended or self.number > after)
         except TimeoutError:
             return None
-        return None if self.is_ended or self.standing is None else (self.number, self.standing)
+        return None if self.is_ended or self.state is None else (self.number, self.state)
 
-    async def change(self, standing: InboxState | None, *, is_ended: bool = False) -> None:
+    async def change(self, state: InboxState | None, *, is_ended: bool = False) -> None:
         """Store a new state and wake those who wait."""
         async with self.moved:
-            self.number, self.standing, self.is_ended = self.number + 1, standing, is_ended
+            self.number, self.state, self.is_ended = self.number + 1, state, is_ended
             self.moved.notify_all()
 
 
 class InboxWatch:
     """Queries the watched inboxes once a second while there are any."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: OperationReader) -> None:
         self._reader = reader
         self._boxes: dict[Name, WatchedInbox] = {}
         self._places = StreamQuota()
@@ -63,7 +64,7 @@ class InboxWatch:
     def check_place(self, name: Name) -> None:
         """503 when the limit of streams is reached."""
         limits = StreamLimits(MOST_WATCHERS, MOST_OF_ONE, MOST_OF_TENANT, MOST_WATCHERS)
-        if self._is_ended or not self._places.has_room(name, name[0], limits):
+        if self._is_ended or not self._places.has_capacity(name, name[0], limits):
             detail = "too many open streams of inboxes: try again later, and poll /inbox/unread meanwhile"
             raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": "30"})
 
@@ -91,7 +92,7 @@ class InboxWatch:
 
     async def _run(self) -> None:
         # The query counts for the server, and not for the first client.
-        ASKING.set(None)
+        CURRENT_SHARE.set(None)
         while self._boxes and not self._is_ended:
             await self._query()
             await asyncio.sleep(BEAT_SECONDS)
@@ -99,10 +100,10 @@ class InboxWatch:
     async def _query(self) -> None:
         boxes = dict(self._boxes)
         try:
-            states = await self._reader.read(standings(list(boxes)))
+            states = await self._reader.read(inbox_states(list(boxes)))
         except BUSY:
             # The previous state stays until a query succeeds.
             return
-        for box, standing in zip(boxes.values(), states, strict=True):
-            if standing != box.standing and not self._is_ended:
-                await box.change(standing)
+        for box, state in zip(boxes.values(), states, strict=True):
+            if state != box.state and not self._is_ended:
+                await box.change(state)

@@ -14,22 +14,23 @@ from sereno.errors import InvalidArguments
 from sereno.notifications import operations as notifications
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.recipients.client import RecipientData
+from sereno.notifications.recipients.preference import ASPECTS
 from sereno.notifications.recipients.quiet_hours import QuietHours
 from sereno.notifications.rows import PreferenceRow, RecipientLine
 from sereno.notifications.search_fields import RECIPIENT_FIELDS
 from sereno.notifications.why import why_notification
 from sereno.search.syntax import LONGEST
 from sereno.server.api.bounds import Name, at_most
-from sereno.server.api.notifications.answers import (
-    check_storable,
-    page_shape,
-    recipient_shown,
-    shape,
-    there,
-    together,
-    told,
-)
+from sereno.server.api.notifications.masking import recipient_shown
 from sereno.server.api.paging import Paging, page_of, paging
+from sereno.server.api.responses import (
+    check_storable,
+    json_response,
+    one_transaction,
+    or_not_found,
+    page_model,
+    response_model,
+)
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.event_types import known_kinds
@@ -38,9 +39,8 @@ from sereno.server.shared.search_access import searched
 from sereno.server.shared.tenant_scope import their_tenant
 from sereno.text import check_text
 
-ASPECTS = ("wanted", "condition", "quiet")
 NOT_FOUND = (HTTPStatus.NOT_FOUND,)
-DETAIL = shape(notifications.RecipientDetail)
+DETAIL = response_model(notifications.RecipientDetail)
 # A key may contain slashes.
 ONE = "/recipients/{key:path}"
 
@@ -119,7 +119,7 @@ def routes(context: ServerContext) -> Router:
     """`/recipients`, `/preferences`."""
     router = Router(context, "recipients")
 
-    @router.operation("GET", "/recipients", role="viewer", of_tenants=True, response_model=page_shape(RecipientLine))
+    @router.operation("GET", "/recipients", role="viewer", of_tenants=True, response_model=page_model(RecipientLine))
     async def list_recipients(
         who: Who,
         page: Annotated[Paging, Depends(paging)],
@@ -137,10 +137,10 @@ def routes(context: ServerContext) -> Router:
                 pattern, tenant=theirs, search_params=search_params, limit=most, before=before
             )
 
-        return told(await context.read(page_of(page, query, lambda line: line.id)))
+        return json_response(await context.read(page_of(page, query, lambda line: line.id)))
 
     @router.operation("GET", f"{ONE}/why", role="viewer", of_tenants=True, also=NOT_FOUND)
-    async def why_told(key: str, event: str, who: Who, tenant: Tenant = None) -> WhyNotified:
+    async def why_notified(key: str, event: str, who: Who, tenant: Tenant = None) -> WhyNotified:
         """Why a recipient was notified of an event type, or was not, in words."""
         theirs = their_tenant(who, tenant)
         return WhyNotified(await context.read(why_notification(key, event, tenant=theirs, known=known_kinds(context))))
@@ -160,12 +160,12 @@ def _one(context: ServerContext, router: Router) -> None:
 
         `POST /recipients/{key}/reveal` returns unmasked addresses. Likely secrets in `data` are masked for viewers.
         """
-        return told(recipient_shown(await context.read(_theirs(key, their_tenant(who, tenant))), who))
+        return json_response(recipient_shown(await context.read(_theirs(key, their_tenant(who, tenant))), who))
 
     @router.operation("PUT", ONE, role="admin", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)
     async def set_recipient(key: str, body: RecipientBody, who: Who, tenant: Tenant = None) -> Response:
         """Create a recipient, or change the given fields."""
-        return told(recipient_shown(await _set(context, key, body, who, their_tenant(who, tenant)), who))
+        return json_response(recipient_shown(await _set(context, key, body, who, their_tenant(who, tenant)), who))
 
     @router.operation("DELETE", ONE, role="admin", of_tenants=True, also=NOT_FOUND, status_code=204)
     async def delete_recipient(key: str, who: Who, tenant: Tenant = None) -> None:
@@ -173,11 +173,13 @@ def _one(context: ServerContext, router: Router) -> None:
         theirs = their_tenant(who, tenant)
         check_text("recipient", key)
         check_text("tenant", theirs)
-        async with together(context) as hands:
-            if not await context.app.recipients.adelete(key, tenant=theirs, conn=hands.conn):
+        async with one_transaction(context) as transaction:
+            if not await context.app.recipients.adelete(key, tenant=theirs, conn=transaction.conn):
                 raise not_found(f"recipient {key!r:.80}")
             detail = {"tenant": theirs}
-            await hands.run(notifications.noted("recipient.delete", f"recipient {key}", detail, actor=who.actor))
+            await transaction.run(
+                notifications.record_audit("recipient.delete", f"recipient {key}", detail, actor=who.actor)
+            )
 
 
 def _addresses(context: ServerContext, router: Router) -> None:
@@ -193,16 +195,18 @@ def _addresses(context: ServerContext, router: Router) -> None:
             "address": notifications.masked(body.address),
             "reason": body.reason,
         }
-        async with together(context) as hands:
-            await hands.run(_theirs(key, theirs))
+        async with one_transaction(context) as transaction:
+            await transaction.run(_theirs(key, theirs))
             is_known = await context.app.recipients.aunsubscribe(
-                key, body.channel, body.address, tenant=theirs, reason=body.reason, conn=hands.conn
+                key, body.channel, body.address, tenant=theirs, reason=body.reason, conn=transaction.conn
             )
             if not is_known:
                 raise not_found(f"such address of {key!r:.80}")
-            await hands.run(notifications.noted("recipient.unsubscribe", f"recipient {key}", detail, actor=who.actor))
-            found = await hands.run(notifications.show_recipient(key, tenant=theirs))
-        return told(recipient_shown(found, who))
+            await transaction.run(
+                notifications.record_audit("recipient.unsubscribe", f"recipient {key}", detail, actor=who.actor)
+            )
+            found = await transaction.run(notifications.show_recipient(key, tenant=theirs))
+        return json_response(recipient_shown(found, who))
 
 
 def _preferences(context: ServerContext, router: Router) -> None:
@@ -211,32 +215,36 @@ def _preferences(context: ServerContext, router: Router) -> None:
         """Set a preference; it applies to all that is not sent yet."""
         theirs = their_tenant(who, tenant)
         wish = body.wish(theirs)
-        async with together(context) as hands:
-            await hands.run(there(notifications.find_recipient(key, tenant=theirs), f"recipient {key!r:.80}"))
-            await context.app.recipients.aprefer(key, conn=hands.conn, **wish)
-            await hands.run(notifications.noted("recipient.prefer", f"recipient {key}", wish, actor=who.actor))
-            found = await hands.run(notifications.show_recipient(key, tenant=theirs))
-        return told(recipient_shown(found, who))
+        async with one_transaction(context) as transaction:
+            await transaction.run(
+                or_not_found(notifications.find_recipient(key, tenant=theirs), f"recipient {key!r:.80}")
+            )
+            await context.app.recipients.aprefer(key, conn=transaction.conn, **wish)
+            await transaction.run(
+                notifications.record_audit("recipient.prefer", f"recipient {key}", wish, actor=who.actor)
+            )
+            found = await transaction.run(notifications.show_recipient(key, tenant=theirs))
+        return json_response(recipient_shown(found, who))
 
-    defaults = shape(PreferenceRow)
+    defaults = response_model(PreferenceRow)
 
     options: Any = {"of_tenants": True, "also": NOT_FOUND, "response_model": list[defaults]}  # type: ignore[valid-type]  # a value
 
     @router.operation("GET", "/preferences", role="viewer", **options)
     async def list_defaults(who: Who, tenant: Tenant = None) -> Response:
         """The default preferences of a tenant; without one, those of recipients without a tenant."""
-        return told(await context.read(_defaults(their_tenant(who, tenant))))
+        return json_response(await context.read(_defaults(their_tenant(who, tenant))))
 
     @router.operation("PUT", "/preferences", role="admin", **options)
     async def prefer_by_default(body: PreferenceBody, who: Who, tenant: Tenant = None) -> Response:
         """Set a default preference; it applies to all that is not sent yet."""
         theirs = their_tenant(who, tenant)
         wish = body.wish(theirs)
-        async with together(context) as hands:
-            await context.app.recipients.aprefer(None, conn=hands.conn, **wish)
-            await hands.run(notifications.noted("recipient.prefer", "the default", wish, actor=who.actor))
-            found = await hands.run(_defaults(theirs))
-        return told(found)
+        async with one_transaction(context) as transaction:
+            await context.app.recipients.aprefer(None, conn=transaction.conn, **wish)
+            await transaction.run(notifications.record_audit("recipient.prefer", "the default", wish, actor=who.actor))
+            found = await transaction.run(_defaults(theirs))
+        return json_response(found)
 
 
 async def _set(
@@ -254,14 +262,14 @@ async def _set(
     }
     detail = {"tenant": tenant, "zone": body.zone, "locale": body.locale, "addresses": texts}
     person: RecipientData = {"zone": body.zone, "locale": body.locale, "data": body.data, "tenant": tenant}
-    async with together(context) as hands:
-        await context.app.recipients.aupsert(key, addresses, conn=hands.conn, **person)
-        await hands.run(notifications.noted("recipient.set", f"recipient {key}", detail, actor=who.actor))
-        return await hands.run(notifications.show_recipient(key, tenant=tenant))
+    async with one_transaction(context) as transaction:
+        await context.app.recipients.aupsert(key, addresses, conn=transaction.conn, **person)
+        await transaction.run(notifications.record_audit("recipient.set", f"recipient {key}", detail, actor=who.actor))
+        return await transaction.run(notifications.show_recipient(key, tenant=tenant))
 
 
 def _theirs(key: str, tenant: str | None) -> Operation[notifications.RecipientDetail]:
-    return there(notifications.show_recipient(key, tenant=tenant), f"recipient {key!r:.80}")
+    return or_not_found(notifications.show_recipient(key, tenant=tenant), f"recipient {key!r:.80}")
 
 
 def _defaults(tenant: str | None) -> Operation[list[PreferenceRow]]:

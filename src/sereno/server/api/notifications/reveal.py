@@ -9,7 +9,7 @@ from sereno.access.identity import Principal
 from sereno.database.statement import Operation
 from sereno.notifications import operations as notifications
 from sereno.notifications.reveal import reveal_delivery, reveal_recipient
-from sereno.server.api.notifications.answers import shape, there, told
+from sereno.server.api.responses import json_response, or_not_found, response_model
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import HTTPError
@@ -30,22 +30,22 @@ def routes(context: ServerContext) -> Router:
         "/recipients/{key:path}/reveal",
         role="operator",
         of_tenants=True,
-        response_model=shape(notifications.RecipientDetail),
+        response_model=response_model(notifications.RecipientDetail),
     )
     async def reveal_one(key: str, who: Who, tenant: Tenant = None) -> Response:
         """A recipient with unmasked addresses. Elsewhere they are masked; the audit records each call."""
-        return told(await _audited(context, _whole_recipient(key, who, tenant)))
+        return json_response(await _audited(context, _whole_recipient(key, who, tenant)))
 
     @router.operation(
         "POST",
         "/deliveries/{delivery_id}/reveal",
         role="operator",
         of_tenants=True,
-        response_model=shape(notifications.DeliveryDetail),
+        response_model=response_model(notifications.DeliveryDetail),
     )
     async def reveal_its_address(delivery_id: DeliveryId, who: Who) -> Response:
         """A delivery with its unmasked address; the audit records each call."""
-        return told(await _audited(context, _whole_delivery(delivery_id, who)))
+        return json_response(await _audited(context, _whole_delivery(delivery_id, who)))
 
     return router
 
@@ -61,11 +61,11 @@ async def _audited(context: ServerContext, operation: Operation[T]) -> T:
 
 def _whole_recipient(key: str, who: Principal, tenant: str | None) -> Operation[notifications.RecipientDetail]:
     theirs = their_tenant(who, tenant)
-    found = yield from there(notifications.show_recipient(key, tenant=theirs), f"recipient {key!r:.80}")
+    found = yield from or_not_found(notifications.show_recipient(key, tenant=theirs), f"recipient {key!r:.80}")
     return (yield from reveal_recipient(found, actor=who.actor))
 
 
 def _whole_delivery(number: int, who: Principal) -> Operation[notifications.DeliveryDetail]:
-    found = yield from there(notifications.show_delivery(number), f"delivery {number}")
+    found = yield from or_not_found(notifications.show_delivery(number), f"delivery {number}")
     check_theirs(who, found.delivery.tenant, f"delivery {number}")
     return (yield from reveal_delivery(found, actor=who.actor))

@@ -1,10 +1,8 @@
 """Stored procedures that jobs may call: the list of allowed ones, their state, and their results."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, fields, replace
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from fastapi import Path
 from pydantic import BaseModel, Field
@@ -13,8 +11,8 @@ from sereno.access.masking import masked
 from sereno.database.statement import Operation
 from sereno.errors import Refused
 from sereno.procedures import operations as procedures
-from sereno.procedures.operations import Finding, ProcedureBoard
-from sereno.procedures.store import AllowedProcedure, LastRun, RunRow
+from sereno.procedures.operations import ProcedureFinding, ProcedureOperations
+from sereno.procedures.rows import AllowedProcedure, LastRun, ProcedurePermission, RunRow
 from sereno.server.api.bounds import Name as ParameterName
 from sereno.server.api.bounds import at_most
 from sereno.server.api.jobs.limits import Length
@@ -27,7 +25,7 @@ T = TypeVar("T")
 
 Target = Annotated[str, Path(max_length=60, description="`here`, or one of `procedure_targets`.")]
 Name = Annotated[str, Path(max_length=600, description="`schema.name`, as in the database catalogue.")]
-ANSWERS = [HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT]
+ERRORS = [HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT]
 
 
 Fact = Literal["job", "attempt", "tenant", "trace", "planned_at"]
@@ -54,28 +52,20 @@ class ParameterLine:
     has_default: bool
 
 
-@dataclass
-class ProcedureLine:
+@dataclass(frozen=True, slots=True)
+class ProcedureLine(ProcedurePermission):
     """An allowed procedure. Timeouts are in seconds. `definer`: with whose rights it runs, if not the caller's."""
 
-    target: str
-    name: str
     kind: str
     signature: str
     parameters: list[ParameterLine]
     returns: str | None
     definer: str | None
-    given: dict[str, str]
-    timeout: float
-    lock_timeout: float
-    note: str | None
-    allowed_by: str
-    allowed_at: datetime
     last: LastRun | None = None
 
 
 @dataclass
-class ProcedureAnswer:
+class ProcedureResponse:
     """An allowed procedure and the results of its newest calls. Likely secrets are masked."""
 
     procedure: ProcedureLine
@@ -86,8 +76,8 @@ def routes(context: ServerContext) -> Router:
     """`/procedures`."""
     router = Router(context, "procedures")
 
-    def registry() -> ProcedureBoard:
-        return ProcedureBoard(context.settings, lambda: context.database.url)
+    def catalogues() -> ProcedureOperations:
+        return ProcedureOperations(context.settings, lambda: context.database.url)
 
     @router.operation("GET", "/procedures", role="viewer")
     async def list_allowed() -> Page[ProcedureLine]:
@@ -95,16 +85,16 @@ def routes(context: ServerContext) -> Router:
         return Page([_line(each.allowed, each.last) for each in await context.read(procedures.list_allowed())])
 
     @router.operation("GET", "/procedures/{target}/{name}", role="viewer")
-    async def show(target: Target, name: Name) -> ProcedureAnswer:
+    async def show(target: Target, name: Name) -> ProcedureResponse:
         """An allowed procedure and the results of its newest calls."""
-        found = await context.read(_known(name, lambda: procedures.show(target, name)))
-        runs = [RunRow(each.job_id, each.attempt, each.seconds, each.finished_at, _hidden(each)) for each in found.runs]
-        return ProcedureAnswer(_line(found.allowed, None), runs)
+        found = await context.read(or_not_allowed(name, procedures.show(target, name)))
+        runs = [replace(each, result=masked(each.result)) for each in found.runs]
+        return ProcedureResponse(_line(found.allowed, None), runs)
 
-    @router.operation("PUT", "/procedures/{target}/{name}", role="admin", also=ANSWERS)
+    @router.operation("PUT", "/procedures/{target}/{name}", role="admin", also=ERRORS)
     async def allow(target: Target, name: Name, body: AllowBody, who: Who) -> ProcedureLine:
         """Allow jobs to call it, for as long as its signature stays as it is now. A repeated call replaces it."""
-        signature = await registry().resolve(target, name, params=body.params, kind=body.kind)
+        signature = await catalogues().resolve(target, name, params=body.params, kind=body.kind)
         made = await context.change(
             procedures.allow(
                 target,
@@ -121,44 +111,33 @@ def routes(context: ServerContext) -> Router:
     @router.operation("DELETE", "/procedures/{target}/{name}", role="admin", status_code=204)
     async def revoke(target: Target, name: Name, who: Who) -> None:
         """Remove a procedure from the list: jobs that call it end as dead."""
-        await context.change(_known(name, lambda: procedures.revoke(target, name, actor=who.actor)))
+        await context.change(or_not_allowed(name, procedures.revoke(target, name, actor=who.actor)))
 
     @router.operation("POST", "/procedures/{target}/{name}/check", role="operator")
-    async def check(target: Target, name: Name) -> Finding:
+    async def check(target: Target, name: Name) -> ProcedureFinding:
         """Check whether the procedure in its database is still the one that was allowed."""
-        return await registry().check(await context.read(_known(name, lambda: procedures.find(target, name))))
+        return await catalogues().check(await context.read(or_not_allowed(name, procedures.find(target, name))))
 
     return router
 
 
-def _known(name: str, operation: Callable[[], Operation[T]]) -> Operation[T]:
+def or_not_allowed(name: str, operation: Operation[T]) -> Operation[T]:
     """404 for a procedure that is not on the list."""
     try:
-        return (yield from operation())
+        return (yield from operation)
     except Refused:
         raise not_found(f"procedure {name:.200}") from None
 
 
 def _line(allowed: AllowedProcedure, last: LastRun | None) -> ProcedureLine:
     signature = allowed.signature
+    permission = {each.name: getattr(allowed, each.name) for each in fields(ProcedurePermission)}
     return ProcedureLine(
-        allowed.target,
-        allowed.name,
-        signature.kind,
-        str(signature),
-        [ParameterLine(each.name, each.type, each.mode, each.has_default) for each in signature.parameters],
-        signature.returns,
-        signature.definer,
-        allowed.given,
-        allowed.timeout,
-        allowed.lock_timeout,
-        allowed.note,
-        allowed.allowed_by,
-        allowed.allowed_at,
-        last,
+        **permission,
+        kind=signature.kind,
+        signature=str(signature),
+        parameters=[ParameterLine(each.name, each.type, each.mode, each.has_default) for each in signature.parameters],
+        returns=signature.returns,
+        definer=signature.definer,
+        last=last,
     )
-
-
-def _hidden(run: RunRow) -> dict[str, Any]:
-    found: dict[str, Any] = masked(run.result)
-    return found

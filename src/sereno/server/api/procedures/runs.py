@@ -6,19 +6,17 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from sereno.database.json_values import stored
-from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments, Refused
 from sereno.jobs import operations as jobs
 from sereno.jobs.job import JobOptions
 from sereno.procedures import operations as procedures
-from sereno.procedures.open_arguments import ProcedureArguments
-from sereno.procedures.operations import ProcedureBoard
-from sereno.procedures.store import AllowedProcedure
-from sereno.server.api.notifications.answers import check_storable
-from sereno.server.api.procedures.procedures import Name, Target
+from sereno.procedures.open_arguments import calling_task
+from sereno.procedures.operations import ProcedureOperations
+from sereno.procedures.rows import AllowedProcedure
+from sereno.server.api.procedures.procedures import Name, Target, or_not_allowed
+from sereno.server.api.responses import check_storable
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
-from sereno.server.shared.http_error import not_found
 from sereno.text import NAME_LIMIT
 
 
@@ -46,8 +44,8 @@ def routes(context: ServerContext) -> Router:
         wanted = body or RunBody()
         check_storable("params", wanted.params)
         raw = stored(wanted.params, lambda why: InvalidArguments(f"params: {why}"))
-        allowed = await context.read(_known(target, name))
-        await ProcedureBoard(context.settings, lambda: context.database.url).check_params(allowed, wanted.params)
+        allowed = await context.read(or_not_allowed(name, procedures.find(target, name)))
+        await ProcedureOperations(context.settings, lambda: context.database.url).check_params(allowed, wanted.params)
         job = context.make_job(_task(context, allowed), raw, JobOptions(tenant=wanted.tenant))
         (made,) = await context.change(jobs.enqueue([job], actor=who.actor))
         return ProcedureJob(made.id)
@@ -55,19 +53,10 @@ def routes(context: ServerContext) -> Router:
     return router
 
 
-def _known(target: str, name: str) -> Operation[AllowedProcedure]:
-    """404 for a procedure that is not on the list."""
-    try:
-        return (yield from procedures.find(target, name))
-    except Refused:
-        raise not_found(f"procedure {name:.200}") from None
-
-
 def _task(context: ServerContext, allowed: AllowedProcedure) -> str:
-    for each in context.app.registry:
-        known = each.arguments
-        if isinstance(known, ProcedureArguments) and known.calls(allowed.target, allowed.signature.full_name):
-            return str(each.name)
+    task = calling_task(context.app.registry, allowed.target, allowed.signature.full_name)
+    if task is not None:
+        return task
     raise Refused(
         f"the server's application has no task that calls {allowed.name}: add app.procedure({allowed.name!r}), "
         "and name the application with sereno server -a"

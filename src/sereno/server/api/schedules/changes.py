@@ -14,9 +14,9 @@ from sereno.bulk import operations as bulk
 from sereno.bulk.operations import ScheduleBulkRequest
 from sereno.database.statement import Operation
 from sereno.errors import Refused
-from sereno.jobs.bulk import BulkOperation, ScheduleAction
 from sereno.jobs.filters import ScheduleFilter
-from sereno.jobs.rows import Count
+from sereno.jobs.queries.rows import BoundedCount
+from sereno.jobs.rows import BulkOperation, ScheduleAction
 from sereno.schedules import operations as schedules
 from sereno.schedules.lists import ScheduleTally, Verb, in_batches, run_all, tally
 from sereno.schedules.rules.when import Daily, checked
@@ -81,7 +81,7 @@ class SchedulesChanged:
 
 
 # Options of changes that may run in the background.
-ANSWERS: dict[str, Any] = {
+RESPONSES: dict[str, Any] = {
     "of_tenants": True,
     "also": [HTTPStatus.NOT_FOUND],
     "response_model": SchedulesChanged,
@@ -97,7 +97,7 @@ def routes(context: ServerContext, router: Router) -> None:
 
 
 def _stop(context: ServerContext, router: Router) -> None:
-    @router.operation("POST", "/schedules/pause", role="operator", **ANSWERS)
+    @router.operation("POST", "/schedules/pause", role="operator", **RESPONSES)
     async def pause(body: PauseSchedules, who: Who) -> SchedulesChanged | Response:
         """Pause schedules, for good or until a date. Running jobs continue."""
         check_text("note", body.note)
@@ -107,14 +107,14 @@ def _stop(context: ServerContext, router: Router) -> None:
             )
         return await _change(context, who, "pause", body, partial(schedules.pause, until=body.until, note=body.note))
 
-    @router.operation("POST", "/schedules/resume", role="operator", **ANSWERS)
+    @router.operation("POST", "/schedules/resume", role="operator", **RESPONSES)
     async def resume(body: ChangeSchedules, who: Who) -> SchedulesChanged | Response:
         """Resume schedules, from now on. Missed instants are not run."""
         if body.is_for_a_worker():
             return await _begun(context, who, "schedule.resume", body)
         return await _change(context, who, "resume", body, schedules.resume)
 
-    @router.operation("POST", "/schedules/disable", role="operator", **ANSWERS)
+    @router.operation("POST", "/schedules/disable", role="operator", **RESPONSES)
     async def disable(body: DisableSchedules, who: Who) -> SchedulesChanged | Response:
         """Disable schedules until they are resumed."""
         check_text("note", body.note)
@@ -124,14 +124,14 @@ def _stop(context: ServerContext, router: Router) -> None:
 
 
 def _remake(context: ServerContext, router: Router) -> None:
-    @router.operation("POST", "/schedules/delete", role="admin", **ANSWERS)
+    @router.operation("POST", "/schedules/delete", role="admin", **RESPONSES)
     async def delete(body: ChangeSchedules, who: Who) -> SchedulesChanged | Response:
         """Delete schedules for good. Their jobs stay, as history."""
         if body.is_for_a_worker():
             return await _begun(context, who, "schedule.delete", body)
         return await _change(context, who, "delete", body, schedules.delete)
 
-    @router.operation("POST", "/schedules/spread", role="admin", **ANSWERS)
+    @router.operation("POST", "/schedules/spread", role="admin", **RESPONSES)
     async def spread(body: SpreadSchedules, who: Who) -> SchedulesChanged | Response:
         """Give each schedule its own offset in a window. It fires there after each instant, always at the same one."""
         # An invalid window is refused before any query, with the message of the rule.
@@ -187,7 +187,7 @@ async def _begun(
     verb: Verb = "resume" if action == "schedule.resume" else "pause"
     wanted = await _open_to(context, who, verb, body.filter(who))
 
-    def begin(total: Count | None) -> Operation[BulkOperation]:
+    def begin(total: BoundedCount | None) -> Operation[BulkOperation]:
         return bulk.begin_schedules(action, wanted, how, rate=body.rate, yes=body.all, total=total, actor=who.actor)
 
     return await begun(context, bulk.count_schedules(action, wanted), begin)

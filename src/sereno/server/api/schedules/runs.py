@@ -8,14 +8,14 @@ from http import HTTPStatus
 from pydantic import AwareDatetime, BaseModel, Field
 
 from sereno.access.identity import Principal
+from sereno.database.clock import clock
 from sereno.database.driver import adrive
 from sereno.database.statement import Operation, Plan
 from sereno.errors import InvalidArguments
 from sereno.jobs.job import Job, check_date
 from sereno.schedules import operations as schedules
-from sereno.schedules import store
 from sereno.schedules.lists import clock_of
-from sereno.schedules.store import ScheduleRow
+from sereno.schedules.rows import ScheduleRow
 from sereno.schedules.ticker import Ticker, passes
 from sereno.server.api.jobs.jobs import CreatedJob
 from sereno.server.api.router import Router, Who
@@ -47,7 +47,7 @@ class PastInstant:
 
 
 @dataclass
-class BackfillAnswer:
+class BackfillResponse:
     """The plan, and unless `dry_run` the jobs that were created.
 
     `total`: instants in the range, of which the first 1,000 are listed. `to_make`: those that created no job before.
@@ -71,7 +71,7 @@ class ParkedInstant:
 
 
 @dataclass
-class TickAnswer:
+class TickResponse:
     """The result of a pass."""
 
     fires: int
@@ -84,10 +84,10 @@ def routes(context: ServerContext, router: Router, in_thread: SerialThread) -> N
     """The routes that run schedules."""
 
     @router.operation("POST", "/schedules/tick", role="operator")
-    async def tick() -> TickAnswer:
+    async def tick() -> TickResponse:
         """Fire what is due, once. For a setup with a timer of its own instead of a scheduler."""
         done = await adrive(passes(Ticker()), context.change)
-        return TickAnswer(
+        return TickResponse(
             done.fires, done.skips, done.runs_ended, [ParkedInstant(key, why) for key, why in done.parked]
         )
 
@@ -106,7 +106,7 @@ def routes(context: ServerContext, router: Router, in_thread: SerialThread) -> N
         return CreatedJob(made.id, made.created)
 
     @router.operation("POST", "/schedules/{key:path}/backfill", role="operator", of_tenants=True, also=also)
-    async def backfill(key: Key, body: BackfillBody, who: Who) -> BackfillAnswer:
+    async def backfill(key: Key, body: BackfillBody, who: Who) -> BackfillResponse:
         """Run instants of the past, each at most once. `dry_run` only lists them."""
         allowed = await context.open_tasks(who)
         plan = await in_thread.read(_planned(key, body, who, allowed))
@@ -114,7 +114,7 @@ def routes(context: ServerContext, router: Router, in_thread: SerialThread) -> N
         jobs = [] if body.dry_run else await context.carry_out(_make(key, wanted, body.rate, who, allowed))
         made = [job.id for job in jobs if job.created]
         left = 0 if body.dry_run else len(wanted) - len(jobs)
-        return BackfillAnswer(
+        return BackfillResponse(
             key, body.dry_run, len(plan.instants), len(wanted), _listed(plan), made, len(jobs) - len(made), left
         )
 
@@ -135,7 +135,7 @@ def _planned(
     check_date("start", body.start)
     check_date("end", body.end)
     yield from _theirs(key, who, allowed)
-    if body.end > moment((yield from store.clock())):
+    if body.end > moment((yield from clock())):
         raise InvalidArguments(f"a backfill is for the past, but end ({body.end.isoformat()}) is in the future")
     if body.end <= body.start:
         raise InvalidArguments(f"end ({body.end.isoformat()}) is not after start ({body.start.isoformat()})")
@@ -147,14 +147,14 @@ def _make(
 ) -> Plan[list[Job]]:
     """Create the jobs in transactions of a few hundred."""
     made: list[Job] = []
-    pace = schedules.Pace(rate)
+    pace = schedules.BackfillPace(rate)
     for some in schedules.batches(wanted):
         made += yield _some(key, some, pace, who, allowed)
     return made
 
 
 def _some(
-    key: str, some: Sequence[datetime], pace: schedules.Pace, who: Principal, allowed: Collection[str] | None
+    key: str, some: Sequence[datetime], pace: schedules.BackfillPace, who: Principal, allowed: Collection[str] | None
 ) -> Operation[list[Job]]:
     yield from _theirs(key, who, allowed, locked=True)
     return (yield from schedules.backfill(key, some, pace=pace, actor=who.actor))

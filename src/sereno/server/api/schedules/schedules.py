@@ -5,48 +5,46 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import Query
+from fastapi import Query, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
 from sereno.access.identity import Principal
 from sereno.access.masking import masked
+from sereno.database.clock import clock
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation
 from sereno.duration import seconds
-from sereno.errors import InvalidArguments, JobNotFound
-from sereno.jobs import operations as jobs
+from sereno.errors import InvalidArguments
 from sereno.jobs.filters import ScheduleFilter
 from sereno.jobs.job import check_date
-from sereno.jobs.lifecycle import LIVE
 from sereno.schedules import operations as schedules
-from sereno.schedules import store
 from sereno.schedules.bulk_write import exported
 from sereno.schedules.heatmap import Heatmap, heatmap
-from sereno.schedules.lists import SchedulePage, in_words, list_schedules
+from sereno.schedules.lists import SchedulePage, in_words, list_schedules, upcoming_fires
+from sereno.schedules.rows import ScheduleRow
 from sereno.schedules.rules.preview import preview
 from sereno.schedules.rules.when import decode, describe
+from sereno.schedules.runs import last_job
 from sereno.schedules.schedule import shift
 from sereno.schedules.search_fields import FIRE_FIELDS
-from sereno.schedules.store import ScheduleRow
 from sereno.search.sql_terms import SearchParams
 from sereno.search.syntax import LONGEST
 from sereno.server.api.paging import MOST
+from sereno.server.api.responses import json_response, response_model
 from sereno.server.api.router import Router, Who
 from sereno.server.api.schedules import changes as schedule_changes
 from sereno.server.api.schedules import runs as schedule_runs
 from sereno.server.api.schedules import writing
 from sereno.server.api.schedules.selection import Key, Text, Wanted, of_theirs, theirs
 from sereno.server.api.schedules.views import (
-    Definitions,
     Fires,
     LastJob,
     NextRuns,
-    Preview,
-    ScheduleDetailAnswer,
+    ScheduleDefinitions,
+    ScheduleDetailResponse,
+    SchedulePreview,
     Schedules,
     shown,
-    shown_fires,
-    shown_instants,
 )
 from sereno.server.api.threads import SerialThread
 from sereno.server.shared.context import ServerContext
@@ -65,7 +63,7 @@ After = Annotated[str, Query(max_length=NAME_LIMIT, description="The `next` of t
 Many = Annotated[int, Query(ge=0, le=MOST_INSTANTS)]
 
 
-class PreviewBody(BaseModel):
+class SchedulePreviewBody(BaseModel):
     """A rule as in a definition, such as {"kind": "daily", "at": "03:00", "tz": "Europe/Riga"}."""
 
     when: dict[str, Any]
@@ -89,21 +87,28 @@ def routes(context: ServerContext) -> Router:
 
 
 def _many(context: ServerContext, router: Router, in_thread: SerialThread) -> None:
-    @router.operation("GET", "/schedules", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    @router.operation(
+        "GET",
+        "/schedules",
+        role="viewer",
+        of_tenants=True,
+        also=[HTTPStatus.NOT_FOUND],
+        response_model=response_model(Schedules),
+    )
     async def list_them(
         who: Who,
         wanted: Wanted,
         limit: Annotated[int, Query(ge=1, le=MOST, description="Maximum number of items.")] = 50,
         after: After = "",
         soonest: Annotated[bool, Query(description="Ordered by next run; one page only.")] = False,
-    ) -> Schedules:
+    ) -> Response:
         """Schedules with their last and next run, by key or by next run."""
         if soonest and after:
             raise InvalidArguments("after continues a list by key: it cannot be combined with soonest")
         check_text("after", after or None)
         query = list_schedules(of_theirs(wanted, who), limit=limit, after=after, soonest=soonest)
         page = await context.read(query)
-        return Schedules([shown(row, who) for row in page.items], page.now, page.next)
+        return json_response(Schedules([shown(row, who) for row in page.items], page.now, page.next))
 
     @router.operation("GET", "/schedules/heatmap", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def draw_heatmap(
@@ -120,14 +125,14 @@ def _many(context: ServerContext, router: Router, in_thread: SerialThread) -> No
         wanted: Wanted,
         limit: Annotated[int, Query(ge=1, le=MOST_DEFINITIONS, description="Maximum of items.")] = MOST_DEFINITIONS,
         after: After = "",
-    ) -> Definitions:
+    ) -> ScheduleDefinitions:
         """Definitions by key, without their history.
 
         Operators get unmasked arguments, because an export can be imported again. Viewers get likely secrets masked.
         """
         check_text("after", after or None)
         page = await context.read(_exported(of_theirs(wanted, who), limit, after))
-        return Definitions([_definition(row, who) for row in page.items], page.next)
+        return ScheduleDefinitions([_definition(row, who) for row in page.items], page.next)
 
 
 def _exported(wanted: ScheduleFilter, limit: int, after: str) -> Operation[SchedulePage]:
@@ -146,15 +151,15 @@ def _exported(wanted: ScheduleFilter, limit: int, after: str) -> Operation[Sched
 
 def _rule(context: ServerContext, router: Router) -> None:
     @router.operation("POST", "/schedules/preview", role="viewer", of_tenants=True)
-    async def preview_rule(body: PreviewBody) -> Preview:
+    async def preview_rule(body: SchedulePreviewBody) -> SchedulePreview:
         """When a rule would run, in its own time zone, with a note at changes of the clock. Nothing is stored."""
         when = decode(body.when)
         check_text("key", body.key)
         check_date("after", body.after)
-        after: datetime = body.after or moment(await context.read(store.clock()))
+        after: datetime = body.after or moment(await context.read(clock()))
         place = shift(body.key, when) if body.key else 0
         found = await asyncio.to_thread(preview, when, after, body.n, place)
-        return Preview(describe(when), schedules.decode_object(when), shown_instants(found))
+        return SchedulePreview(describe(when), schedules.decode_object(when), upcoming_fires(found))
 
 
 def _one(context: ServerContext, router: Router) -> None:
@@ -163,34 +168,48 @@ def _one(context: ServerContext, router: Router) -> None:
         """When it runs next, with a note at changes of the clock."""
         found = await context.read(_shown(key, who, fires=0, upcoming=n))
         row = found.schedule
-        return NextRuns(row.key, in_words(row.rule), row.state, row.paused_until, shown_instants(found.upcoming))
+        return NextRuns(row.key, in_words(row.rule), row.state, row.paused_until, upcoming_fires(found.upcoming))
 
-    @router.operation("GET", "/schedules/{key:path}/fires", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    @router.operation(
+        "GET",
+        "/schedules/{key:path}/fires",
+        role="viewer",
+        of_tenants=True,
+        also=[HTTPStatus.NOT_FOUND],
+        response_model=response_model(Fires),
+    )
     async def fires(
         key: Key,
         who: Who,
         limit: Many = 50,
         q: Annotated[str | None, Query(max_length=LONGEST, description="A search: state:dead planned:1d..")] = None,
-    ) -> Fires:
+    ) -> Response:
         """Its newest instants: the jobs that they created and their outcome, or why there are none.
 
         A search covers the newest thousand.
         """
         search_params = searched(q, FIRE_FIELDS, who)
         found = await context.read(_shown(key, who, fires=limit, upcoming=0, search_params=search_params))
-        return Fires(shown_fires(found.fires))
+        return json_response(Fires(found.fires))
 
-    @router.operation("GET", "/schedules/{key:path}", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
-    async def show(key: Key, who: Who, fires: Many = 10, n: Many = 5) -> ScheduleDetailAnswer:
+    @router.operation(
+        "GET",
+        "/schedules/{key:path}",
+        role="viewer",
+        of_tenants=True,
+        also=[HTTPStatus.NOT_FOUND],
+        response_model=response_model(ScheduleDetailResponse),
+    )
+    async def show(key: Key, who: Who, fires: Many = 10, n: Many = 5) -> Response:
         """One schedule, with its last `fires` and its next `n` runs."""
 
-        def operation() -> Operation[ScheduleDetailAnswer]:
+        def operation() -> Operation[ScheduleDetailResponse]:
             found = yield from _shown(key, who, fires=fires, upcoming=n)
             last = yield from _last_job(found, who)
-            past, upcoming = shown_fires(found.fires), shown_instants(found.upcoming)
-            return ScheduleDetailAnswer(shown(found.schedule, who), last, past, upcoming, found.now)
+            upcoming = upcoming_fires(found.upcoming)
+            return ScheduleDetailResponse(shown(found.schedule, who), last, found.fires, upcoming, found.now)
 
-        return await context.read(operation())
+        return json_response(await context.read(operation()))
 
 
 def _shown(
@@ -201,19 +220,11 @@ def _shown(
 
 
 def _last_job(found: schedules.ScheduleDetail, who: Principal) -> Operation[LastJob | None]:
-    """Return the job of the last run, preferably a running one; None if there was none, or it was deleted."""
-    live = [fire.job_id for fire in found.fires if fire.reason is None and fire.state in LIVE]
-    wanted = found.schedule.last_job_id
-    if live and wanted not in live:
-        wanted = live[0]
-    if wanted is None:
+    """Return the job of the last run; None if there is none, or if it belongs to another tenant."""
+    last = yield from last_job(found)
+    if last is None or who.tenant not in (None, last.job.tenant):
         return None
-    try:
-        job = (yield from jobs.show(wanted)).job
-    except JobNotFound:
-        return None
-    if who.tenant not in (None, job.tenant):
-        return None
+    job = last.job
     return LastJob(job.id, job.state, job.attempt, job.run_at, job.started_at, job.finished_at)
 
 

@@ -9,9 +9,10 @@ from pydantic import BaseModel, Field
 from sereno.access.identity import Principal
 from sereno.database.statement import Operation
 from sereno.jobs.filters import ScheduleFilter
-from sereno.schedules import store
+from sereno.schedules import operations as schedules
+from sereno.schedules import queries
+from sereno.schedules.rows import ScheduleRow
 from sereno.schedules.search_fields import SCHEDULE_FIELDS
-from sereno.schedules.store import ScheduleRow
 from sereno.search.syntax import LONGEST
 from sereno.server.api.router import Who
 from sereno.server.shared.http_error import not_found
@@ -40,7 +41,7 @@ def named(
 Key = Annotated[str, Depends(named)]
 
 
-def asked_for(
+def filter_params(
     who: Who,
     q: Annotated[
         str | None, Query(max_length=LONGEST, description="A search: state:paused task:menu tenant:r42 next:..tomorrow")
@@ -56,7 +57,7 @@ def asked_for(
     return ScheduleFilter.of(key, task=task, tenant=tenant, states=states, declared_by=declared_by, search_params=found)
 
 
-Wanted = Annotated[ScheduleFilter, Depends(asked_for)]
+Wanted = Annotated[ScheduleFilter, Depends(filter_params)]
 
 
 class ScheduleSelection(BaseModel):
@@ -85,8 +86,7 @@ def of_theirs(wanted: ScheduleFilter, who: Principal) -> ScheduleFilter:
 
 def theirs(key: str, who: Principal, *, locked: bool = False) -> Operation[ScheduleRow]:
     """Return the schedule of this key. A missing one and one of another tenant give the same error."""
-    query = store.page_to_change if locked else store.page
-    found = yield from query(ScheduleFilter(keys=[key]), 1)
+    found = yield from schedules.lock([key]) if locked else queries.page(ScheduleFilter(keys=[key]), 1)
     if not found:
         raise not_found(called(key))
     check_theirs(who, found[0].tenant, called(key))

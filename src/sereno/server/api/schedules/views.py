@@ -1,6 +1,5 @@
 """Schedules in responses: all fields with the rule in words, fires, upcoming instants."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -9,92 +8,15 @@ import msgspec
 
 from sereno.access.identity import Principal
 from sereno.access.masking import masked
-from sereno.schedules.lists import in_words
-from sereno.schedules.rules.preview import Instant
-from sereno.schedules.store import FireRow, ScheduleRow
+from sereno.schedules.lists import UpcomingFire, in_words
+from sereno.schedules.rows import FireRow, ScheduleRow
 
 
-@dataclass
-class Schedule:
+class Schedule(ScheduleRow, frozen=True, kw_only=True):
     """`when`: the rule in words. `next_run_at`: null until the scheduler has planned it. Durations are in seconds."""
 
-    key: str
     when: str
-    id: int
-    state: str
-    rule: dict[str, Any]
-    shift: int
-    next_run_at: datetime | None
-    planned: bool
-    task: str
-    queue: str
-    priority: int
-    tenant: str | None
-    trace: str | None
-    tags: list[str] | None
-    args: dict[str, Any]
-    unique_key: str | None
-    unique_for: float | None
-    unique_forever: bool | None
-    on_conflict: str | None
-    expires_after: float | None
-    missed: str
-    missed_limit: int
-    missed_window: float
-    max_lateness: float | None
-    overlap: str
-    disable_after: int | None
-    starts_at: datetime | None
-    ends_at: datetime | None
-    max_fires: int | None
-    paused_until: datetime | None
-    note: str | None
-    changed_by: str | None
-    declared_by: str | None
-    created_at: datetime
-    changed_at: datetime
-    last_planned_at: datetime | None
-    last_base_at: datetime | None
-    last_fired_at: datetime | None
-    last_job_id: int | None
-    last_finished_at: datetime | None
-    last_state: str | None
-    last_error: str | None
-    held_at: datetime | None
-    fired: int
-    missed_count: int
-    succeeded: int
-    failed: int
-    failed_in_row: int
-    skipped: dict[str, int]
-    lateness: list[int | None]
     late_p99: float | None
-
-
-@dataclass
-class Fire:
-    """One instant of a schedule: the job that it created and its outcome, or the `reason` why there is none."""
-
-    planned_at: datetime | None
-    fired_at: datetime
-    job_id: int | None
-    stands_for: int | None
-    reason: str | None
-    state: str
-    started_at: datetime | None
-    finished_at: datetime | None
-    attempt: int
-    error: str | None
-
-
-@dataclass
-class UpcomingFire:
-    """When it runs, also in the time zone of the rule. `note`: what is special about it at a change of the clock."""
-
-    at: datetime
-    local: str
-    zone: str
-    note: str | None
 
 
 @dataclass
@@ -119,12 +41,12 @@ class Schedules:
 
 
 @dataclass
-class ScheduleDetailAnswer:
+class ScheduleDetailResponse:
     """One schedule with its past runs, newest first, and its upcoming ones."""
 
     schedule: Schedule
     last_job: LastJob | None
-    fires: list[Fire]
+    fires: list[FireRow]
     upcoming: list[UpcomingFire]
     now: datetime
 
@@ -133,7 +55,7 @@ class ScheduleDetailAnswer:
 class Fires:
     """The newest first."""
 
-    items: list[Fire]
+    items: list[FireRow]
 
 
 @dataclass
@@ -148,7 +70,7 @@ class NextRuns:
 
 
 @dataclass
-class Preview:
+class SchedulePreview:
     """A rule in words and in its normal form, and when it would run."""
 
     when: str
@@ -157,7 +79,7 @@ class Preview:
 
 
 @dataclass
-class Definitions:
+class ScheduleDefinitions:
     """What `PUT /schedules/{key}` and `POST /schedules/import` accept. `next`: pass it as `after`."""
 
     items: list[dict[str, Any]]
@@ -173,13 +95,3 @@ def shown(row: ScheduleRow, who: Principal) -> Schedule:
     if not who.may("operator"):
         values["args"] = masked(values["args"])
     return Schedule(when=in_words(row.rule), late_p99=row.late_p99, **values)
-
-
-def shown_fires(found: Iterable[FireRow]) -> list[Fire]:
-    return [Fire(*fire) for fire in found]
-
-
-def shown_instants(found: Iterable[Instant]) -> list[UpcomingFire]:
-    return [
-        UpcomingFire(each.at, each.local.isoformat(), each.local.strftime("%Z"), each.note or None) for each in found
-    ]

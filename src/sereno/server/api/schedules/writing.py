@@ -5,31 +5,30 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
-from fastapi import Query
+from fastapi import Query, Response
+from msgspec.structs import asdict
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
 from sereno.access.identity import Principal
 from sereno.database.statement import Operation
 from sereno.error_text import storable
 from sereno.errors import InvalidArguments, SerenoError
-from sereno.jobs.filters import ScheduleFilter
 from sereno.jobs.job import JobOptions, NewJob
-from sereno.schedules import store
+from sereno.schedules import operations as schedules
 from sereno.schedules.bulk_write import DescribedSchedule, described, unchecked_job, write
 from sereno.schedules.importers.definition import MakeJob
+from sereno.schedules.rows import UpsertResult
 from sereno.schedules.rules.when import describe
-from sereno.schedules.store import UpsertResult
 from sereno.server.api.bounds import Tags, check_few
+from sereno.server.api.responses import json_response, response_model
 from sereno.server.api.router import Router, Who
 from sereno.server.api.schedules.selection import Key, Text, called
 from sereno.server.shared.context import ServerContext, check_task
 from sereno.server.shared.http_error import HTTPError
 from sereno.server.shared.tenant_scope import check_theirs, their_tenant
-from sereno.zones import moment
 
 MOST_IMPORTED = 1000
 MOST_FIELDS = 100
@@ -39,7 +38,7 @@ Note = Annotated[Text | None, Field(description="The reason, shown with the sche
 Unchecked = Annotated[bool, Query(description="Allow a task that the application of this server does not know.")]
 
 
-class Definition(BaseModel):
+class ScheduleDefinition(BaseModel):
     """The definition of a schedule as in an export, without its key. Durations are seconds or text such as "15m"."""
 
     model_config = ConfigDict(extra="forbid")
@@ -80,15 +79,9 @@ class ImportBody(BaseModel):
     dry_run: bool = False
 
 
-@dataclass
-class WrittenSchedule:
+class WrittenSchedule(UpsertResult, frozen=True):
     """`what`: created, changed or unchanged. `when`: the rule in words."""
 
-    id: int
-    key: str
-    what: str
-    state: str
-    next_run_at: datetime | None
     when: str
 
 
@@ -102,7 +95,7 @@ class RefusedDefinition:
 
 
 @dataclass
-class ImportAnswer:
+class ImportResponse:
     """The result of an import; with `dry_run`, what it would be."""
 
     dry_run: bool
@@ -121,19 +114,25 @@ def routes(context: ServerContext, router: Router) -> None:
     """`PUT /schedules/{key}` and `POST /schedules/import`."""
     also = [HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT]
 
-    @router.operation("PUT", "/schedules/{key:path}", role="admin", of_tenants=True, also=also)
-    async def put(key: Key, body: Definition, who: Who, unchecked: Unchecked = False) -> WrittenSchedule:
+    @router.operation(
+        "PUT",
+        "/schedules/{key:path}",
+        role="admin",
+        of_tenants=True,
+        also=also,
+        response_model=response_model(WrittenSchedule),
+    )
+    async def put(key: Key, body: ScheduleDefinition, who: Who, unchecked: Unchecked = False) -> Response:
         """Create a schedule, or replace the one of this key. An identical definition changes nothing."""
         make_job = await _job_maker(context, who, unchecked)
         wanted = await asyncio.to_thread(_described, {"key": key, **body.model_dump()}, make_job, who)
         (made,) = await context.change(written([wanted], who))
-        at = None if made.next_run_at is None else moment(made.next_run_at)
-        return WrittenSchedule(made.id, made.key, made.what, made.state, at, describe(wanted.schedule.when))
+        return json_response(WrittenSchedule(**asdict(made), when=describe(wanted.schedule.when)))
 
     @router.operation("POST", "/schedules/import", role="admin", of_tenants=True)
-    async def bring_in(body: ImportBody, who: Who, unchecked: Unchecked = False) -> ImportAnswer:
+    async def bring_in(body: ImportBody, who: Who, unchecked: Unchecked = False) -> ImportResponse:
         """Import definitions of an export. A refused one does not stop the others, unless `strict`."""
-        result = ImportAnswer(body.dry_run)
+        result = ImportResponse(body.dry_run)
         make_job = await _job_maker(context, who, unchecked)
         wanted = await asyncio.to_thread(_accepted, body, result, make_job, who)
         with suppress(_RolledBack):
@@ -163,8 +162,7 @@ def _described(fields: dict[str, Any], make_job: MakeJob, who: Principal) -> Des
 
 def written(wanted: Sequence[DescribedSchedule], who: Principal) -> Operation[list[UpsertResult]]:
     """Create or change schedules; a tenant's user cannot change one of another tenant, not even in a race."""
-    keys = [each.schedule.key for each in wanted]
-    there = yield from store.page_to_change(ScheduleFilter(keys=keys), len(keys))
+    there = yield from schedules.lock([each.schedule.key for each in wanted])
     for row in there:
         check_theirs(who, row.tenant, called(row.key))
     found = yield from write(wanted, actor=who.actor)
@@ -176,7 +174,7 @@ def written(wanted: Sequence[DescribedSchedule], who: Principal) -> Operation[li
 
 
 def _import(
-    body: ImportBody, result: ImportAnswer, wanted: dict[int, DescribedSchedule], who: Principal
+    body: ImportBody, result: ImportResponse, wanted: dict[int, DescribedSchedule], who: Principal
 ) -> Operation[None]:
     """In one transaction. Valid definitions are written together; if one of them fails, one by one."""
     if wanted:
@@ -189,7 +187,7 @@ def _import(
 
 
 def _accepted(
-    body: ImportBody, result: ImportAnswer, make_job: MakeJob, who: Principal
+    body: ImportBody, result: ImportResponse, make_job: MakeJob, who: Principal
 ) -> dict[int, DescribedSchedule]:
     """Return the definitions that are valid on their own, by their position."""
     found: dict[int, DescribedSchedule] = {}
@@ -208,7 +206,7 @@ def _accepted(
 
 
 def _one_by_one(
-    body: ImportBody, result: ImportAnswer, wanted: dict[int, DescribedSchedule], who: Principal
+    body: ImportBody, result: ImportResponse, wanted: dict[int, DescribedSchedule], who: Principal
 ) -> Operation[None]:
     for at, each in wanted.items():
         try:
@@ -217,7 +215,7 @@ def _one_by_one(
             _refuse(body, result, at, str(error))
 
 
-def _count(result: ImportAnswer, found: Sequence[UpsertResult]) -> None:
+def _count(result: ImportResponse, found: Sequence[UpsertResult]) -> None:
     counts = Counter(str(made.what) for made in found)
     result.created += counts["created"]
     result.changed += counts["changed"]
@@ -225,7 +223,7 @@ def _count(result: ImportAnswer, found: Sequence[UpsertResult]) -> None:
     result.changed_keys += [made.key for made in found if made.what == "changed"]
 
 
-def _refuse(body: ImportBody, result: ImportAnswer, at: int, problem: str) -> None:
+def _refuse(body: ImportBody, result: ImportResponse, at: int, problem: str) -> None:
     if body.strict:
         raise InvalidArguments(storable(f"schedules, at {at}: {problem}; nothing was imported"))
     key = body.schedules[at].get("key")

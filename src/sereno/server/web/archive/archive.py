@@ -9,12 +9,12 @@ from typing import Any, get_args
 
 from starlette.responses import Response
 
-from sereno.archive import operations
+from sereno.archive import operations, queries
 from sereno.archive.operations import ArchiveStatus, BatchDetail
 from sereno.archive.queries import BatchState, DayLine
 from sereno.database.statement import Operation
 from sereno.monitoring import storage_queries
-from sereno.monitoring.storage import StoredDays, kept
+from sereno.monitoring.storage import StoredDays, stored_days
 from sereno.server.shared.cache import Cached
 from sereno.server.web import cursor
 from sereno.server.web.archive import archive_text
@@ -53,7 +53,7 @@ def routes(pages: PageRoutes) -> None:
     async def archive(page: PageRequest) -> Response:
         settings = page.context.settings
         seen, status = await asyncio.gather(
-            page.load("kept", partial(kept, settings.keep_history_days), fresh=FRESH),
+            page.load("stored", partial(stored_days, settings.keep_history_days), fresh=FRESH),
             page.load("archive", partial(operations.status, settings)),
         )
         known = [each.kind for each in status.value.kinds if each.on or each.found] if status.value else []
@@ -62,7 +62,9 @@ def routes(pages: PageRoutes) -> None:
         before = cursor.number(page.query.get("before"))
         calendar, found, opened = await asyncio.gather(
             page.load(("archive days", kind), partial(_calendar, kind or JOBS), fresh=FRESH),
-            page.load(("archive batches", kind, state, before), partial(_batches, kind, state, before)),
+            page.load(
+                ("archive batches", kind, state, before), partial(queries.batches, kind, state, before, ROWS + 1)
+            ),
             _opened(page),
         )
         is_on = bool(page.context.app.archive.is_on) or (status.value is not None and status.value.on)
@@ -99,10 +101,6 @@ def _calendar(kind: str) -> Operation[tuple[date, list[DayLine]]]:
     """Return the current day, and the archived days of a kind."""
     today = yield from storage_queries.today()
     return today, (yield from operations.days(day_squares.first_day(today, WEEKS), today, kind))
-
-
-def _batches(kind: str | None, state: BatchState | None, before: int | None) -> Operation[list[Any]]:
-    return operations.batches(kind, state, before, ROWS + 1)
 
 
 async def _opened(page: PageRequest) -> BatchDrawer | None:

@@ -8,11 +8,11 @@ from markupsafe import Markup
 
 from sereno.archive.operations import ArchiveStatus
 from sereno.archive.queries import DayLine
-from sereno.duration import spoken
+from sereno.duration import duration_text
 from sereno.monitoring.alerts.condition_queries import ARCHIVE_BEHIND
 from sereno.monitoring.storage import StoredDay, StoredDays
 from sereno.server.web.charts import day_squares
-from sereno.server.web.charts.day_squares import Day
+from sereno.server.web.charts.day_squares import DaySquare
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.sizes import size
 from sereno.server.web.times import clock, figure
@@ -30,7 +30,7 @@ class ArchiveText:
         self._page = page
         self.say = page.say
         # An archive that runs at night is not late in the morning.
-        self._patience = timedelta(seconds=ARCHIVE_BEHIND if is_on else 0)
+        self._timeout = timedelta(seconds=ARCHIVE_BEHIND if is_on else 0)
 
     def sentence(self, found: StoredDays | None, status: ArchiveStatus | None) -> str:
         """Return the headline: what matters most."""
@@ -39,7 +39,7 @@ class ArchiveText:
         if status.totals.failures:
             return self._failed(status)
         if self.is_on and self.behind > ARCHIVE_BEHIND:
-            age = spoken(self.behind)
+            age = duration_text(self.behind)
             return self.say("The archive is %(age)s behind: old rows are not in verified files yet.", age=age)
         if self.is_on:
             return self._archived(status)
@@ -92,36 +92,40 @@ class ArchiveText:
         return self.say("%(days)s days are stored: about %(rows)s jobs.", days=len(found.days), rows=rows)
 
     def is_late(self, each: StoredDay, today: date) -> bool:
-        return each.is_overdue and each.leaves + self._patience <= today
+        return each.is_overdue and each.leaves + self._timeout <= today
 
     def picture(self, found: StoredDays | None, filed: tuple[date, Sequence[DayLine]] | None, weeks: int) -> Markup:
         """Return the chart with a square for each day: days in tables as such, others by the state of their files."""
         if filed is None:
             return Markup("")
         today, lines = filed
-        days: dict[date, Day] = {line.day: self._filed(line) for line in lines}
+        days: dict[date, DaySquare] = {line.day: self._filed(line) for line in lines}
         for each in found.days if found else ():
             shown = days.get(each.day)
             words = self._of_stored(each, today)
             if shown is None:
-                days[each.day] = Day(each.rows, self.is_late(each, today), words)
+                days[each.day] = DaySquare(each.rows, self.is_late(each, today), words)
             else:
                 days[each.day] = shown._replace(amount=each.rows, words=f"{words}; {shown.words}")
         return self._squares(days, today, weeks)
 
-    def _squares(self, days: Mapping[date, Day], today: date, weeks: int) -> Markup:
+    def _squares(self, days: Mapping[date, DaySquare], today: date, weeks: int) -> Markup:
         label = self.say("State of each day of the last %(weeks)s weeks", weeks=weeks)
         return day_squares.squares(
             days, today, weeks, label, self.say("nothing is stored"), partial(_named, self._page)
         )
 
-    def _filed(self, line: DayLine) -> Day:
+    def _filed(self, line: DayLine) -> DaySquare:
         values = {"rows": figure(line.rows), "size": size(line.bytes), "files": figure(line.files)}
         if line.state == "failed":
-            return Day(0, False, self.say("a file of this day could not be verified"), "failed")
+            return DaySquare(0, False, self.say("a file of this day could not be verified"), "failed")
         if line.state == "waiting":
-            return Day(0, False, self.say("%(files)s files wait to be verified", files=values["files"]), "waiting")
-        return Day(0, False, self.say("archived: %(rows)s rows, %(size)s, files: %(files)s", **values), "archived")
+            return DaySquare(
+                0, False, self.say("%(files)s files wait to be verified", files=values["files"]), "waiting"
+            )
+        return DaySquare(
+            0, False, self.say("archived: %(rows)s rows, %(size)s, files: %(files)s", **values), "archived"
+        )
 
     def _of_stored(self, each: StoredDay, today: date) -> str:
         rows, amount, leaves = figure(each.rows), size(each.bytes), each.leaves.isoformat()

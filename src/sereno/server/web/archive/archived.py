@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from functools import partial
 
-from sereno.archive.lookup import Noun
+from sereno.archive.lookup import RowKind
 from sereno.archive.queries import ArchivedLocation
 from sereno.server.shared.archived import places
 from sereno.server.web.page_request import PageRequest
 
 
-async def archived(page: PageRequest, noun: Noun, number: int) -> Sequence[ArchivedLocation]:
+async def archived(page: PageRequest, kind: RowKind, number: int) -> Sequence[ArchivedLocation]:
     """Return its locations; nothing for users of one tenant: a file holds many tenants' rows."""
     if page.who.tenant is not None:
         return ()
-    seen = await page.load(("whereabouts", noun, number), partial(places, noun, number, page.who))
+    seen = await page.load(("whereabouts", kind, number), partial(places, kind, number, page.who))
     return seen.value or ()

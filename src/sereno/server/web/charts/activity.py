@@ -25,7 +25,7 @@ KINDS = {
 }
 
 
-class Bar(NamedTuple):
+class ActivityBar(NamedTuple):
     """One attempt. `end`: None while it runs."""
 
     start: datetime
@@ -35,7 +35,7 @@ class Bar(NamedTuple):
     href: str
 
 
-def lane(bars: Sequence[Bar], now: datetime, seconds: float, label: str) -> Markup:
+def lane(bars: Sequence[ActivityBar], now: datetime, seconds: float, label: str) -> Markup:
     """Draw concurrent attempts below each other, from `seconds` ago to now; each bar links to its job.
 
     Bars are no tab stops: there may be hundreds, and the jobs are also a list.
@@ -69,7 +69,7 @@ def _across(at: datetime, now: datetime, seconds: float) -> float:
     return WIDTH * (1 - min(1.0, max(0.0, ago / seconds)))
 
 
-class Minute(NamedTuple):
+class ActivityMinute(NamedTuple):
     """Attempts that succeeded and that failed in a minute, and the tooltip."""
 
     good: int
@@ -77,7 +77,7 @@ class Minute(NamedTuple):
     words: str
 
 
-def spark(minutes: Sequence[Minute], label: str) -> Markup:
+def spark(minutes: Sequence[ActivityMinute], label: str) -> Markup:
     """Draw a bar for each minute, the newest on the right."""
     top = max((each.good + each.bad for each in minutes), default=0) or 1
     wide = SPARK_WIDTH / max(1, len(minutes))

@@ -22,7 +22,7 @@ MARKS = {
 }
 
 
-class Day(NamedTuple):
+class DaySquare(NamedTuple):
     """`amount`: rows, `overdue`: past retention, the tooltip, and the state of its files if it is archived."""
 
     amount: int
@@ -37,7 +37,7 @@ def first_day(today: date, weeks: int) -> date:
 
 
 def squares(
-    days: Mapping[date, Day], today: date, weeks: int, label: str, none: str, named: Callable[[date, str], str]
+    days: Mapping[date, DaySquare], today: date, weeks: int, label: str, none: str, named: Callable[[date, str], str]
 ) -> Markup:
     """`none`: the tooltip of a day without rows. `named`: formats a month, "%b", or a weekday, "%a"."""
     start = first_day(today, weeks)
@@ -68,7 +68,7 @@ def squares(
     )
 
 
-def _shade(found: Day | None, top: int) -> str:
+def _shade(found: DaySquare | None, top: int) -> str:
     """Return the shade, on a logarithmic scale: a quiet Sunday is visible beside a busy Monday."""
     if found is None:
         return "none"

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from sereno.jobs.rows import AttemptRow, JobRow
-from sereno.monitoring.traces.trace import Segment, Span, cut, place
+from sereno.jobs.queries.rows import AttemptRow, JobRow
+from sereno.monitoring.traces.trace import TraceSegment, TraceSpan, cut, place
 from sereno.server.web.times import length
 
 WIDTH = 592.0
@@ -46,20 +46,20 @@ def timeline(job: JobRow, attempts: Sequence[AttemptRow], now: datetime, say: Sa
     return _svg(height, label, "".join(marks))
 
 
-def _rows(job: JobRow, attempts: Sequence[AttemptRow], now: datetime) -> list[tuple[str, list[Span]]]:
+def _rows(job: JobRow, attempts: Sequence[AttemptRow], now: datetime) -> list[tuple[str, list[TraceSpan]]]:
     rows = []
     before = job.created_at
     for each in attempts:
         end = max(each.started_at, each.finished_at or now)
-        waited = Span("wait", min(before, each.started_at), each.started_at, "wait")
-        rows.append((str(each.number), [waited, Span("run", each.started_at, end, each.outcome)]))
+        waited = TraceSpan("wait", min(before, each.started_at), each.started_at, "wait")
+        rows.append((str(each.number), [waited, TraceSpan("run", each.started_at, end, each.outcome)]))
         before = end
     if job.finished_at is None and not any(each.finished_at is None for each in attempts):
-        rows.append(("…", [Span("wait", min(before, now), now, "wait")]))
+        rows.append(("…", [TraceSpan("wait", min(before, now), now, "wait")]))
     return rows
 
 
-def _bar(segments: Sequence[Segment], span: Span, y: float, say: Say) -> str:
+def _bar(segments: Sequence[TraceSegment], span: TraceSpan, y: float, say: Say) -> str:
     width = WIDTH - LEFT - RIGHT
     start, end = (LEFT + place(segments, at) * width for at in (span.start, span.end))
     took = length((span.end - span.start).total_seconds())
@@ -76,14 +76,14 @@ def _bar(segments: Sequence[Segment], span: Span, y: float, say: Say) -> str:
     )
 
 
-def _break(segment: Segment, height: float) -> str:
+def _break(segment: TraceSegment, height: float) -> str:
     middle = LEFT + (segment.low + segment.high) / 2 * (WIDTH - LEFT - RIGHT)
     cuts = "".join(f"M{middle + side - 3:.1f},{height:.0f} L{middle + side + 3:.1f},0 " for side in (-2, 3))
     words = length((segment.end - segment.start).total_seconds())
     return f'<path class="cut" d="{cuts.strip()}"><title>{escape(words)}</title></path>'
 
 
-class Sibling(NamedTuple):
+class SiblingJob(NamedTuple):
     """Another run of the task."""
 
     seconds: float
@@ -93,7 +93,7 @@ class Sibling(NamedTuple):
     is_this: bool
 
 
-def siblings(runs: Sequence[Sibling], label: str) -> Markup:
+def siblings(runs: Sequence[SiblingJob], label: str) -> Markup:
     """Draw a dot for each run, the newest on the right; its height is the run time, on a logarithmic scale."""
     lengths = [max(SHORTEST, run.seconds) for run in runs]
     low, high = math.log10(min(lengths, default=1)), math.log10(max(lengths, default=1))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from sereno.duration import spoken
+from sereno.duration import duration_text
 
 WIDTH, HEIGHT = 592.0, 150.0
 LEFT, FLOOR = 44.0, 128.0
@@ -18,7 +18,7 @@ MARKS = (0.01, 0.1, 1, 10, 60, 600, 3600, 86_400, 864_000)
 RADIUS = 3.4
 
 
-class Point(NamedTuple):
+class PunctualityPoint(NamedTuple):
     """`late`: seconds; None for a run that never started."""
 
     at: datetime
@@ -27,7 +27,7 @@ class Point(NamedTuple):
     words: str
 
 
-def punctuality(points: Sequence[Point], label: str, ends: tuple[str, str]) -> Markup:
+def punctuality(points: Sequence[PunctualityPoint], label: str, ends: tuple[str, str]) -> Markup:
     """Draw the runs; one that never started is a cross on the baseline."""
     known = [point.late for point in points if point.late is not None]
     top = next((mark for mark in MARKS[2:] if mark >= max(known, default=0)), MARKS[-1])
@@ -53,11 +53,11 @@ def _line(mark: float, top: float) -> str:
     y = _height(mark, top)
     return (
         f'<line class="gl" x1="{LEFT:.0f}" x2="{WIDTH:.0f}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        f'<text class="ax end" x="{LEFT - 6:.0f}" y="{y + 3.5:.1f}">{spoken(mark)}</text>'
+        f'<text class="ax end" x="{LEFT - 6:.0f}" y="{y + 3.5:.1f}">{duration_text(mark)}</text>'
     )
 
 
-def _mark(x: float, point: Point, top: float) -> str:
+def _mark(x: float, point: PunctualityPoint, top: float) -> str:
     title = f"<title>{escape(point.words)}</title>"
     if point.late is None:
         reach = RADIUS

@@ -9,7 +9,7 @@ from markupsafe import Markup
 STEP, WIDE = 8, 6.4
 
 
-class Dot(NamedTuple):
+class RunDot(NamedTuple):
     """A class of the style sheet, the tooltip, and the link."""
 
     kind: str
@@ -17,7 +17,7 @@ class Dot(NamedTuple):
     href: str | None = None
 
 
-def run_dots(dots: Sequence[Dot], label: str) -> Markup:
+def run_dots(dots: Sequence[RunDot], label: str) -> Markup:
     """Draw the runs, the newest last. Marks are not tab stops: there may be hundreds, and the row itself has a link."""
     marks = "".join(_mark(place, dot) for place, dot in enumerate(dots))
     wide = max(1, len(dots)) * STEP
@@ -27,7 +27,7 @@ def run_dots(dots: Sequence[Dot], label: str) -> Markup:
     )
 
 
-def _mark(place: int, dot: Dot) -> str:
+def _mark(place: int, dot: RunDot) -> str:
     words = escape(dot.words)
     shape = f'<rect class="f-{dot.kind}" x="{place * STEP}" y="1" width="{WIDE}" height="14" rx="2"/>'
     if dot.href is None:

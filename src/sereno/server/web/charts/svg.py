@@ -19,7 +19,7 @@ GAP = 0.24
 ALONE = 5.0
 
 
-class Series(NamedTuple):
+class ChartSeries(NamedTuple):
     """One colour of a chart: a class of the style sheet, and a value for each step; None where unknown."""
 
     name: str
@@ -27,7 +27,7 @@ class Series(NamedTuple):
     values: Sequence[float | None]
 
 
-def bars(steps: Sequence[str], series: Sequence[Series], label: str) -> Markup:
+def bars(steps: Sequence[str], series: Sequence[ChartSeries], label: str) -> Markup:
     """Draw stacked bars, one for each step; `steps` are the tooltips."""
     totals = [sum(one.values[place] or 0 for one in series) for place in range(len(steps))]
     top = max(totals, default=0) or 1
@@ -52,7 +52,7 @@ def bars(steps: Sequence[str], series: Sequence[Series], label: str) -> Markup:
 
 
 def lines(
-    steps: Sequence[str], series: Sequence[Series], label: str, unit: str = "s", *, oldest: float | None = None
+    steps: Sequence[str], series: Sequence[ChartSeries], label: str, unit: str = "s", *, oldest: float | None = None
 ) -> Markup:
     """Draw one line for each series, with gaps for unknown values. `oldest`: a dashed line."""
     top = max((value for one in series for value in one.values if value is not None), default=0)
@@ -118,7 +118,7 @@ def heat(columns: Sequence[str], cells: Sequence[Sequence[tuple[str, float]]], l
     return _svg(126.0, label, "".join(marks) + names)
 
 
-class Stage(NamedTuple):
+class FunnelStage(NamedTuple):
     """One bar of a funnel."""
 
     name: str
@@ -126,7 +126,7 @@ class Stage(NamedTuple):
     number: int
 
 
-def funnel(stages: Sequence[Stage], label: str) -> Markup:
+def funnel(stages: Sequence[FunnelStage], label: str) -> Markup:
     """Draw the stages, the widest first."""
     top = max((stage.number for stage in stages), default=0) or 1
     marks = []

@@ -13,7 +13,7 @@ from html import escape
 from markupsafe import Markup
 
 from sereno.monitoring.traces.operations import Trace
-from sereno.monitoring.traces.trace import Lane, Segment, Span, cut, place
+from sereno.monitoring.traces.trace import TraceLane, TraceSegment, TraceSpan, cut, place
 from sereno.server.web.times import length
 
 WIDTH = 1120.0
@@ -32,43 +32,43 @@ NEAR = 7.0
 SMALLEST, LARGEST = 3.5, 8.0
 KINDS = {
     **dict.fromkeys(("succeeded", "delivered", "read", "sent", "accepted"), "ok"),
-    **dict.fromkeys(("running", "sending", "fired", "told", "matched", "ready"), "accent"),
+    **dict.fromkeys(("running", "sending", "fired", "notified", "matched", "ready"), "accent"),
     **dict.fromkeys(("retry", "unknown", "pending", "snooze"), "retry"),
     **dict.fromkeys(("dead", "crash", "failed", "bounced", "invalid", "expired"), "dead"),
 }
 RANKS = {"schedule": 0, "event": 1, "job": 2, "deliveries": 3, "receipts": 4}
 
 Say = Callable[..., str]
-Href = Callable[[Lane], str]
+Href = Callable[[TraceLane], str]
 Clock = Callable[[datetime], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class TimelineMark:
     """A span or a moment, the tooltip, and the link."""
 
-    span: Span
+    span: TraceSpan
     words: str
     href: str
 
 
 @dataclass(slots=True)
-class Row:
+class TimelineRow:
     """A name, its marks, and the note at its end."""
 
     name: str
     title: str
     href: str
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[TimelineMark] = field(default_factory=list)
     note: str = ""
 
 
-def rows(found: Trace, now: datetime, say: Say, href: Href, clock: Clock) -> list[Row]:
+def rows(found: Trace, now: datetime, say: Say, href: Href, clock: Clock) -> list[TimelineRow]:
     """Return the rows in the order in which they began."""
     lanes = sorted(found.lanes, key=lambda lane: (lane.spans[0].start, RANKS[lane.kind], lane.name))
-    drawn: list[Row] = []
-    shared: dict[str, Row] = {}
-    channels: dict[tuple[str, str], Row] = {}
+    drawn: list[TimelineRow] = []
+    shared: dict[str, TimelineRow] = {}
+    channels: dict[tuple[str, str], TimelineRow] = {}
     crowded = {name for name in {lane.name for lane in lanes} if _count(lanes, name) > TOGETHER}
     for lane in lanes:
         if lane.kind == "receipts":
@@ -77,7 +77,7 @@ def rows(found: Trace, now: datetime, say: Say, href: Href, clock: Clock) -> lis
             row = shared.get(lane.name)
             if row is None:
                 name = say("%(task)s, %(count)s jobs", task=lane.name, count=_count(lanes, lane.name))
-                row = shared[lane.name] = Row(name, name, href(lane))
+                row = shared[lane.name] = TimelineRow(name, name, href(lane))
                 drawn.append(row)
             row.marks += _marks(lane, say, href)
             continue
@@ -92,7 +92,7 @@ def rows(found: Trace, now: datetime, say: Say, href: Href, clock: Clock) -> lis
     return drawn + _held(found, now, say, href, clock)
 
 
-def picture(drawn: Sequence[Row], say: Say, clock: Clock) -> Markup:
+def picture(drawn: Sequence[TimelineRow], say: Say, clock: Clock) -> Markup:
     """Draw the rows. `clock` formats a time for the viewer."""
     shown = drawn[:MOST_ROWS]
     segments = cut(mark.span for row in shown for mark in row.marks)
@@ -124,72 +124,72 @@ def active(found: Trace) -> float:
     return total
 
 
-def _count(lanes: Sequence[Lane], name: str) -> int:
+def _count(lanes: Sequence[TraceLane], name: str) -> int:
     return sum(lane.kind == "job" and lane.name == name for lane in lanes)
 
 
-def _alone(lane: Lane, say: Say, href: Href) -> Row:
+def _alone(lane: TraceLane, say: Say, href: Href) -> TimelineRow:
     last = lane.spans[-1]
     note = f"{say(last.state)} {last.words}".strip() if lane.kind == "job" else last.words
     tries = sum(span.kind == "run" for span in lane.spans)
     if lane.kind == "job" and tries > 1:
         note += f" · {say('%(count)s tries', count=tries)}"
     title = f"{say(lane.kind)} {lane.id}" if lane.kind != "schedule" else say("schedule")
-    return Row(lane.name, f"{title}: {lane.name}", href(lane), _marks(lane, say, href), note)
+    return TimelineRow(lane.name, f"{title}: {lane.name}", href(lane), _marks(lane, say, href), note)
 
 
-def _deliveries(lane: Lane, say: Say, href: Href) -> Row:
+def _deliveries(lane: TraceLane, say: Say, href: Href) -> TimelineRow:
     """Return a row: waiting until the first delivery was sent, then work until the last."""
     total = sum(lane.counts.values())
     whole = lane.spans[0]
     sent = [span.start for span in lane.spans if span.kind == "mark"]
-    spans = [Span("wait", whole.start, min(sent) if sent else whole.end, "waiting")]
+    spans = [TraceSpan("wait", whole.start, min(sent) if sent else whole.end, "waiting")]
     if sent:
-        spans.append(Span("run", min(sent), max(sent), whole.state))
+        spans.append(TraceSpan("run", min(sent), max(sent), whole.state))
     name = f"{lane.name} {_number(total, lane.exact)}"
-    row = Row(name, name, href(lane), _marks(Lane(lane.kind, lane.name, lane.id, spans), say, href))
+    row = TimelineRow(name, name, href(lane), _marks(TraceLane(lane.kind, lane.name, lane.id, spans), say, href))
     row.note = _counted(lane.counts, say)
     return row
 
 
-def _receipts(found: Trace, channels: dict[tuple[str, str], Row], say: Say) -> None:
+def _receipts(found: Trace, channels: dict[tuple[str, str], TimelineRow], say: Say) -> None:
     """Add the receipts as dots to the rows of their channels."""
     place_of = {each.id: (str(each.event_id), each.channel) for each in found.deliveries}
     for receipt in found.receipts:
         row = channels.get(place_of.get(receipt.delivery_id, ("", "")))
         if row is not None:
             words = f"{say(receipt.outcome)} {receipt.code or ''}".strip()
-            span = Span("mark", receipt.at, receipt.at, receipt.outcome, words)
-            row.marks.append(Mark(span, words, row.href))
+            span = TraceSpan("mark", receipt.at, receipt.at, receipt.outcome, words)
+            row.marks.append(TimelineMark(span, words, row.href))
 
 
-def _held(found: Trace, now: datetime, say: Say, href: Href, clock: Clock) -> list[Row]:
+def _held(found: Trace, now: datetime, say: Say, href: Href, clock: Clock) -> list[TimelineRow]:
     """Return rows for deliveries that wait for their time: quiet hours, a delay, a retry."""
     held = [each for each in found.deliveries if each.state == "pending" and each.due_at > now]
     drawn = []
     for channel, event in sorted({(each.channel, each.event_id) for each in held}):
         mine = [each for each in held if (each.channel, each.event_id) == (channel, event)]
         until = max(each.due_at for each in mine)
-        span = Span("wait", min(each.created_at for each in mine), until, "held")
-        lane = Lane("deliveries", channel, str(event), [span])
+        span = TraceSpan("wait", min(each.created_at for each in mine), until, "held")
+        lane = TraceLane("deliveries", channel, str(event), [span])
         reasons = sorted({each.reason for each in mine if each.reason})
         name = say("held %(count)s, %(channel)s", count=len(mine), channel=channel)
         words = " · ".join([say("until %(at)s", at=clock(until)), *reasons[:2]])
-        drawn.append(Row(name, name, href(lane), [Mark(span, words, href(lane))], words))
+        drawn.append(TimelineRow(name, name, href(lane), [TimelineMark(span, words, href(lane))], words))
     return drawn
 
 
-def _marks(lane: Lane, say: Say, href: Href) -> list[Mark]:
+def _marks(lane: TraceLane, say: Say, href: Href) -> list[TimelineMark]:
     made = []
     for span in lane.spans:
         words = f"{lane.name}: {say(span.state)}"
         if span.kind != "mark":
             words += f" {length((span.end - span.start).total_seconds())}"
-        made.append(Mark(span, f"{words} {span.words}".strip(), href(lane)))
+        made.append(TimelineMark(span, f"{words} {span.words}".strip(), href(lane)))
     return made
 
 
-def _row(segments: Sequence[Segment], row: Row, y: float) -> str:
+def _row(segments: Sequence[TraceSegment], row: TimelineRow, y: float) -> str:
     name = f'<a href="{escape(row.href)}"><title>{escape(row.title)}</title><text class="k" x="0" y="{y + 15:.0f}">'
     parts = [f"{name}{escape(_short(row.name, NAME_LETTERS))}</text></a>"]
     # Work is drawn over waiting.
@@ -204,7 +204,7 @@ def _row(segments: Sequence[Segment], row: Row, y: float) -> str:
     return "".join(parts)
 
 
-def _bar(segments: Sequence[Segment], mark: Mark, y: float) -> str:
+def _bar(segments: Sequence[TraceSegment], mark: TimelineMark, y: float) -> str:
     start, end = _x(segments, mark.span.start), _x(segments, mark.span.end)
     if mark.span.kind == "wait":
         if end - start < 1:
@@ -219,9 +219,9 @@ def _bar(segments: Sequence[Segment], mark: Mark, y: float) -> str:
     )
 
 
-def _dots(segments: Sequence[Segment], marks: Sequence[Mark], y: float) -> list[str]:
+def _dots(segments: Sequence[TraceSegment], marks: Sequence[TimelineMark], y: float) -> list[str]:
     """Draw the dots; overlapping ones of one kind are merged into a larger one."""
-    groups: list[tuple[float, str, list[Mark]]] = []
+    groups: list[tuple[float, str, list[TimelineMark]]] = []
     for mark in sorted(marks, key=lambda mark: (KINDS.get(mark.span.state, "skip"), mark.span.start)):
         x, kind = _x(segments, mark.span.start), KINDS.get(mark.span.state, "skip")
         if groups and groups[-1][1] == kind and x - groups[-1][0] < NEAR:
@@ -233,23 +233,23 @@ def _dots(segments: Sequence[Segment], marks: Sequence[Mark], y: float) -> list[
         size = min(LARGEST, SMALLEST + 0.6 * (len(several) - 1) ** 0.5)
         words = several[0].words if len(several) == 1 else f"{len(several)}: {several[0].words}"
         circle = f'<circle class="f-{kind}" cx="{x:.1f}" cy="{y + ROW / 2:.1f}" r="{size:.1f}"/>'
-        drawn.append(_linked(Mark(several[0].span, words, several[0].href), circle))
+        drawn.append(_linked(TimelineMark(several[0].span, words, several[0].href), circle))
     return drawn
 
 
-def _linked(mark: Mark, shape: str) -> str:
+def _linked(mark: TimelineMark, shape: str) -> str:
     """Return the mark with its link. It is no tab stop: there may be hundreds, and the row's name has the same link."""
     return f'<a href="{escape(mark.href)}" tabindex="-1"><title>{escape(mark.words)}</title>{shape}</a>'
 
 
-def _break(segment: Segment, floor: float) -> str:
+def _break(segment: TraceSegment, floor: float) -> str:
     middle = LEFT + (segment.low + segment.high) / 2 * (WIDTH - LEFT - RIGHT)
     cuts = "".join(f"M{middle + side + 4:.1f},{TOP:.0f} L{middle + side - 4:.1f},{floor:.0f} " for side in (-3, 3))
     words = length((segment.end - segment.start).total_seconds())
     return f'<path class="cut" d="{cuts.strip()}"><title>{escape(words)}</title></path>'
 
 
-def _times(segments: Sequence[Segment], floor: float, clock: Clock) -> str:
+def _times(segments: Sequence[TraceSegment], floor: float, clock: Clock) -> str:
     if not segments:
         return ""
     right, y = WIDTH - RIGHT, f"{floor + 16:.0f}"
@@ -269,7 +269,7 @@ def _times(segments: Sequence[Segment], floor: float, clock: Clock) -> str:
     return "".join(parts)
 
 
-def _x(segments: Sequence[Segment], at: datetime) -> float:
+def _x(segments: Sequence[TraceSegment], at: datetime) -> float:
     return LEFT + place(segments, at) * (WIDTH - LEFT - RIGHT)
 
 

@@ -11,14 +11,14 @@ HOURS = 24
 LEVELS = 9
 
 
-class Hour(NamedTuple):
+class HeatHour(NamedTuple):
     """The tooltip, and the number of runs."""
 
     words: str
     number: float
 
 
-def week_heat(days: Sequence[tuple[str, Sequence[Hour | None]]], label: str) -> Markup:
+def week_heat(days: Sequence[tuple[str, Sequence[HeatHour | None]]], label: str) -> Markup:
     """Draw the days, each with a name and 24 hours; None where unknown."""
     top = max((hour.number for _, hours in days for hour in hours if hour is not None), default=0) or 1
     wide = (WIDTH - LEFT) / HOURS

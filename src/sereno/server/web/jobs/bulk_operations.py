@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from starlette.responses import RedirectResponse, Response
 
 from sereno.bulk import operations as bulk
-from sereno.jobs.bulk import BulkOperation
+from sereno.jobs.rows import BulkOperation
 from sereno.server.shared.http_error import not_found
 from sereno.server.shared.tenant_scope import check_theirs
 from sereno.server.web import cursor
@@ -69,7 +69,7 @@ def share(one: BulkOperation) -> float | None:
         return 1.0
     if not one.total or not one.total_exact:
         return None
-    return min(1.0, (one.done + one.asked_to_stop + one.left_alone) / one.total)
+    return min(1.0, (one.done + one.stop_requested + one.left_alone) / one.total)
 
 
 def _progress_text(page: PageRequest, one: BulkOperation) -> str:
@@ -85,7 +85,7 @@ def _progress_text(page: PageRequest, one: BulkOperation) -> str:
         "schedule.spread": page.say("schedules spread"),
         "delivery.requeue": page.say("deliveries sent again"),
     }
-    done, what = figure(one.done + one.asked_to_stop), words.get(one.action, one.action)
+    done, what = figure(one.done + one.stop_requested), words.get(one.action, one.action)
     if one.total is None:
         return page.say("%(done)s %(what)s.", done=done, what=what)
     total = figure(one.total) + ("" if one.total_exact else "+")

@@ -13,21 +13,21 @@ from sereno.archive.queries import ArchivedLocation
 from sereno.bulk.operations import ORIGIN
 from sereno.errors import JobNotFound
 from sereno.jobs import operations as jobs
-from sereno.jobs import queries as job_queries
 from sereno.jobs.filters import JobFilter
 from sereno.jobs.lifecycle import FINAL
 from sereno.jobs.operations import CANCELLABLE, DELETABLE, JobDetail
-from sereno.jobs.reveal import hidden
-from sereno.jobs.rows import AttemptRow, JobLine, JobRow
-from sereno.jobs.why import why
+from sereno.jobs.queries import jobs as job_queries
+from sereno.jobs.queries.reveal import hidden
+from sereno.jobs.queries.rows import AttemptRow, JobLine, JobRow
+from sereno.jobs.queries.why import why
 from sereno.server.shared.cache import Cached
 from sereno.server.web import cursor
 from sereno.server.web.archive.archived import archived
 from sereno.server.web.charts import job_charts
-from sereno.server.web.charts.job_charts import Sibling
+from sereno.server.web.charts.job_charts import SiblingJob
 from sereno.server.web.command_examples import copies
 from sereno.server.web.monitoring import tracebacks
-from sereno.server.web.monitoring.tracebacks import Traceback
+from sereno.server.web.monitoring.tracebacks import ParsedTraceback
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.times import clock, length
 
@@ -35,7 +35,7 @@ RUNS = 50
 # Other runs of the task are searched among this number of finished jobs, at this interval in seconds.
 AMONG = 20_000
 RUNS_FRESH = 10.0
-RUNS_PATIENCE = 0.5
+RUNS_TIMEOUT = 0.5
 # Characters: a step's result or the arguments may have a megabyte, and a page shows the beginning.
 LONGEST = 20_000
 
@@ -45,7 +45,7 @@ class AttemptLine:
     """An attempt and its parsed traceback."""
 
     row: AttemptRow
-    traceback: Traceback | None
+    traceback: ParsedTraceback | None
 
     @property
     def seconds(self) -> float | None:
@@ -120,7 +120,7 @@ async def _others(page: PageRequest, job: JobRow) -> Cached[list[JobLine]]:
         ("runs", job.task, page.who.tenant),
         partial(job_queries.list_jobs, wanted, RUNS),
         fresh=RUNS_FRESH,
-        patience=RUNS_PATIENCE,
+        timeout=RUNS_TIMEOUT,
     )
 
 
@@ -153,7 +153,7 @@ def _drawn(page: PageRequest, seen: Cached[JobDetail], reasons: Sequence[str], o
     )
 
 
-def _runs(page: PageRequest, job: JobRow, others: Sequence[JobLine]) -> list[Sibling]:
+def _runs(page: PageRequest, job: JobRow, others: Sequence[JobLine]) -> list[SiblingJob]:
     """Return the runs from the oldest to the newest, with this one if it has run."""
     found: dict[int, JobLine | JobRow] = {line.id: line for line in others if line.id != job.id}
     found[job.id] = job
@@ -164,7 +164,7 @@ def _runs(page: PageRequest, job: JobRow, others: Sequence[JobLine]) -> list[Sib
         seconds = max(0.0, ((each.finished_at or page.now) - each.started_at).total_seconds())
         at = clock(each.started_at, page.zone, "%Y-%m-%d %H:%M:%S")
         words = f"{each.id} · {page.say(each.state)} · {length(seconds)} · {at}"
-        runs.append(Sibling(seconds, each.state, words, page.link(job=each.id), each.id == job.id))
+        runs.append(SiblingJob(seconds, each.state, words, page.link(job=each.id), each.id == job.id))
     return runs
 
 

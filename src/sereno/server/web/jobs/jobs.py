@@ -10,17 +10,17 @@ from typing import Any, TypeAlias, TypeVar
 from starlette.responses import Response
 
 from sereno.database.statement import Operation
-from sereno.jobs import minute_stats
-from sereno.jobs import queries as job_queries
 from sereno.jobs.filters import JobFilter
 from sereno.jobs.lifecycle import STATES
-from sereno.jobs.minute_stats import TenantFigures
 from sereno.jobs.operations import JobPage, list_jobs
-from sereno.jobs.queues import QueueLine, list_queues
-from sereno.jobs.rows import BOUND, Count, JobLine, TaskLine
-from sereno.jobs.search import JOB_FIELDS, WINDOW, jobs_wanted
-from sereno.monitoring.snapshot import Snapshot, snapshot
-from sereno.search.syntax import Term
+from sereno.jobs.queries import jobs as job_queries
+from sereno.jobs.queries import minute_stats
+from sereno.jobs.queries.minute_stats import TenantFigures
+from sereno.jobs.queries.queues import QueueLine, list_queues
+from sereno.jobs.queries.rows import BOUND, BoundedCount, JobLine, TaskLine
+from sereno.jobs.queries.search import JOB_FIELDS, WINDOW, jobs_wanted
+from sereno.monitoring.snapshot import SystemSnapshot, snapshot
+from sereno.search.syntax import SearchTerm
 from sereno.server.shared.error_masking import sees_all
 from sereno.server.shared.tenant_scope import their_tenant
 from sereno.server.web import cursor
@@ -29,11 +29,11 @@ from sereno.server.web.facets import Facet, facets, left_out, toggled
 from sereno.server.web.jobs.job_drawer import drawer
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
-from sereno.server.web.search_form import SearchForm, asked_for
+from sereno.server.web.search_form import SearchForm, filter_params
 from sereno.server.web.times import figure
 
 T = TypeVar("T")
-Values: TypeAlias = list[tuple[str, Count | None]]
+Values: TypeAlias = list[tuple[str, BoundedCount | None]]
 
 ROWS = 50
 # Values of each facet.
@@ -44,7 +44,7 @@ MOST_RUNNING = 500
 DAY = 86_400.0
 # Seconds: counts of facets change slowly, and a page does not wait for them.
 FACETS_FRESH = 30.0
-FACETS_PATIENCE = 0.3
+FACETS_TIMEOUT = 0.3
 
 
 def routes(pages: PageRoutes) -> None:
@@ -86,7 +86,7 @@ def routes(pages: PageRoutes) -> None:
 def _search(page: PageRequest) -> SearchForm[JobFilter]:
     """Return the search in the query, limited to the user's tenant."""
     named = JobFilter(tenant=page.query.get("tenant") or None)
-    form = asked_for(page, JOB_FIELDS, lambda text, now: jobs_wanted(text, now).both(named))
+    form = filter_params(page, JOB_FIELDS, lambda text, now: jobs_wanted(text, now).both(named))
     if form.wanted is None:
         return form
     theirs = their_tenant(page.who, form.wanted.tenant)
@@ -119,7 +119,7 @@ async def _nothing() -> None:
 class JobListParts:
     """Figures of all tenants; empty for users of one tenant."""
 
-    snapshot: Snapshot | None = None
+    snapshot: SystemSnapshot | None = None
     queues: Sequence[QueueLine] = ()
     tasks: Sequence[TaskLine] = ()
     tenants: Sequence[TenantFigures] = ()
@@ -130,7 +130,7 @@ async def _context(page: PageRequest) -> JobListParts:
         return JobListParts()
 
     async def seldom(key: str, operation: Callable[[], Operation[T]]) -> T | None:
-        return (await page.load(key, operation, fresh=FACETS_FRESH, patience=FACETS_PATIENCE)).value
+        return (await page.load(key, operation, fresh=FACETS_FRESH, timeout=FACETS_TIMEOUT)).value
 
     seen, queues, tasks, tenants = await asyncio.gather(
         page.load("snapshot", snapshot),
@@ -165,7 +165,9 @@ def _sentence(page: PageRequest, form: SearchForm[JobFilter], listed: JobPage | 
     return page.say("%(count)s jobs match.", count=len(listed.items)) if listed.items else page.say("No job matches.")
 
 
-def _facets(terms: Sequence[Term], lines: Sequence[JobLine], parts: JobListParts) -> list[tuple[str, list[Facet]]]:
+def _facets(
+    terms: Sequence[SearchTerm], lines: Sequence[JobLine], parts: JobListParts
+) -> list[tuple[str, list[Facet]]]:
     """Return facets with counts from bounded queries or rollups; else without, from the jobs of this page."""
     here: dict[str, Values] = {
         name: [(value, None) for value in dict.fromkeys(values) if value]
@@ -177,7 +179,7 @@ def _facets(terms: Sequence[Term], lines: Sequence[JobLine], parts: JobListParts
     }
     queues = [(line.queue, total([line.scheduled, line.ready, line.running])) for line in parts.queues]
     tasks = [(line.task, _of_task(line)) for line in parts.tasks]
-    tenants = [(line.tenant, Count(line.ended)) for line in parts.tenants]
+    tenants = [(line.tenant, BoundedCount(line.ended)) for line in parts.tenants]
     named: dict[str, Values] = {
         "state": [(state, count) for state, count in zip(STATES, _of_states(parts), strict=True)],
         "queue": _joined(_largest(queues), here["queue"]),
@@ -188,7 +190,7 @@ def _facets(terms: Sequence[Term], lines: Sequence[JobLine], parts: JobListParts
     return [(name, facets(terms, name, values[:MOST_SHOWN])) for name, values in named.items() if values]
 
 
-def _of_states(parts: JobListParts) -> list[Count | None]:
+def _of_states(parts: JobListParts) -> list[BoundedCount | None]:
     """Return counts in the order of STATES. Succeeded and cancelled jobs are not counted."""
     if parts.snapshot is None:
         return [None] * len(STATES)
@@ -196,11 +198,11 @@ def _of_states(parts: JobListParts) -> list[Count | None]:
     return [{**live, "dead": parts.snapshot.dead}.get(state) for state in STATES]
 
 
-def _of_task(line: TaskLine) -> Count:
-    return Count(line.waiting + line.running + line.succeeded + line.cancelled + line.dead)
+def _of_task(line: TaskLine) -> BoundedCount:
+    return BoundedCount(line.waiting + line.running + line.succeeded + line.cancelled + line.dead)
 
 
-def _largest(values: Iterable[tuple[str, Count]]) -> Values:
+def _largest(values: Iterable[tuple[str, BoundedCount]]) -> Values:
     return [(name, count) for name, count in sorted(values, key=lambda each: (-each[1].value, each[0]))]
 
 
@@ -210,14 +212,14 @@ def _joined(counted: Values, others: Values) -> Values:
     return [*counted[:MOST_VALUES], *(each for each in others if each[0] not in known)]
 
 
-def total(counts: Iterable[Count]) -> Count:
+def total(counts: Iterable[BoundedCount]) -> BoundedCount:
     """Return the sum, and whether it is exact."""
     several = list(counts)
     value = sum(count.value for count in several)
-    return Count(min(value, BOUND), value <= BOUND and all(count.exact for count in several))
+    return BoundedCount(min(value, BOUND), value <= BOUND and all(count.exact for count in several))
 
 
-def shown(count: Count) -> str:
+def shown(count: BoundedCount) -> str:
     """Return a number such as 10 000+ where the count stopped."""
     return figure(count.value) + ("" if count.exact else "+")
 

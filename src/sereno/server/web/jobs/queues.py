@@ -11,13 +11,13 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from sereno.jobs.limits import operations as limits
-from sereno.jobs.limits.store import LimitRow
-from sereno.jobs.rows import Count, SessionRow
+from sereno.jobs.limits.rows import LimitRow
+from sereno.jobs.queries.rows import BoundedCount, SessionRow
 from sereno.monitoring import activity
 from sereno.monitoring.activity import WorkRow
-from sereno.monitoring.queue_flow import SPAN, Flow, QueueFlow, flow
+from sereno.monitoring.queue_flow import SPAN, QueueFlow, QueueRates, flow
 from sereno.server.web.charts import activity as lanes_picture
-from sereno.server.web.charts.activity import Bar, Minute
+from sereno.server.web.charts.activity import ActivityBar, ActivityMinute
 from sereno.server.web.command_examples import copies
 from sereno.server.web.facets import toggled
 from sereno.server.web.page_request import PageRequest
@@ -39,7 +39,7 @@ PROMPT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class QueueCard:
     """A queue with its chart."""
 
     flow: QueueFlow
@@ -51,7 +51,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class QueueLane:
     """A worker with its chart."""
 
     session: SessionRow
@@ -102,7 +102,7 @@ def routes(pages: PageRoutes) -> None:
         )
 
 
-def shown_count(count: Count) -> str:
+def shown_count(count: BoundedCount) -> str:
     """Return a number such as 10 000+ where the count stopped."""
     return figure(count.value) + ("" if count.exact else "+")
 
@@ -112,7 +112,7 @@ def path_of(name: str) -> str:
     return quote(name, safe="")
 
 
-def _sentence(page: PageRequest, found: Flow | None, alive: Sequence[SessionRow]) -> str:
+def _sentence(page: PageRequest, found: QueueRates | None, alive: Sequence[SessionRow]) -> str:
     if found is None:
         return page.say("The database does not respond in time.")
     unserved = sum(each.is_unserved for each in found.queues)
@@ -139,7 +139,7 @@ def _is_late(each: QueueFlow) -> bool:
     return (each.line.oldest_seconds or 0) > LATE and each.seconds_to_empty is None and not each.line.is_paused
 
 
-def _totals(found: Flow | None, alive: Sequence[SessionRow]) -> dict[str, int]:
+def _totals(found: QueueRates | None, alive: Sequence[SessionRow]) -> dict[str, int]:
     lines = [each.line for each in found.queues] if found else []
     return {
         "workers": len(alive),
@@ -150,7 +150,7 @@ def _totals(found: Flow | None, alive: Sequence[SessionRow]) -> dict[str, int]:
     }
 
 
-def _chosen(page: PageRequest, found: Flow | None) -> tuple[list[Card], list[Card]]:
+def _chosen(page: PageRequest, found: QueueRates | None) -> tuple[list[QueueCard], list[QueueCard]]:
     """Return the queues with the most work, which have a chart, and the others; both by name."""
     if found is None:
         return [], []
@@ -162,11 +162,11 @@ def _chosen(page: PageRequest, found: Flow | None) -> tuple[list[Card], list[Car
     ]
 
 
-def _card(page: PageRequest, each: QueueFlow, now: datetime) -> Card:
+def _card(page: PageRequest, each: QueueFlow, now: datetime) -> QueueCard:
     name = each.line.queue
     search = toggled((), "queue", name, negated=False)
     shade = "paused" if each.line.is_paused else "bad" if each.is_unserved else "ok" if _keeps_up(each) else "ready"
-    return Card(each, _picture(page, each, now), _empties(page, each), shade, path_of(name), search)
+    return QueueCard(each, _picture(page, each, now), _empties(page, each), shade, path_of(name), search)
 
 
 def _empties(page: PageRequest, each: QueueFlow) -> str:
@@ -199,21 +199,21 @@ def _picture(page: PageRequest, each: QueueFlow, now: datetime) -> Markup:
         row = by_minute.get(at)
         good, bad = (row.succeeded + row.cancelled, row.retried + row.dead) if row else (0, 0)
         words = page.say("%(at)s: %(good)s succeeded, %(bad)s failed", at=clock(at, page.zone), good=good, bad=bad)
-        minutes.append(Minute(good, bad, words))
+        minutes.append(ActivityMinute(good, bad, words))
     label = page.say("Attempts of %(queue)s that ended, by the minute, for an hour", queue=each.line.queue)
     return lanes_picture.spark(minutes, label)
 
 
-def _lane(page: PageRequest, session: SessionRow, work: Sequence[WorkRow], now: datetime) -> Lane:
+def _lane(page: PageRequest, session: SessionRow, work: Sequence[WorkRow], now: datetime) -> QueueLane:
     bars = [_bar(page, row, now) for row in work if row.session == session.id]
     label = page.say("What worker %(id)s did in the last five minutes", id=session.id)
-    return Lane(session, lanes_picture.lane(bars, now, LANE_SECONDS, label))
+    return QueueLane(session, lanes_picture.lane(bars, now, LANE_SECONDS, label))
 
 
-def _bar(page: PageRequest, row: WorkRow, now: datetime) -> Bar:
+def _bar(page: PageRequest, row: WorkRow, now: datetime) -> ActivityBar:
     took = max(0.0, ((row.finished_at or now) - row.started_at).total_seconds())
     words = f"{row.job} {row.task}: {page.say(row.outcome)}, {length(took)}"
-    return Bar(row.started_at, row.finished_at, row.outcome, words, page.link("jobs", job=row.job))
+    return ActivityBar(row.started_at, row.finished_at, row.outcome, words, page.link("jobs", job=row.job))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,15 @@ import asyncio
 from functools import partial
 from typing import Any
 
+from msgspec.structs import asdict
 from starlette.responses import Response
 
 from sereno.channels.contract import IN_APP
 from sereno.monitoring.alerts.condition import LEVELS
-from sereno.monitoring.alerts.operations import RuleLine, list_alerts, list_rules
+from sereno.monitoring.alerts.operations import list_alerts, list_rules
+from sereno.monitoring.alerts.rows import AlertRow, RuleLine
 from sereno.monitoring.alerts.rule import LOG_LEVELS, NAMED_KINDS
 from sereno.monitoring.alerts.sender import BUILT_IN
-from sereno.monitoring.alerts.store import AlertRow
 from sereno.server.web.command_examples import copies
 from sereno.server.web.cursor import number
 from sereno.server.web.page_request import PageRequest
@@ -102,14 +103,7 @@ def _fields(rule: RuleLine) -> dict[str, Any]:
         "name": rule.name,
         "to": [{"channel": each.channel, "address": each.address} for each in rule.to],
         "kinds": rule.kinds,
-        "log": None
-        if rule.log is None
-        else {
-            "level": rule.log.level,
-            "event": rule.log.event,
-            "count": rule.log.count,
-            "within": rule.log.within,
-        },
+        "log": None if rule.log is None else asdict(rule.log),
         **{
             name: getattr(rule, name)
             for name in ("level", "tenant", "queue", "task", "for_seconds", "again_seconds", "enabled", "note")

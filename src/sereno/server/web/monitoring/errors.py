@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 from starlette.responses import RedirectResponse, Response
 
-from sereno.jobs import error_groups as store
-from sereno.jobs.error_groups import ErrorGroup
+from sereno.jobs.queries import error_groups
+from sereno.jobs.queries.error_groups import ErrorGroup
 from sereno.monitoring import error_operations
 from sereno.monitoring.error_operations import ErrorDetail, Sort
 from sereno.monitoring.search_fields import ERROR_FIELDS
@@ -21,7 +21,7 @@ from sereno.server.shared.http_error import not_found
 from sereno.server.web import cursor
 from sereno.server.web.charts import svg
 from sereno.server.web.charts.sparkline import spark
-from sereno.server.web.charts.svg import Series
+from sereno.server.web.charts.svg import ChartSeries
 from sereno.server.web.command_examples import copies
 from sereno.server.web.monitoring import tracebacks
 from sereno.server.web.page_request import PageRequest
@@ -92,7 +92,7 @@ def _filters(page: PageRequest) -> dict[str, Any]:
         "task": page.query.get("task") or None,
         "tenant": page.query.get("tenant") or None,
         "sort": SORTS.get(page.query.get("sort", ""), "last"),
-        "skip": min(cursor.number(skip) or 0, store.MOST_GROUPS),
+        "skip": min(cursor.number(skip) or 0, error_groups.MOST_GROUPS),
     }
 
 
@@ -115,7 +115,7 @@ async def _breadth(page: PageRequest, lines: Sequence[ErrorGroup], since: str) -
     if not wanted:
         return {}
     key, length = ("breadth", since, wanted), error_operations.span(since)
-    return (await page.load(key, partial(store.breadth, wanted, length), fresh=10.0)).value or {}
+    return (await page.load(key, partial(error_groups.breadth, wanted, length), fresh=10.0)).value or {}
 
 
 def _sentence(
@@ -185,7 +185,7 @@ def _one(page: PageRequest, fingerprint: str, since: str, found: Cached[ErrorDet
 def _hours(page: PageRequest, detail: ErrorDetail, since: str) -> Markup:
     time_format = "%H:%M" if since in ("1h", "24h") else "%a %d %H:%M"
     steps = [clock(each.at, page.zone, time_format) for each in detail.hours]
-    counts = [Series(page.say("failures"), "dead", [each.count for each in detail.hours])]
+    counts = [ChartSeries(page.say("failures"), "dead", [each.count for each in detail.hours])]
     return svg.bars(steps, counts, page.say("Failures by the hour"))
 
 
@@ -203,5 +203,5 @@ def _tries_picture(page: PageRequest, counts: Sequence[int]) -> Markup | str:
     tries = _tries(counts)
     if not tries:
         return ""
-    shares = [Series(f"% {page.say('succeeded')}", "ok", [share * 100 for _, _, share in tries])]
+    shares = [ChartSeries(f"% {page.say('succeeded')}", "ok", [share * 100 for _, _, share in tries])]
     return svg.bars([name for name, _, _ in tries], shares, page.say("Attempts per success"))

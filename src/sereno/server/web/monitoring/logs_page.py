@@ -17,8 +17,8 @@ from sereno.server.web.facets import facets, toggled
 from sereno.server.web.monitoring import tracebacks
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
-from sereno.server.web.search_form import SearchForm, asked_for
-from sereno.telemetry.central_log import WINDOW, LogDetail, LogFilter
+from sereno.server.web.search_form import SearchForm, filter_params
+from sereno.telemetry.log_queries import WINDOW, LogDetail, LogFilter
 from sereno.telemetry.log_record import LEVELS
 from sereno.telemetry.log_search import LOG_FIELDS, lines_wanted, list_lines, show
 
@@ -59,7 +59,7 @@ def routes(pages: PageRoutes) -> None:
 
 def _search(page: PageRequest) -> SearchForm[LogFilter]:
     """Return the search in the query, limited to the user's tenant."""
-    form = asked_for(page, LOG_FIELDS, lines_wanted)
+    form = filter_params(page, LOG_FIELDS, lines_wanted)
     if form.wanted is None:
         return form
     tenant = form.wanted.tenant or page.query.get("tenant") or None
@@ -82,7 +82,7 @@ class OpenedLine:
     number: str
     line: LogDetail | None
     context: str
-    traceback: tracebacks.Traceback | None
+    traceback: tracebacks.ParsedTraceback | None
     copies: dict[str, str]
 
 

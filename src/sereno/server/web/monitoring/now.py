@@ -10,25 +10,25 @@ from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
-from sereno.jobs import minute_stats
-from sereno.jobs import queries as job_queries
 from sereno.jobs.filters import JobFilter, ScheduleFilter
-from sereno.jobs.minute_stats import Figures, quantile
-from sereno.jobs.rows import BOUND
+from sereno.jobs.queries import jobs as job_queries
+from sereno.jobs.queries import minute_stats
+from sereno.jobs.queries.minute_stats import AttemptFigures, quantile
+from sereno.jobs.queries.rows import BOUND
 from sereno.monitoring.alerts.condition import AlertCondition, filled
-from sereno.monitoring.alerts.current_conditions import attention
+from sereno.monitoring.alerts.current_conditions import current_conditions
 from sereno.monitoring.snapshot import snapshot
 from sereno.notifications.deliveries.figures import Funnel, funnel
 from sereno.notifications.operations import list_events
-from sereno.schedules import store as schedules
+from sereno.schedules import queries as schedules
 from sereno.schedules.heatmap import Heatmap, heatmap
 from sereno.server.shared.cache import Cached
 from sereno.server.web.charts import svg
-from sereno.server.web.charts.svg import Series, Stage
+from sereno.server.web.charts.svg import ChartSeries, FunnelStage
 from sereno.server.web.facets import toggled
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
-from sereno.server.web.schedules.schedule_rows import Line, soonest
+from sereno.server.web.schedules.schedule_rows import ScheduleTableRow, soonest
 from sereno.server.web.times import clock
 
 # Time ranges: seconds, and seconds per step of a chart.
@@ -37,7 +37,7 @@ DAY = 86_400.0
 # Seconds. A forecast reads all schedules: it is refreshed rarely, may run long, and no page waits for it.
 FORECAST_SECONDS = 300.0
 FORECAST_MOST_SECONDS = 20.0
-FORECAST_PATIENCE = 0.05
+FORECAST_TIMEOUT = 0.05
 # A cell with this many times the median is highlighted.
 CROWD = 8
 NEWEST, EVENTS, SOONEST = 8, 6, 5
@@ -57,7 +57,7 @@ def routes(pages: PageRoutes) -> None:
         context = page.context
         seen, conditions, figures, totals, count, newest, events, coming, soon = await asyncio.gather(
             page.load("snapshot", snapshot),
-            page.load("attention", partial(attention, context.settings), fresh=5.0),
+            page.load("attention", partial(current_conditions, context.settings), fresh=5.0),
             page.load(("minutes", since), partial(minute_stats.read, since, step=step)),
             page.load("funnel", partial(funnel, DAY), fresh=5.0),
             page.load("schedules", partial(schedules.count, ScheduleFilter(), BOUND), fresh=30.0),
@@ -90,7 +90,7 @@ def routes(pages: PageRoutes) -> None:
         )
 
 
-def _of_people(lines: list[Line] | None) -> list[Line] | None:
+def _of_people(lines: list[ScheduleTableRow] | None) -> list[ScheduleTableRow] | None:
     """Return the lines without the engine's own schedules."""
     return None if lines is None else [each for each in lines if not each.row.key.startswith("sereno.")][:SOONEST]
 
@@ -102,7 +102,7 @@ async def forecast(page: PageRequest, wanted: ScheduleFilter | None = None, span
         ("forecast", span, str(form)),
         partial(heatmap, form, span),
         fresh=FORECAST_SECONDS,
-        patience=FORECAST_PATIENCE,
+        timeout=FORECAST_TIMEOUT,
         seconds=FORECAST_MOST_SECONDS,
     )
 
@@ -119,7 +119,7 @@ def _sentence(page: PageRequest, conditions: Sequence[AlertCondition] | None) ->
 
 
 def _condition_text(page: PageRequest, condition: AlertCondition) -> str:
-    return filled(page.say(condition.said), condition.values)
+    return filled(page.say(condition.sentence), condition.values)
 
 
 def ways(condition: AlertCondition) -> list[tuple[str, str]]:
@@ -145,7 +145,7 @@ def _of_task(values: Mapping[str, str | int]) -> str:
 
 
 def _pictures(
-    page: PageRequest, figures: Sequence[Figures], since: int, step: int, oldest: float | None
+    page: PageRequest, figures: Sequence[AttemptFigures], since: int, step: int, oldest: float | None
 ) -> dict[str, Any]:
     """Draw finished attempts, and how long they waited and ran; a step without a figure had none."""
     by_time = {int(each.at.timestamp()): each for each in figures}
@@ -158,9 +158,9 @@ def _pictures(
     found = [by_time.get(place) for place in places]
     say = page.say
     ended = [
-        Series(say("succeeded"), "ok", [each.succeeded if each else 0 for each in found]),
-        Series(say("retried"), "retry", [each.retried if each else 0 for each in found]),
-        Series(say("dead"), "dead", [each.dead if each else 0 for each in found]),
+        ChartSeries(say("succeeded"), "ok", [each.succeeded if each else 0 for each in found]),
+        ChartSeries(say("retried"), "retry", [each.retried if each else 0 for each in found]),
+        ChartSeries(say("dead"), "dead", [each.dead if each else 0 for each in found]),
     ]
     whole = [each for each in found if each is not None]
     total = sum(each.succeeded + each.retried + each.dead + each.cancelled + each.other for each in whole)
@@ -174,14 +174,14 @@ def _pictures(
     }
 
 
-def _quantiles(found: Sequence[Figures | None], what: str) -> list[Series]:
+def _quantiles(found: Sequence[AttemptFigures | None], what: str) -> list[ChartSeries]:
     return [
-        Series(name, kind, [quantile(getattr(each, what), share) if each else None for each in found])
+        ChartSeries(name, kind, [quantile(getattr(each, what), share) if each else None for each in found])
         for name, kind, share in (("50 %", "p50", 0.5), ("95 %", "p95", 0.95))
     ]
 
 
-def _total(found: Sequence[Figures], what: str) -> list[int]:
+def _total(found: Sequence[AttemptFigures], what: str) -> list[int]:
     columns = [getattr(each, what) for each in found]
     return [sum(column) for column in zip(*columns, strict=False)] if columns else []
 
@@ -191,7 +191,7 @@ def funnel_picture(page: PageRequest, totals: Funnel | None) -> str:
     if totals is None:
         return ""
     stages = [
-        Stage(page.say(name), kind, getattr(totals, name))
+        FunnelStage(page.say(name), kind, getattr(totals, name))
         for name, kind in (
             ("matched", "accent"),
             ("eligible", "accent"),

@@ -8,12 +8,13 @@ from typing import Any
 
 from starlette.responses import Response
 
+from sereno.access.audit_queries import AUDIT_WINDOW, audit_lines
 from sereno.access.identity import ROLES
 from sereno.access.operations import list_tokens
-from sereno.access.tokens import AUDIT_WINDOW, TokenRow, audit_lines
-from sereno.jobs import queries as job_queries
+from sereno.access.rows import TokenRow
+from sereno.jobs.queries import jobs as job_queries
 from sereno.monitoring import health_queries, storage_queries
-from sereno.monitoring.doctor import Check, doctor
+from sereno.monitoring.doctor import DoctorCheck, doctor
 from sereno.monitoring.search_fields import AUDIT_FIELDS
 from sereno.monitoring.settings import list_settings
 from sereno.monitoring.status import scheduler
@@ -73,7 +74,7 @@ async def _health(page: PageRequest) -> Response:
     )
 
 
-def _sentence(page: PageRequest, checks: Sequence[Check] | None) -> str:
+def _sentence(page: PageRequest, checks: Sequence[DoctorCheck] | None) -> str:
     if checks is None:
         return page.say("The database does not respond in time.")
     wrong = [each for each in checks if each.level == "fail"]
@@ -89,7 +90,7 @@ def _sentence(page: PageRequest, checks: Sequence[Check] | None) -> str:
     return page.say("All checks pass.")
 
 
-def _by_level(checks: Sequence[Check]) -> list[Check]:
+def _by_level(checks: Sequence[DoctorCheck]) -> list[DoctorCheck]:
     """Return the worst first, else in the order of the doctor."""
     return sorted(checks, key=lambda each: ("fail", "warn", "ok").index(each.level))
 

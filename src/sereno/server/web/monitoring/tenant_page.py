@@ -10,12 +10,12 @@ from urllib.parse import quote
 from markupsafe import Markup
 from starlette.responses import RedirectResponse, Response
 
-from sereno.jobs.error_groups import ErrorGroup
 from sereno.jobs.lifecycle import STATES
 from sereno.jobs.limits.operations import in_words
+from sereno.jobs.queries.error_groups import ErrorGroup
 from sereno.monitoring import error_operations, tenants
 from sereno.monitoring.alerts.condition import AlertCondition, filled
-from sereno.monitoring.alerts.current_conditions import attention
+from sereno.monitoring.alerts.current_conditions import current_conditions
 from sereno.monitoring.tenant_queries import WINDOW
 from sereno.monitoring.tenants import DAY, TenantDetail
 from sereno.notifications.deliveries.figures import funnel
@@ -23,7 +23,7 @@ from sereno.server.shared.tenant_scope import their_tenant
 from sereno.server.web.charts import svg
 from sereno.server.web.charts.shares import HOURS, percent, places
 from sereno.server.web.charts.sparkline import spark
-from sereno.server.web.charts.svg import Series
+from sereno.server.web.charts.svg import ChartSeries
 from sereno.server.web.command_examples import copies
 from sereno.server.web.monitoring.now import funnel_picture
 from sereno.server.web.page_request import PageRequest
@@ -44,7 +44,7 @@ def routes(pages: PageRoutes) -> None:
             return RedirectResponse(f"{page.base}tenants", HTTPStatus.SEE_OTHER)
         detail, conditions, totals, errors = await asyncio.gather(
             page.load(("tenant", name), partial(tenants.show, name), fresh=2.0),
-            page.load(("attention", name), partial(attention, page.context.settings, tenant=name), fresh=5.0),
+            page.load(("attention", name), partial(current_conditions, page.context.settings, tenant=name), fresh=5.0),
             page.load(("funnel", name), partial(funnel, DAY, tenant=name), fresh=5.0),
             page.load(
                 ("errors of", name),
@@ -58,7 +58,7 @@ def routes(pages: PageRoutes) -> None:
             path=quote(name, safe=""),
             found=detail,
             conditions=conditions,
-            condition_text=lambda condition: filled(page.say(condition.said), condition.values),
+            condition_text=lambda condition: filled(page.say(condition.sentence), condition.values),
             ways=partial(_ways, page, name),
             sentence=_sentence_of_one(page, name, detail.value, conditions.value),
             figures=_figures(detail.value),
@@ -126,7 +126,7 @@ def _hours_of_one(page: PageRequest, name: str, detail: TenantDetail | None) -> 
     seconds = {each.at: each.seconds for each in detail.hours if each.tenant == name}
     hours = places(page.now)
     steps = [clock(at, page.zone, "%H:%M") for at in hours]
-    series = [Series(page.say("seconds of work"), "accent", [seconds.get(at, 0.0) for at in hours])]
+    series = [ChartSeries(page.say("seconds of work"), "accent", [seconds.get(at, 0.0) for at in hours])]
     label = page.say("Worker time by the hour, %(time)s in all", time=length(sum(seconds.values())))
     return svg.bars(steps, series, label)
 

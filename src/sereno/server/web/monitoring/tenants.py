@@ -17,7 +17,7 @@ from sereno.search.sql_terms import SearchParams
 from sereno.server.web import cursor
 from sereno.server.web.charts import svg
 from sereno.server.web.charts.shares import HOURS, percent, places
-from sereno.server.web.charts.svg import Series
+from sereno.server.web.charts.svg import ChartSeries
 from sereno.server.web.command_examples import copies
 from sereno.server.web.monitoring import tenant_page
 from sereno.server.web.page_request import PageRequest
@@ -108,7 +108,7 @@ def _fairness(page: PageRequest, found: Sequence[TenantHour]) -> dict[str, Any]:
     hours = places(page.now)
     totals = [max(seconds.get((at, None), 0.0), sum(seconds.get((at, name), 0.0) for name in names)) for at in hours]
     series = [
-        Series(
+        ChartSeries(
             f"% {name}",
             f"t{number}",
             [percent(seconds.get((at, name), 0.0), total) for at, total in zip(hours, totals, strict=True)],
@@ -119,7 +119,7 @@ def _fairness(page: PageRequest, found: Sequence[TenantHour]) -> dict[str, Any]:
         100.0 - sum(one.values[place] or 0.0 for one in series) if total > 0 else 0.0
         for place, total in enumerate(totals)
     ]
-    series.append(Series(f"% {page.say('the rest')}", "skip", [max(0.0, value) for value in rest]))
+    series.append(ChartSeries(f"% {page.say('the rest')}", "skip", [max(0.0, value) for value in rest]))
     steps = [clock(at, page.zone, "%H:%M") for at in hours]
     picture = svg.bars(steps, series, page.say("Share of the worker time by tenant, hour by hour"))
     whole = sum(totals)

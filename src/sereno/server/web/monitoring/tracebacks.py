@@ -21,21 +21,21 @@ class OwnFrame(NamedTuple):
     code: str
 
 
-class Traceback(NamedTuple):
+class ParsedTraceback(NamedTuple):
     """`lines`: each with whether it belongs to the own frame."""
 
     own: OwnFrame | None
     lines: list[tuple[str, bool]]
 
 
-def read(text: str | None) -> Traceback | None:
+def read(text: str | None) -> ParsedTraceback | None:
     """Return the parsed traceback; None without text."""
     if not text or not text.strip():
         return None
     lines = text.rstrip().splitlines()[-MOST_LINES:]
     place = max((at for at, line in enumerate(lines) if _is_own(line)), default=None)
     if place is None:
-        return Traceback(None, [(line, False) for line in lines])
+        return ParsedTraceback(None, [(line, False) for line in lines])
     end = place + 1
     while end < len(lines) and lines[end].startswith("    "):
         end += 1
@@ -43,7 +43,7 @@ def read(text: str | None) -> Traceback | None:
     assert found is not None
     code = lines[place + 1].strip() if end > place + 1 else ""
     own = OwnFrame(found[1], int(found[2]), found[3] or "", code)
-    return Traceback(own, [(line, place <= at < end) for at, line in enumerate(lines)])
+    return ParsedTraceback(own, [(line, place <= at < end) for at, line in enumerate(lines)])
 
 
 def _is_own(line: str) -> bool:

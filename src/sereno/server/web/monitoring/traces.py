@@ -14,7 +14,7 @@ from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.monitoring.traces import operations as operation
 from sereno.monitoring.traces.operations import Trace, TraceLine
-from sereno.monitoring.traces.trace import Lane
+from sereno.monitoring.traces.trace import TraceLane
 from sereno.server.shared.cache import Cached
 from sereno.server.shared.http_error import not_found
 from sereno.server.web.charts import trace_timeline
@@ -133,7 +133,7 @@ def _moment(page: PageRequest, at: datetime) -> str:
     return clock(at, page.zone, "%H:%M:%S" if is_today else "%m-%d %H:%M:%S")
 
 
-def _href(page: PageRequest, lane: Lane) -> str:
+def _href(page: PageRequest, lane: TraceLane) -> str:
     """Return the link to the page of a lane's subject."""
     if lane.kind == "job":
         return page.link("jobs", job=lane.id)

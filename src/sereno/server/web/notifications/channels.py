@@ -10,7 +10,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from sereno.channels.contract import Channel
-from sereno.duration import seconds, spoken
+from sereno.duration import duration_text, seconds
 from sereno.notifications import operations as notifications
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.deliveries import figures
@@ -18,7 +18,7 @@ from sereno.notifications.deliveries.figures import ChannelHealth
 from sereno.notifications.operations import ChannelState
 from sereno.notifications.rows import ChannelPause
 from sereno.server.web.command_examples import copies
-from sereno.server.web.notifications.page_parts import AT_ONCE, Bar, bars, tabs
+from sereno.server.web.notifications.page_parts import AT_ONCE, FigureBar, bars, tabs
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.times import figure
@@ -29,25 +29,25 @@ STEP = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class ChannelAccount:
     """A channel with one set of credentials; `name` is empty for the shared account."""
 
     name: str
     pause: ChannelPause | None
     health: ChannelHealth | None
-    codes: Sequence[Bar]
+    codes: Sequence[FigureBar]
     callback: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChannelCard:
     """One channel. `most`: the rate limit of its provider, in words."""
 
     channel_state: ChannelState
     most: str | None
     largest: int | None
     receipts: str | None
-    accounts: Sequence[Account]
+    accounts: Sequence[ChannelAccount]
 
     @property
     def state(self) -> str:
@@ -82,7 +82,7 @@ def routes(pages: PageRoutes) -> None:
         )
 
 
-def _sentence(page: PageRequest, lines: Sequence[Line]) -> str:
+def _sentence(page: PageRequest, lines: Sequence[ChannelCard]) -> str:
     if not lines:
         return page.say("There is no channel yet.")
     paused = [line for line in lines if line.channel_state.pauses]
@@ -98,12 +98,12 @@ def _sentence(page: PageRequest, lines: Sequence[Line]) -> str:
 
 def _line(
     page: PageRequest, channel_state: ChannelState, channel: Channel | None, health: Sequence[ChannelHealth]
-) -> Line:
+) -> ChannelCard:
     mine = {each.account or "": each for each in health if each.channel == channel_state.channel}
     pauses = {each.account: each for each in channel_state.pauses}
     has_callbacks = channel is not None and type(channel).webhook is not Channel.webhook
     accounts = [
-        Account(
+        ChannelAccount(
             name,
             pauses.get(name),
             mine.get(name),
@@ -114,7 +114,7 @@ def _line(
         )
         for name in sorted({"", *mine, *pauses})
     ]
-    return Line(
+    return ChannelCard(
         channel_state, _most(page, channel), getattr(channel, "largest", None), _receipts(page, channel), accounts
     )
 
@@ -126,13 +126,13 @@ def _most(page: PageRequest, channel: Any) -> str | None:
     per = seconds(rate.per)
     if per == 1:
         return page.say("%(count)s a second", count=f"{rate.amount:g}")
-    return page.say("%(count)s in %(time)s", count=f"{rate.amount:g}", time=spoken(per))
+    return page.say("%(count)s in %(time)s", count=f"{rate.amount:g}", time=duration_text(per))
 
 
 def _receipts(page: PageRequest, channel: Channel | None) -> str | None:
     if channel is None or channel.receipts_after is None:
         return None
-    return page.say("requested after %(time)s", time=spoken(channel.receipts_after))
+    return page.say("requested after %(time)s", time=duration_text(channel.receipts_after))
 
 
 def _callback(page: PageRequest, channel: str, account: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.responses import Response
 
 from sereno.access.masking import masked
-from sereno.notifications import operations as post
+from sereno.notifications import operations
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.deliveries import figures
 from sereno.notifications.deliveries.figures import ChannelHealth, Funnel
@@ -22,12 +22,12 @@ from sereno.server.shared.cache import Cached
 from sereno.server.shared.http_error import not_found
 from sereno.server.shared.tenant_scope import check_theirs, their_tenant
 from sereno.server.web.charts import svg
-from sereno.server.web.charts.svg import Series
+from sereno.server.web.charts.svg import ChartSeries
 from sereno.server.web.command_examples import copies
 from sereno.server.web.notifications.page_parts import (
     AT_ONCE,
     KINDS,
-    Bar,
+    FigureBar,
     bars,
     because,
     known_types,
@@ -144,7 +144,7 @@ async def _events(
 ) -> Any:
     before = number_of(page.query.get("before"))
     query = partial(
-        post.list_events, kind=kind, tenant=tenant, search_params=form.wanted, limit=ROWS + 1, before=before
+        operations.list_events, kind=kind, tenant=tenant, search_params=form.wanted, limit=ROWS + 1, before=before
     )
     return await listed(page, form, ("events", kind, tenant, before), query)
 
@@ -175,7 +175,7 @@ def _sentence(page: PageRequest, totals: Funnel | None, span: str) -> str:
     )
 
 
-def _stages(page: PageRequest, totals: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
+def _stages(page: PageRequest, totals: Funnel | None, tenant: str | None, kind: str | None) -> list[FigureBar]:
     """Return the stages from matched to read."""
     if totals is None:
         return []
@@ -191,13 +191,13 @@ def _stages(page: PageRequest, totals: Funnel | None, tenant: str | None, kind: 
     )
 
 
-def _reasons(page: PageRequest, totals: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
+def _reasons(page: PageRequest, totals: Funnel | None, tenant: str | None, kind: str | None) -> list[FigureBar]:
     to = page.link("deliveries", tenant=_tenant_param(page, tenant), type=kind, state="skipped")
     found = totals.skipped if totals is not None else {}
     return bars((because(page, reason), number, "skip", to) for reason, number in found.items())
 
 
-def _failures(page: PageRequest, totals: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
+def _failures(page: PageRequest, totals: Funnel | None, tenant: str | None, kind: str | None) -> list[FigureBar]:
     found = totals.failures if totals is not None else {}
     to = partial(page.link, "deliveries", tenant=_tenant_param(page, tenant), type=kind)
     return bars((page.say(state), number, KINDS.get(state, "dead"), to(state=state)) for state, number in found.items())
@@ -213,9 +213,9 @@ def _picture(page: PageRequest, totals: Funnel | None, since: float, step: float
         return ""
     names, found = over_time(page, totals.steps, since, step)
     series = [
-        Series(page.say("sent"), "ok", [each.sent if each else 0 for each in found]),
-        Series(page.say("skipped"), "skip", [each.skipped if each else 0 for each in found]),
-        Series(page.say("failed"), "dead", [each.failed if each else 0 for each in found]),
+        ChartSeries(page.say("sent"), "ok", [each.sent if each else 0 for each in found]),
+        ChartSeries(page.say("skipped"), "skip", [each.skipped if each else 0 for each in found]),
+        ChartSeries(page.say("failed"), "dead", [each.failed if each else 0 for each in found]),
     ]
     return svg.bars(names, series, page.say("Deliveries by time: sent, skipped, failed"))
 
@@ -224,9 +224,9 @@ def _card(page: PageRequest, each: ChannelHealth) -> dict[str, Any]:
     """Return what is shown of one provider."""
     names, found = over_time(page, each.steps, HEALTH_SECONDS, HEALTH_STEP)
     series = [
-        Series(page.say("accepted"), "ok", [step.accepted if step else 0 for step in found]),
-        Series(page.say("throttled"), "retry", [step.throttled if step else 0 for step in found]),
-        Series(page.say("failed"), "dead", [step.failed if step else 0 for step in found]),
+        ChartSeries(page.say("accepted"), "ok", [step.accepted if step else 0 for step in found]),
+        ChartSeries(page.say("throttled"), "retry", [step.throttled if step else 0 for step in found]),
+        ChartSeries(page.say("failed"), "dead", [step.failed if step else 0 for step in found]),
     ]
     label = page.say("Results of %(channel)s in the last hour", channel=each.channel)
     return {
@@ -270,7 +270,7 @@ def _event_sentence(page: PageRequest, event: EventLine, detail: EventDetail) ->
     )
 
 
-def _event_funnel(page: PageRequest, number: int, tally: Sequence[TallyLine]) -> list[Bar]:
+def _event_funnel(page: PageRequest, number: int, tally: Sequence[TallyLine]) -> list[FigureBar]:
     def of(*states: str) -> int:
         return sum(line.count for line in tally if line.state in states)
 

@@ -37,7 +37,7 @@ BECAUSE = {
     "no longer true": "it had expired",
     "its event is gone": "the event was deleted",
     "the recipient was deleted": "the recipient was deleted",
-    "told by delivery": "another message covered it",
+    "covered by delivery": "another message covered it",
 }
 # Colours of the bars by the state of a delivery.
 KINDS = {
@@ -62,7 +62,7 @@ class TimelineStep(Protocol):
 T = TypeVar("T", bound=TimelineStep)
 
 
-class Bar(NamedTuple):
+class FigureBar(NamedTuple):
     """One line of a list with bars. `link`: the link of its name; None for none."""
 
     name: str
@@ -81,11 +81,11 @@ class Bar(NamedTuple):
         ).format(self.kind, f"{max(wide, 0.6 if self.number else 0.0):.1f}")
 
 
-def bars(lines: Iterable[tuple[str, int, str, str | None]]) -> list[Bar]:
+def bars(lines: Iterable[tuple[str, int, str, str | None]]) -> list[FigureBar]:
     """Return bars from a name, number, kind and link each."""
     found = list(lines)
     top = max((number for _, number, _, _ in found), default=0)
-    return [Bar(name, number, kind, top, link) for name, number, kind, link in found]
+    return [FigureBar(name, number, kind, top, link) for name, number, kind, link in found]
 
 
 def over_time(page: PageRequest, found: Iterable[T], since: float, step: float) -> tuple[list[str], list[T | None]]:

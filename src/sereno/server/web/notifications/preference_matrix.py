@@ -17,7 +17,7 @@ MOST_KINDS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class PreferenceCell:
     """Whether it is sent, and why. `is_fixed`: it is sent whatever the preferences are.
 
     `body`: the API request that toggles it; `back`: the one that removes the recipient's own preference, if any.
@@ -33,33 +33,33 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PreferenceLine:
     """An event type, or a whole category. A cell is None where that channel is never used."""
 
     name: str
     is_category: bool
     kind: EventKind | None
-    cells: Sequence[Cell | None]
+    cells: Sequence[PreferenceCell | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Matrix:
+class PreferenceMatrix:
     """Columns are channels."""
 
     channels: Sequence[str]
-    lines: Sequence[Line]
+    lines: Sequence[PreferenceLine]
 
 
 def matrix(
     page: PageRequest, kinds: Mapping[str, EventKind], rows: Iterable[PreferenceRow], recipient: str | None
-) -> Matrix:
+) -> PreferenceMatrix:
     """`recipient`: whose own preferences are shown; None for the defaults of a tenant."""
     preferences = [row.preference(recipient or "") for row in rows]
     chosen = sorted(kinds.values(), key=lambda kind: (kind.category or "~", kind.name))[:MOST_KINDS]
     names = {channel for kind in chosen for channel in kind.channels}
     names |= {each.channel for each in preferences if each.channel}
     channels = sorted(names, key=lambda name: (name == IN_APP, name))[:MOST_CHANNELS]
-    lines: list[Line] = []
+    lines: list[PreferenceLine] = []
     category: str | None = None
     for kind in chosen:
         if kind.category is not None and kind.category != category:
@@ -72,13 +72,13 @@ def matrix(
                     _cell(page, preferences, recipient, group, category, channel) if channel in used else None
                     for channel in channels
                 ]
-                lines.append(Line(category, True, None, cells))
+                lines.append(PreferenceLine(category, True, None, cells))
         cells = [
             _cell(page, preferences, recipient, kind, kind.category, channel) if channel in kind.channels else None
             for channel in channels
         ]
-        lines.append(Line(kind.name, False, kind, cells))
-    return Matrix(channels, lines)
+        lines.append(PreferenceLine(kind.name, False, kind, cells))
+    return PreferenceMatrix(channels, lines)
 
 
 def _cell(
@@ -88,7 +88,7 @@ def _cell(
     kind: EventKind,
     category: str | None,
     channel: str,
-) -> Cell:
+) -> PreferenceCell:
     """`kind` has no name for a whole category."""
     event = kind.name or None
     choice = resolve(preferences, category=category, event=event, channel=channel)
@@ -101,7 +101,7 @@ def _cell(
     is_own = row is not None and (row.recipient is not None) == (recipient is not None)
     exactly = is_own and row is not None and (row.event, row.channel) == (event, channel)
     exactly = exactly and row is not None and row.category == (None if event else category)
-    return Cell(
+    return PreferenceCell(
         wanted=wanted,
         by="code" if row is None or is_critical else "own" if row.recipient is not None else "default",
         who=words_of(page, row, is_critical=is_critical, is_on_request=not default),
@@ -131,10 +131,10 @@ def as_line(row: PreferenceRow) -> dict[str, Any]:
     place = {"event": row.event, "category": row.category, "channel": row.channel}
     words = {"wanted": row.wanted, "condition": row.condition, "quiet": row.quiet}
     back = {name: None for name, value in words.items() if value is not None}
-    return {"row": row, "spans": [spoken(each) for each in row.quiet or ()], "back": {**place, **back}}
+    return {"row": row, "spans": [duration_text(each) for each in row.quiet or ()], "back": {**place, **back}}
 
 
-def spoken(span: Mapping[str, Any]) -> str:
+def duration_text(span: Mapping[str, Any]) -> str:
     """Return quiet hours in short."""
     days = span.get("days")
     when = f" ({', '.join(DAYS[day - 1][:3] for day in days)})" if days else ""

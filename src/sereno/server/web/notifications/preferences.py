@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from sereno.database.statement import Operation
-from sereno.duration import seconds, spoken
+from sereno.duration import duration_text, seconds
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.event import EventDefinition
 from sereno.notifications.rows import PreferenceRow
@@ -71,8 +71,8 @@ def _kind(page: PageRequest, each: EventDefinition) -> dict[str, Any]:
         "note": note,
         "critical": each.critical,
         "opt_in": each.opt_in,
-        "ttl": None if each.ttl is None else spoken(each.ttl),
-        "throttle": each.throttle and (each.throttle.most, spoken(seconds(each.throttle.per))),
-        "digest": each.digest and spoken(seconds(each.digest.window)),
-        "steps": [(step.first, step.second, spoken(step.after)) for step in each.steps],
+        "ttl": None if each.ttl is None else duration_text(each.ttl),
+        "throttle": each.throttle and (each.throttle.most, duration_text(seconds(each.throttle.per))),
+        "digest": each.digest and duration_text(seconds(each.digest.window)),
+        "steps": [(step.first, step.second, duration_text(step.after)) for step in each.steps],
     }

@@ -25,7 +25,7 @@ from sereno.server.shared.tenant_scope import their_tenant
 from sereno.server.web.command_examples import copies
 from sereno.server.web.notifications import queries
 from sereno.server.web.notifications.page_parts import AT_ONCE, number_of, tabs
-from sereno.server.web.notifications.preference_matrix import as_line, matrix, spoken
+from sereno.server.web.notifications.preference_matrix import as_line, duration_text, matrix
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.search_form import SearchForm, listed, search_params_for
@@ -131,7 +131,7 @@ async def _shown(
         "matrix": matrix(page, kinds, detail.preferences, key),
         "preferences": [as_line(each) for each in detail.preferences],
         "quiet": quiet,
-        "quiet_spans": [spoken(span) for span in (quiet.quiet if quiet else None) or ()],
+        "quiet_spans": [duration_text(span) for span in (quiet.quiet if quiet else None) or ()],
         "last": last,
         "types": sorted({*kinds, *lately}),
         "form": form,

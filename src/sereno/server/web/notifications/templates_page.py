@@ -16,12 +16,12 @@ from sereno.access.masking import masked
 from sereno.errors import SerenoError
 from sereno.notifications.event import Content, Recipient
 from sereno.notifications.templates import operations as templates
-from sereno.notifications.templates import store
+from sereno.notifications.templates import queries
 from sereno.notifications.templates.lint import size_of, sms_parts
-from sereno.notifications.templates.operations import Version
+from sereno.notifications.templates.operations import TemplateVersion
 from sereno.notifications.templates.preview import render
-from sereno.notifications.templates.store import TemplatePlace
-from sereno.notifications.templates.templates import LARGEST_SOURCE, PARTS, Key, TemplateSet, directory_of, normal
+from sereno.notifications.templates.rows import TemplatePlace, TemplateRow
+from sereno.notifications.templates.templates import LARGEST_SOURCE, PARTS, TemplateSet, directory_of, normal
 from sereno.server.web.command_examples import copies
 from sereno.server.web.notifications.page_parts import AT_ONCE, tabs
 from sereno.server.web.page_request import PageRequest
@@ -63,8 +63,8 @@ def routes(pages: PageRoutes) -> None:
 
     @pages.at("/templates")
     async def all_templates(page: PageRequest) -> Response:
-        words, rows = await _words(page), await page.load("template rows", store.list_rows, fresh=AT_ONCE)
-        changed = {Key(row.event, row.channel, row.locale, row.tenant, row.part): row for row in rows.value or []}
+        words, rows = await _words(page), await page.load("template rows", queries.list_rows, fresh=AT_ONCE)
+        changed = {row.place: row for row in rows.value or []}
         lines = await asyncio.to_thread(_lines, words, changed, page.query.get("event") or None)
         return page.render(
             "templates.html",
@@ -95,7 +95,7 @@ def routes(pages: PageRoutes) -> None:
             parts=[(part, found.get(part), page.link(part=part)) for part in PARTS],
             counts=here,
             source=source,
-            has_row=here is not None and not here.is_file and here.key == Key(*where),
+            has_row=here is not None and not here.is_file and here.key == where,
             past=past,
             versions=_versions(past.value or [], source),
             preview=f"template-preview?{urlencode(form.message | {'part': form.part})}",
@@ -135,13 +135,13 @@ def _place(form: TemplateRequest) -> TemplatePlace:
 
 async def _words(page: PageRequest) -> TemplateSet:
     """Return the current files and rows."""
-    seen = await page.load("template words", store.read, fresh=AT_ONCE)
+    seen = await page.load("template words", queries.read, fresh=AT_ONCE)
     made = await asyncio.to_thread(lambda: TemplateSet(directory_of(page.context.settings.templates)))
     made.use_rows((seen.value[1] if seen.value is not None else None) or {})
     return made
 
 
-def _lines(words: TemplateSet, changed: Mapping[Key, Any], event: str | None) -> list[dict[str, Any]]:
+def _lines(words: TemplateSet, changed: Mapping[TemplatePlace, TemplateRow], event: str | None) -> list[dict[str, Any]]:
     """Return a line for each message: its parts, their origin, and who changed one last."""
     found: dict[tuple[str, str, str, str], dict[str, Any]] = {}
     for source in words.sources():
@@ -192,11 +192,10 @@ async def _preview(page: PageRequest, form: TemplateRequest, draft: str | None) 
 async def _drawn(page: PageRequest, form: TemplateRequest, draft: str | None) -> str:
     words = await _words(page)
     if draft is not None:
-        _, rows = (await page.load("template words", store.read, fresh=AT_ONCE)).value or ("", None)
-        place = _place(form)
-        words.use_rows({**(rows or {}), (place.event, place.channel, place.locale, place.tenant, place.part): draft})
+        _, rows = (await page.load("template words", queries.read, fresh=AT_ONCE)).value or ("", None)
+        words.use_rows({**(rows or {}), _place(form): draft})
     seen = await page.load(
-        ("last payload", form.event, form.tenant), partial(store.last_payload, form.event, form.tenant or None)
+        ("last payload", form.event, form.tenant), partial(queries.last_payload, form.event, form.tenant or None)
     )
     if seen.value is None:
         return f'<p class="wrong">{escape(page.say("There is no event of this type yet to preview with."))}</p>'
@@ -251,7 +250,7 @@ def _size(page: PageRequest, channel: str, made: Content, payload: Mapping[str, 
 # Versions
 
 
-def _versions(past: Sequence[Version], now: str) -> list[dict[str, Any]]:
+def _versions(past: Sequence[TemplateVersion], now: str) -> list[dict[str, Any]]:
     """Return each version with its diff to the current one."""
     found = []
     for version in past:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sereno.duration import seconds, spoken
+from sereno.duration import duration_text, seconds
 from sereno.errors import InvalidSchedule
 from sereno.schedules.lists import in_words
 from sereno.schedules.rules.when import Cron, Daily, Every, Once, When, decode
@@ -46,9 +46,9 @@ def _translated(page: PageRequest, when: When) -> str:
         case Cron():
             words = f"cron {when.expression}"
         case Every():
-            words = say("every %(time)s", time=spoken(seconds(when.interval)))
+            words = say("every %(time)s", time=duration_text(seconds(when.interval)))
             if when.count_from == "end":
                 words += ", " + say("counted from the end of the last run")
             if when.count_from == "clock":
                 words += ", " + say("aligned to the clock")
-    return words + (", " + say("spread over %(time)s", time=spoken(seconds(when.spread))) if when.spread else "")
+    return words + (", " + say("spread over %(time)s", time=duration_text(seconds(when.spread))) if when.spread else "")

@@ -10,19 +10,19 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 from starlette.responses import Response
 
-from sereno.access import tokens
+from sereno.access.audit_queries import audit_lines
 from sereno.access.masking import masked
 from sereno.database.statement import Operation
-from sereno.duration import spoken
+from sereno.duration import duration_text
 from sereno.jobs.filters import ScheduleFilter
 from sereno.schedules import operations as schedules
-from sereno.schedules import store
+from sereno.schedules import queries
 from sereno.schedules.bulk_write import exported
 from sereno.schedules.operations import ScheduleDetail
-from sereno.schedules.store import ScheduleRow
+from sereno.schedules.rows import ScheduleRow
 from sereno.server.shared.http_error import HTTPError, not_found
 from sereno.server.shared.tenant_scope import check_theirs
-from sereno.server.web.charts.punctuality import Point, punctuality
+from sereno.server.web.charts.punctuality import PunctualityPoint, punctuality
 from sereno.server.web.command_examples import copies
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
@@ -131,7 +131,7 @@ def routes(pages: PageRoutes) -> None:
 def _detail(page: PageRequest, key: str) -> Operation[ScheduleDetail]:
     """Return the schedule; a missing one and one of another tenant give the same error."""
     what = f"schedule {key!r:.80}"
-    there = yield from store.page(ScheduleFilter(keys=[key]), 1)
+    there = yield from queries.page(ScheduleFilter(keys=[key]), 1)
     if not there:
         raise not_found(what)
     check_theirs(page.who, there[0].tenant, what)
@@ -142,7 +142,7 @@ async def _changes(page: PageRequest, key: str) -> Any:
     """Return who changed it; users of one tenant have no access to the audit."""
     if page.who.tenant is not None:
         return None
-    query = partial(tokens.audit_lines, subject=f"schedule {key}", most=AUDIT)
+    query = partial(audit_lines, subject=f"schedule {key}", most=AUDIT)
     return await page.load(("schedule audit", key), query, fresh=5.0)
 
 
@@ -156,7 +156,7 @@ def _sentence(page: PageRequest, found: ScheduleDetail, state: str) -> str:
         seconds = (at - page.now).total_seconds()
         if seconds <= 0:
             return say("%(rule)s; due now.", rule=words)
-        return say("%(rule)s; next in %(time)s.", rule=words, time=spoken(seconds))
+        return say("%(rule)s; next in %(time)s.", rule=words, time=duration_text(seconds))
     if state == "paused" and row.paused_until is not None:
         return say("%(rule)s; paused until %(at)s.", rule=words, at=_full(page, row.paused_until))
     match state:
@@ -195,7 +195,7 @@ def _picture(page: PageRequest, found: ScheduleDetail) -> Markup | None:
         words = run_words(page, run)
         if late is not None:
             words += " · " + page.say("%(time)s late", time=length(late))
-        points.append(Point(run.planned_at, late, kind_of(run), words))
+        points.append(PunctualityPoint(run.planned_at, late, kind_of(run), words))
     if not points:
         return None
     ends = (clock(min(each.at for each in points), page.zone, "%a %H:%M"), clock(page.now, page.zone, "%a %H:%M"))

@@ -10,9 +10,9 @@ from markupsafe import Markup
 
 from sereno.jobs.filters import ScheduleFilter
 from sereno.schedules.list_pages import ScheduleLine, lines
-from sereno.schedules.store import FireRow, ScheduleRow
+from sereno.schedules.rows import FireRow, ScheduleRow
 from sereno.server.shared.cache import Cached
-from sereno.server.web.charts.run_dots import Dot, run_dots
+from sereno.server.web.charts.run_dots import RunDot, run_dots
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.schedules.rule_text import rule_words, zone_of
 from sereno.server.web.times import clock, length
@@ -24,7 +24,7 @@ SHADES = {"enabled": "ok", "paused": "paused", "disabled": "off", "parked": "bad
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ScheduleTableRow:
     """A row. `failed`: the error of its last run; None where it did not fail."""
 
     row: ScheduleRow
@@ -38,7 +38,7 @@ class Line:
     failed: str | None
 
 
-async def soonest(page: PageRequest, n: int = 5) -> Cached[list[Line]]:
+async def soonest(page: PageRequest, n: int = 5) -> Cached[list[ScheduleTableRow]]:
     """Return the schedules that are due next, for `_schedule_rows.html` as `lines`."""
     wanted = ScheduleFilter(tenant=page.tenant)
     seen = await page.load(
@@ -47,10 +47,10 @@ async def soonest(page: PageRequest, n: int = 5) -> Cached[list[Line]]:
     return Cached(None if seen.value is None else [line_of(page, each) for each in seen.value.items], seen.age)
 
 
-def line_of(page: PageRequest, found: ScheduleLine) -> Line:
+def line_of(page: PageRequest, found: ScheduleLine) -> ScheduleTableRow:
     row = found.row
     state = state_of(row, page.now)
-    return Line(
+    return ScheduleTableRow(
         row,
         f"{page.base}schedule?{urlencode({'key': row.key})}",
         rule_words(page, row.rule, zone=False),
@@ -76,7 +76,7 @@ def next_of(row: ScheduleRow, state: str) -> datetime | None:
 
 def dots(page: PageRequest, runs: list[FireRow]) -> Markup:
     """Draw the runs, the newest last."""
-    marks = [Dot(kind_of(run), run_words(page, run), _job(page, run)) for run in reversed(runs)]
+    marks = [RunDot(kind_of(run), run_words(page, run), _job(page, run)) for run in reversed(runs)]
     good = sum(run.state == "succeeded" for run in runs)
     label = page.say("Last %(count)s runs: %(good)s succeeded", count=len(runs), good=good)
     return run_dots(marks, label)

@@ -12,14 +12,15 @@ from starlette.responses import Response
 
 from sereno.jobs.filters import ScheduleFilter
 from sereno.monitoring.alerts.condition import AlertCondition, filled
-from sereno.monitoring.alerts.current_conditions import attention
+from sereno.monitoring.alerts.current_conditions import current_conditions
 from sereno.schedules.heatmap import Heatmap
 from sereno.schedules.list_pages import ScheduleLines, ScheduleSum, lines, summary
+from sereno.schedules.queries import WINDOW
+from sereno.schedules.rows import ScheduleRow
 from sereno.schedules.search_fields import SCHEDULE_FIELDS
-from sereno.schedules.store import WINDOW, ScheduleRow
 from sereno.search.sql_terms import SearchParams
 from sereno.server.shared.cache import Cached
-from sereno.server.web.charts.week_heat import HOURS, Hour, week_heat
+from sereno.server.web.charts.week_heat import HOURS, HeatHour, week_heat
 from sereno.server.web.command_examples import copies
 from sereno.server.web.monitoring.now import DAY, crowd, forecast, heat_picture, ways
 from sereno.server.web.page_request import PageRequest
@@ -53,7 +54,9 @@ def routes(pages: PageRoutes) -> None:
             # Without the search: a search is no reason to count all schedules.
             page.load(("schedules sum", repr(named)), partial(summary, named), fresh=5.0),
             page.load(
-                ("attention", page.tenant), partial(attention, page.context.settings, tenant=page.tenant), fresh=5.0
+                ("attention", page.tenant),
+                partial(current_conditions, page.context.settings, tenant=page.tenant),
+                fresh=5.0,
             ),
             # By tenant only: the forecast reads all schedules and must not run for every search.
             forecast(page, ScheduleFilter(tenant=page.tenant), SPANS[str(span)]),
@@ -152,7 +155,7 @@ def _soonest(page: PageRequest, found: ScheduleSum | None) -> list[tuple[Schedul
 
 
 def _condition_text(page: PageRequest, condition: AlertCondition) -> str:
-    return filled(page.say(condition.said), condition.values)
+    return filled(page.say(condition.sentence), condition.values)
 
 
 def _heat(page: PageRequest, coming: Heatmap | None, span: str) -> str:
@@ -172,10 +175,10 @@ def _heat(page: PageRequest, coming: Heatmap | None, span: str) -> str:
     return week_heat(days, page.say("Planned runs"))
 
 
-def _hour(page: PageRequest, at: str, number: float | None) -> Hour | None:
+def _hour(page: PageRequest, at: str, number: float | None) -> HeatHour | None:
     if number is None:
         return None
-    return Hour(page.say("%(at)s %(count)s fires", at=at, count=f"{number:,.0f}"), number)
+    return HeatHour(page.say("%(at)s %(count)s fires", at=at, count=f"{number:,.0f}"), number)
 
 
 def _bulk(wanted: ScheduleFilter) -> dict[str, Any]:

@@ -3,20 +3,20 @@ import { refresh } from "./live.js";
 import { toast } from "./toast.js";
 
 export async function ask(method, path, body) {
-  const answer = await fetch(`${document.body.dataset.base}api/v1/${path}`, {
+  const response = await fetch(`${document.body.dataset.base}api/v1/${path}`, {
     method,
     credentials: "same-origin",
     headers: { "Content-Type": "application/json", ...(method === "POST" ? { "Idempotency-Key": crypto.randomUUID?.() ?? String(Math.random()) } : {}) },
     body: method === "GET" || body === undefined ? undefined : JSON.stringify(body),
   });
-  const text = await answer.text();
+  const text = await response.text();
   let content = null;
   try {
     content = text ? JSON.parse(text) : null;
   } catch {
     content = { detail: text.slice(0, 300) };
   }
-  if (!answer.ok) throw new Error(content?.detail || `${answer.status} ${answer.statusText}`);
+  if (!response.ok) throw new Error(content?.detail || `${response.status} ${response.statusText}`);
   return content;
 }
 
@@ -81,18 +81,18 @@ export async function act(element, more = {}) {
       const what = element.hasAttribute("data-dry") ? summary(await ask(method, path, { ...body, dry_run: true })) : [];
       if (!(await confirm(element.dataset.ask, what))) return;
     }
-    const answer = await ask(method, path, body);
+    const response = await ask(method, path, body);
     element.closest("dialog")?.close();
-    document.dispatchEvent(new CustomEvent("sereno:done", { detail: { element, answer } }));
+    document.dispatchEvent(new CustomEvent("sereno:done", { detail: { element, response } }));
     if (element.dataset.show) {
       const place = document.getElementById(element.dataset.show);
-      place.textContent = typeof answer === "string" ? answer : JSON.stringify(answer, null, 2);
+      place.textContent = typeof response === "string" ? response : JSON.stringify(response, null, 2);
       place.hidden = false;
     } else if (element.dataset.then) {
-      location.assign(element.dataset.then.replace("{id}", encodeURIComponent(answer?.id ?? "")));
+      location.assign(element.dataset.then.replace("{id}", encodeURIComponent(response?.id ?? "")));
       return;
     }
-    const total = answer && typeof answer === "object" && typeof answer.total === "number" ? `: ${answer.total}` : "";
+    const total = response && typeof response === "object" && typeof response.total === "number" ? `: ${response.total}` : "";
     toast(`✓ ${element.dataset.done || button?.textContent.trim() || ""}${total}`);
     await refresh(true);
   } catch (error) {

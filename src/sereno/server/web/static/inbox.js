@@ -45,7 +45,7 @@ a.title{color:var(--a)}
 p{margin:.2em 0;white-space:pre-line}
 .foot{display:flex;flex-wrap:wrap;align-items:center;gap:.2em;font-size:13px;color:var(--q)}
 time{margin-inline-end:auto}
-.said{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
+.status{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
 @media (max-width:480px){.panel{position:fixed;inset:0;width:auto;max-height:none;border:0;border-radius:0}ul{flex:1}}`);
 
   // Texts are inserted as text nodes: nothing from a message is ever parsed as markup.
@@ -97,7 +97,7 @@ time{margin-inline-end:auto}
     #list = make("ul", { role: "list" });
     #more = make("button", { type: "button", hidden: "" });
     #note = make("span");
-    #said = make("div", { class: "said", role: "status" });
+    #status = make("div", { class: "status", role: "status" });
 
     constructor() {
       super();
@@ -105,7 +105,7 @@ time{margin-inline-end:auto}
       root.adoptedStyleSheets = [sheet];
       this.#bell.append(bell(), this.#badge);
       this.#panel.append(make("div", { class: "top" }, this.#heading, this.#all, this.#close), this.#list, make("div", { class: "end" }, this.#note, this.#more));
-      root.append(this.#bell, this.#panel, this.#said);
+      root.append(this.#bell, this.#panel, this.#status);
       this.#bell.addEventListener("click", () => this.toggle());
       this.#close.addEventListener("click", () => this.toggle(false));
       // If the focused button is hidden, the focus moves to a sensible element.
@@ -195,14 +195,14 @@ time{margin-inline-end:auto}
     }
 
     get #language() {
-      const said = (this.lang || this.parentElement?.closest("[lang]")?.lang || navigator.language).slice(0, 2).toLowerCase();
-      return said in WORDS ? said : "en";
+      const code = (this.lang || this.parentElement?.closest("[lang]")?.lang || navigator.language).slice(0, 2).toLowerCase();
+      return code in WORDS ? code : "en";
     }
 
     #say(word, count) { return WORDS[this.#language][word].replace("{}", count); }
 
     #dress() {
-      for (const each of [this.#bell, this.#panel, this.#said]) each.lang = this.#language;
+      for (const each of [this.#bell, this.#panel, this.#status]) each.lang = this.#language;
       this.#heading.textContent = this.#say("name");
       this.#panel.setAttribute("aria-label", this.#say("name"));
       this.#all.textContent = this.#say("all");
@@ -235,12 +235,12 @@ time{margin-inline-end:auto}
       const { signal } = (this.#stream = new AbortController());
       for (let wait = SHORTEST; !signal.aborted; wait = Math.min(2 * wait, LONGEST)) {
         try {
-          const answer = await this.#ask("/stream", { signal, accept: "text/event-stream" });
-          const later = Number(answer.headers.get("Retry-After")) * 1000;
+          const response = await this.#ask("/stream", { signal, accept: "text/event-stream" });
+          const later = Number(response.headers.get("Retry-After")) * 1000;
           if (later) wait = Math.min(Math.max(wait, later), LONGEST);
           // No free stream: poll instead.
-          if (!answer.ok) this.#stands(await (await this.#ask("/stream", { signal })).json());
-          else if (await this.#hear(answer.body)) wait = SHORTEST;
+          if (!response.ok) this.#stands(await (await this.#ask("/stream", { signal })).json());
+          else if (await this.#hear(response.body)) wait = SHORTEST;
         } catch {
           if (!this.#get && !this.#token && !signal.aborted) return (this.#stream = undefined);
         }
@@ -269,7 +269,7 @@ time{margin-inline-end:auto}
       this.#newest = newest ?? 0;
       this.#updates++;
       this.#count(unread);
-      if (isNew) this.#said.textContent = this.#say("fresh", unread);
+      if (isNew) this.#status.textContent = this.#say("fresh", unread);
       if (!this.#panel.hidden) this.#try(() => this.#load());
     }
 
@@ -284,9 +284,9 @@ time{margin-inline-end:auto}
         this.#token ??= this.getAttribute("token") || undefined;
         const token = this.#token ?? (await this.#renew(life));
         const headers = { Accept: accept, Authorization: `Bearer ${token}`, ...(body && { "Content-Type": "application/json" }) };
-        const answer = await fetch(`${this.#address}api/v1/inbox${path}`, { method: body ? "POST" : "GET", headers, signal,
+        const response = await fetch(`${this.#address}api/v1/inbox${path}`, { method: body ? "POST" : "GET", headers, signal,
           body: body && JSON.stringify(body), keepalive: Boolean(body), credentials: "omit", cache: "no-store", referrerPolicy: "no-referrer" });
-        if (answer.status !== 401) return answer;
+        if (response.status !== 401) return response;
         if (life.aborted || !again) throw new Error("not let in");
         if (this.#token === token) await this.#renew(life);
       }
@@ -318,9 +318,9 @@ time{margin-inline-end:auto}
     }
 
     async #load(before) {
-      const answer = await this.#ask(`?limit=${PAGE}${before ? `&before=${before}` : ""}`);
-      if (!answer.ok) throw new Error(answer.statusText);
-      const { items, next } = await answer.json();
+      const response = await this.#ask(`?limit=${PAGE}${before ? `&before=${before}` : ""}`);
+      if (!response.ok) throw new Error(response.statusText);
+      const { items, next } = await response.json();
       const ids = new Set(items.map(({ id }) => id));
       const last = next === null ? 0 : Math.min(...ids);
       // Could messages be missing between these and the ones already shown?
@@ -337,8 +337,8 @@ time{margin-inline-end:auto}
       return this.#try(async () => {
         const ids = id === undefined ? null : [id];
         const updates = this.#updates;
-        const answer = await this.#ask("/mark", { body: ids ? { what, ids } : { what } });
-        if (!answer.ok) throw new Error(answer.statusText);
+        const response = await this.#ask("/mark", { body: ids ? { what, ids } : { what } });
+        if (!response.ok) throw new Error(response.statusText);
         const now = new Date().toISOString();
         const rows = [...this.#rows.values()].filter((row) => (ids ? row.id === id : true) && !row.read_at);
         for (const row of rows) row.read_at = now;

@@ -6,9 +6,9 @@ const base = document.body.dataset.base;
 
 // Without an Idempotency-Key: the response holds secrets and must not be stored.
 async function revealed(id) {
-  const answer = await fetch(`${base}api/v1/jobs/${id}/reveal`, { method: "POST", credentials: "same-origin" });
-  const content = await answer.json().catch(() => null);
-  if (!answer.ok) throw new Error(content?.detail || `${answer.status} ${answer.statusText}`);
+  const response = await fetch(`${base}api/v1/jobs/${id}/reveal`, { method: "POST", credentials: "same-origin" });
+  const content = await response.json().catch(() => null);
+  if (!response.ok) throw new Error(content?.detail || `${response.status} ${response.statusText}`);
   return JSON.stringify(content.arguments, null, 2);
 }
 
@@ -38,8 +38,8 @@ document.addEventListener("sereno:done", () => setTimeout(refresh, 1200));
 
 // An operation in the background has a page of its own.
 document.addEventListener("sereno:done", (event) => {
-  const { answer, element } = event.detail;
-  if (element.hasAttribute("data-bulk") && answer?.action && answer.id) location.assign(`${base}operation?id=${answer.id}`);
+  const { response, element } = event.detail;
+  if (element.hasAttribute("data-bulk") && response?.action && response.id) location.assign(`${base}operation?id=${response.id}`);
 });
 
 // r and c act on the open job; after g they select pages.

@@ -31,11 +31,11 @@ export async function refresh(isChanged = false) {
   asking = true;
   wanted = 0;
   try {
-    const answer = await fetch(location.href, { headers: { "X-Sereno-Live": isChanged ? "changed" : "1" }, credentials: "same-origin" });
-    if (answer.redirected) return location.reload();
+    const response = await fetch(location.href, { headers: { "X-Sereno-Live": isChanged ? "changed" : "1" }, credentials: "same-origin" });
+    if (response.redirected) return location.reload();
     // The server or its database is unavailable: the page stays as it is, and retries.
-    if (answer.status >= 500 && document.querySelector("main [data-live]:not(#problem)")) return lost();
-    const text = await answer.text();
+    if (response.status >= 500 && document.querySelector("main [data-live]:not(#problem)")) return lost();
+    const text = await response.text();
     // Live updates may have been paused meanwhile.
     if (!isChanged && !isOn()) return;
     const fresh = new DOMParser().parseFromString(text, "text/html");
@@ -103,7 +103,7 @@ function connect() {
   if (source || document.hidden || !isOn() || !document.querySelector("main [data-live]")) return;
   source = new EventSource(`${body.dataset.base}api/v1/stream`);
   source.addEventListener("now", (event) => {
-    isDatabaseUp = JSON.parse(event.data).answers;
+    isDatabaseUp = JSON.parse(event.data).is_available;
     isDatabaseUp ? found() : lost();
     soon();
   });

@@ -25,14 +25,14 @@ function moment(each) {
 
 // Read-only: without an Idempotency-Key, so the server stores no response.
 async function post(path, body) {
-  const answer = await fetch(`${document.body.dataset.base}api/v1/${path}`, {
+  const response = await fetch(`${document.body.dataset.base}api/v1/${path}`, {
     method: "POST",
     credentials: "same-origin",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify(body),
   });
-  const content = await answer.json();
-  if (!answer.ok) throw new Error(content.detail || answer.statusText);
+  const content = await response.json();
+  if (!response.ok) throw new Error(content.detail || response.statusText);
   return content;
 }
 

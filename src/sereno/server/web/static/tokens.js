@@ -6,8 +6,8 @@ const copy = document.getElementById("made-copy");
 document.addEventListener("sereno:done", (event) => {
   if (event.detail.element.id !== "new-token") return;
   event.detail.element.reset();
-  secret.textContent = event.detail.answer.secret;
-  copy.dataset.copy = event.detail.answer.secret;
+  secret.textContent = event.detail.response.secret;
+  copy.dataset.copy = event.detail.response.secret;
   made.showModal();
 });
 

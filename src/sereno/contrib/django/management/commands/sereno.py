@@ -12,8 +12,8 @@ from django.core.management.base import BaseCommand, CommandError
 from sereno.cli.main import main
 
 APP = "sereno.contrib.django.entry:app"
-# Options of manage.py itself, which it has already read.
-THEIRS = ("--settings", "--pythonpath")
+# Options of manage.py itself, which it has already applied.
+DJANGO_OPTIONS = ("--settings", "--pythonpath")
 
 
 class Command(BaseCommand):
@@ -24,7 +24,7 @@ class Command(BaseCommand):
 
     def run_from_argv(self, argv: Sequence[str]) -> None:
         """Pass all arguments to sereno, including --help."""
-        hand_over(without_theirs(argv[2:]))
+        run_command(without_django_options(argv[2:]))
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("words", nargs=argparse.REMAINDER)
@@ -32,14 +32,14 @@ class Command(BaseCommand):
     def handle(self, *_: Any, words: Sequence[str] = (), **__: Any) -> None:
         """Run a command from code: `call_command("sereno", "migrate")`."""
         try:
-            hand_over(list(words))
+            run_command(list(words))
         except SystemExit as end:
             if end.code:
                 raise CommandError("the sereno command failed", returncode=int(end.code)) from None
 
 
-def hand_over(words: Sequence[str]) -> None:
-    """Run sereno's command line. Environment variables make the children of a worker find the same project and app."""
+def run_command(words: Sequence[str]) -> None:
+    """Run sereno's command line. Environment variables tell worker children which project and app to import."""
     before, argv = dict(os.environ), sys.argv
     os.environ.setdefault("SERENO_APP", APP)
     paths = [str(Path(sys.path[0] or ".").resolve()), os.environ.get("PYTHONPATH", "")]
@@ -56,12 +56,13 @@ def hand_over(words: Sequence[str]) -> None:
                 del os.environ[name]
 
 
-def without_theirs(words: Sequence[str]) -> list[str]:
+def without_django_options(words: Sequence[str]) -> list[str]:
     """Return the arguments without `--settings shop.settings` and `--settings=shop.settings`."""
-    found: list[str] = []
+    own: list[str] = []
     skip = False
     for word in words:
-        if not skip and not word.startswith(tuple(f"{name}=" for name in THEIRS)) and word not in THEIRS:
-            found.append(word)
-        skip = word in THEIRS and not skip
-    return found
+        with_value = word.startswith(tuple(f"{name}=" for name in DJANGO_OPTIONS))
+        if not skip and not with_value and word not in DJANGO_OPTIONS:
+            own.append(word)
+        skip = word in DJANGO_OPTIONS and not skip
+    return own

@@ -1,0 +1,134 @@
+"""Stores receipts: which ones are requested from providers, and what providers report."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, get_args, get_type_hints
+
+import msgspec
+
+from sereno.channels.outcome import Receipt
+from sereno.database.statement import Operation, Statement, array, queries
+from sereno.error_text import one_line
+from sereno.notifications.deliveries.store import take_batches
+from sereno.telemetry.metrics import BUCKETS
+
+_sql = queries("notifications/deliveries/receipt_store")
+
+OUTCOMES = frozenset(get_args(get_type_hints(Receipt)["outcome"]))
+
+
+class ReceiptRequest(NamedTuple):
+    """A batch of deliveries whose receipts are requested, with the message ids of the provider."""
+
+    batch: int
+    deliveries: list[tuple[int, str]]
+
+
+class ReceivedReceipt(msgspec.Struct, array_like=True):
+    """A number of deliveries with one receipt outcome. `bucket`: index in BUCKETS of the time since sending."""
+
+    event: str | None
+    tenant: str
+    outcome: str
+    before: str
+    state: str
+    code: str | None
+    bucket: int | None
+    count: int
+
+
+class ReceiptResult(NamedTuple):
+    """Result of applied receipts: deliveries that changed, delays in seconds of retries, and counts for statistics."""
+
+    moved: int
+    again: list[float]
+    received: list[ReceivedReceipt]
+
+
+class EarlyReceipt(msgspec.Struct, array_like=True):
+    """A receipt that arrived before the provider id of its message was stored."""
+
+    channel: str
+    account: str
+    provider_id: str
+    receipt: dict[str, Any]
+
+
+_names = msgspec.json.Decoder(list[tuple[int, str]])
+_delays = msgspec.json.Decoder(list[float])
+_received = msgspec.json.Decoder(list[ReceivedReceipt])
+_early = msgspec.json.Decoder(list[EarlyReceipt])
+
+
+def claim_due(channel: str, account: str, *, most: int, again: float) -> Operation[tuple[list[ReceiptRequest], int]]:
+    """Return the receipts to request now and the number of deliveries. They become due again after `again` seconds."""
+    yield from stop_expired(channel, account)
+    found = yield from take_batches("ask", channel, account, most, again=again)
+    ids = [delivery for _, deliveries in found for delivery in deliveries]
+    if not found:
+        return [], 0
+    rows = yield Statement(_sql["provider_ids"], {"ids": array(ids)})
+    names = dict(_names.decode(rows[0][0]))
+    requests = [
+        ReceiptRequest(batch, [(each, names[each]) for each in deliveries if each in names])
+        for batch, deliveries in found
+    ]
+    return requests, len(ids)
+
+
+def stop_expired(channel: str, account: str) -> Operation[None]:
+    """Stop requesting receipts whose time is over."""
+    yield Statement(_sql["stop_expired"], {"channel": channel, "account": account})
+
+
+def apply(
+    channel: str,
+    account: str,
+    receipts: Sequence[Receipt],
+    delays: Sequence[float],
+    requested: Mapping[str, Sequence[int]] | None = None,
+    *,
+    left_over: Mapping[int, Sequence[int]] | None = None,
+    drop_unknown: bool = False,
+) -> Operation[ReceiptResult]:
+    """Apply receipts, each once; a state only moves forward. `delays`: before each retry; then the delivery is dead.
+
+    `requested`: deliveries by provider id. `left_over`: the deliveries of each batch without a receipt; they are
+    requested again. `drop_unknown`: a receipt for an unknown message is dropped instead of stored for later.
+    """
+    known = requested or {}
+    if left_over is not None:
+        ids = sorted({each for group in (*known.values(), *left_over.values()) for each in group})
+        yield Statement(_sql["hold_requested"], {"batches": sorted(left_over), "ids": ids})
+    entries = [
+        {
+            "delivery_id": delivery,
+            "provider_id": one_line(receipt.provider_id),
+            "outcome": receipt.outcome,
+            "code": one_line(receipt.code),
+            "message": one_line(receipt.message),
+            "receipt_id": None if receipt.id is None else one_line(receipt.id),
+        }
+        for receipt in receipts
+        if receipt.outcome in OUTCOMES
+        # One message may stand for several deliveries.
+        for delivery in known.get(receipt.provider_id, (None,))
+    ]
+    values = {"channel": channel, "account": account, "delays": list(delays), "drop_unknown": drop_unknown}
+    given = {"receipts": msgspec.json.encode(entries).decode(), "edges": list(BUCKETS)}
+    rows = yield Statement(_sql["apply_receipts"], {**values, **given})
+    moved, again, received = rows[0]
+    if left_over is not None:
+        rest = [{"batch": batch, "ids": list(ids)} for batch, ids in left_over.items()]
+        yield Statement(_sql["request_again"], {"left_over": msgspec.json.encode(rest).decode()})
+    return ReceiptResult(moved, _delays.decode(again), _received.decode(received))
+
+
+def early() -> Operation[list[EarlyReceipt]]:
+    """Return the early receipts of one channel and account whose messages are stored by now."""
+    rows = yield Statement(_sql["early_receipts"])
+    return _early.decode(rows[0][0])
+
+
+def unrequested() -> Operation[list[tuple[str, str]]]:
+    """Return channels and accounts with due receipts that have no job."""
+    return [(channel, account) for channel, account in (yield Statement(_sql["unrequested"]))]

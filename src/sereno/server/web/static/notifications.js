@@ -1,0 +1,57 @@
+// Reveal addresses, edit quiet hours, and preview templates while typing.
+import { ask } from "./actions.js";
+import { refresh } from "./live.js";
+import { toast } from "./toast.js";
+
+const base = document.body.dataset.base;
+
+// Without an Idempotency-Key: the response holds addresses and must not be stored.
+async function whole(button) {
+  const response = await fetch(`${base}api/v1/${button.dataset.whole}`, { method: "POST", credentials: "same-origin" });
+  const content = await response.json().catch(() => null);
+  if (!response.ok) throw new Error(content?.detail || `${response.status} ${response.statusText}`);
+  const found = content.addresses ?? [{ id: content.delivery.address_id, address: content.delivery.address }];
+  for (const { id, address } of found) {
+    const place = document.querySelector(`[data-address="${CSS.escape(String(id))}"]`);
+    if (place) place.textContent = address;
+  }
+  button.remove();
+}
+
+async function save(button) {
+  const [method, path] = button.dataset.save.split(" ");
+  await ask(method, path, { source: document.getElementById("source").value });
+  toast(`✓ ${button.textContent.trim()}`);
+  location.reload();
+}
+
+document.addEventListener("click", (event) => {
+  for (const [name, does] of [["whole", whole], ["save", save]]) {
+    const button = event.target.closest(`button[data-${name}]`);
+    if (button) does(button).catch((error) => toast(error.message, true));
+  }
+});
+
+// Before the general handler of forms, which cannot submit lists of spans.
+document.addEventListener("submit", (event) => {
+  const form = event.target.closest("form[data-quiet]");
+  if (!form) return;
+  event.preventDefault();
+  event.stopImmediatePropagation();
+  const [method, path] = form.dataset.do.split(" ");
+  const span = { start: form.elements.start.value, end: form.elements.end.value };
+  ask(method, path, { quiet: [span] }).then(() => {
+    toast(`✓ ${form.dataset.done}`);
+    return refresh();
+  }).catch((error) => toast(error.message, true));
+}, true);
+
+// Update the preview while typing.
+const draft = document.getElementById("draft");
+let timer = null;
+if (document.getElementById("try")) {
+  draft.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => draft.submit(), 600);
+  });
+}

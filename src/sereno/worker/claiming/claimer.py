@@ -1,0 +1,389 @@
+"""Claims ready jobs, as many as there are free slots, and starts them.
+
+While there is work, it claims whenever its buffers run low. When the queues are empty, it marks its session idle, so
+that an enqueue sends a NOTIFY, claims once more, and rests until a notification arrives or the poll is due. NOTIFY is
+only a hint: polling never stops.
+"""
+
+import math
+import random
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Mapping
+from time import monotonic
+from typing import Any
+
+from sereno.database.connect import ServiceConnection
+from sereno.database.statement import Operation
+from sereno.jobs.attempt import CRASH_LIMIT
+from sereno.jobs.job import PRIORITIES, ClaimedJob
+from sereno.jobs.limits.lane_claim import FreeProcesses, LaneClaim
+from sereno.jobs.task import Registry, TaskDefinition
+from sereno.jobs.transitions import ClaimResult, claim, ready_index, release_unlisted
+from sereno.telemetry.metrics import MetricTally
+from sereno.telemetry.service import Service
+from sereno.worker.claiming.claim_ranges import ClaimRanges
+from sereno.worker.claiming.floor import FIRST_SHARE, SHARE, Floors, LookBack, exceeded_time
+from sereno.worker.claiming.lane_claimer import LaneClaimer
+from sereno.worker.claiming.slots import ASIDE_SECONDS, SLOT_GROUP_SECONDS, QueueSlots
+from sereno.worker.claiming.wakeups import Wakeups
+from sereno.worker.executor import Executor
+from sereno.worker.isolation.pool import runs_alone
+from sereno.worker.isolation.slots import IsolationSlots
+from sereno.worker.sessions import set_idle
+from sereno.worker.settler import Settler
+
+# Every tenth claim reads the priorities in reverse, so that jobs of low priority do not starve.
+AGEING = 10
+# Seconds of backlog after which the session is no longer marked idle: it claims continuously and needs no NOTIFY.
+BUSY_AFTER = 0.5
+# Seconds of pause while too many outcomes wait to be written: the database is the bottleneck then.
+SETTLING = 0.005
+
+
+class Claimer(Service):
+    """Claims jobs for one worker, buffers them by queue, and starts them in the executor."""
+
+    def __init__(
+        self,
+        connection: ServiceConnection,
+        upkeep: ServiceConnection,
+        session: int,
+        registry: Registry,
+        queues: Mapping[str, QueueSlots],
+        executor: Executor,
+        isolated: IsolationSlots,
+        settler: Settler,
+        floors: Floors,
+        tally: MetricTally,
+        poll: float,
+        *,
+        listens: bool = True,
+    ) -> None:
+        super().__init__("claimer")
+        self.isolated = isolated
+        self._skips_isolated = False
+        self._isolated = [task.name for task in registry if task.isolate]
+        self._not_isolated = [task.name for task in registry if not task.isolate]
+        for name, queue in queues.items():
+            tasks = [task.isolate for task in registry if task.queue == name]
+            if tasks and all(tasks):
+                queue.free_processes = lambda: isolated.free
+        self._connection = connection
+        self._session = session
+        self._registry = registry
+        self._queues = queues
+        self._executor = executor
+        self._settler = settler
+        self._ranges = ClaimRanges(floors)
+        self._tally = tally
+        self._poll = poll
+        # A worker that does not listen is never marked idle, so no enqueue notifies because of it.
+        self._listens = listens
+        self._idle = False
+        self._wakeups = Wakeups()
+        self._look_back = LookBack()
+        self._looked_back = False
+        # Queues of which the last claim did not read the index of ready jobs to the end.
+        self._unread: set[str] = set()
+        self._backlog_since: float | None = None
+        self._ordinary_cost = 0.005
+        self._turn = 0
+        self.lanes = LaneClaimer(connection, upkeep, session, registry.names, self.wake)
+        self.held: set[int] = set()
+        self.reply_lost_at: float | None = None
+        self.polled_at = -math.inf
+
+    async def stop(self) -> None:
+        await super().stop()
+        await self.lanes.close()
+
+    def notified(self) -> None:
+        """Handle a NOTIFY about ready jobs."""
+        self._wakeups.notified(monotonic())
+        self.wake()
+
+    async def run_once(self) -> float:
+        if self._settler.is_behind:
+            return SETTLING
+        self._turn += 1
+        self._release_slow()
+        wanted = {name: count for name, queue in self._queues.items() if (count := queue.free()) > 0}
+        if not wanted and not any(queue.limited_slots_ahead() for queue in self._queues.values()):
+            await self.lanes.hand_over()
+            return self._shorten(self._poll)
+        # Even if only jobs with limits have free slots: this claim also reports whether there are any of them.
+        got = await self._claim(wanted)
+        for name, count in wanted.items():
+            self._queues[name].more = got.get(name, 0) >= count or name in self._unread
+        if self.lanes.conditions(self._queues):
+            await self._claim_lanes()
+        rest = await self._rest_after(any(queue.more or queue.more_limited for queue in self._queues.values()))
+        return self._shorten(rest)
+
+    def _shorten(self, rest: float) -> float:
+        """Return `rest`, cut short for due limiters and for claimed jobs that may have to be released."""
+        if any(queue.waits_behind for queue in self._queues.values()):
+            rest = min(rest, SLOT_GROUP_SECONDS)
+        if any(queue.aside for queue in self._queues.values()):
+            rest = min(rest, ASIDE_SECONDS)
+        return self.lanes.shorten(rest)
+
+    async def _claim(self, wanted: Mapping[str, int]) -> dict[str, int]:
+        for queue in self._queues.values():
+            queue.measure()
+        if not self._ranges.is_known:
+            self._ranges.see(await self._connection.run(ready_index()))
+        began = monotonic()
+        back = self._look_back.begins(began)
+        self._ranges.begin(began, back=back)
+        all_wakes = back and self._ranges.ends_pass
+        wakes = 0 if all_wakes else self.lanes.wakes_from
+        found = await self._run_claim(
+            claim(self._session, self._tasks(), self._ranges_of(wanted), wakes, list(self._queues)), back=back
+        )
+        now = self.polled_at = monotonic()
+        self._tally.claims += 1
+        self._looked_back = back
+        if back:
+            share = FIRST_SHARE if self._ranges.is_first_pass else SHARE
+            self._look_back.done(now, now - began, self._ordinary_cost, share)
+        else:
+            self._ordinary_cost += 0.2 * (now - began - self._ordinary_cost)
+        self._learn(found.jobs, wanted)
+        self._learn_ranges(found, wanted, now - began)
+        got = self._take(found.jobs)
+        await self.lanes.learn(found, back=all_wakes)
+        return got
+
+    def _learn_ranges(self, found: ClaimResult, wanted: Mapping[str, int], cost: float) -> None:
+        """Raise the floors of queues that gave fewer jobs than wanted: the ranges of this claim have no more."""
+        counts = Counter(job.queue for job in found.jobs)
+        self._unread = {
+            name
+            for name, count in wanted.items()
+            if counts[name] < count
+            and name not in found.limited_queues
+            and ("queue", name) not in found.paused
+            and self._ranges.read_to_the_end(name, PRIORITIES, cost)
+        }
+        filled = [job for job in found.jobs if counts[job.queue] >= wanted[job.queue]]
+        again = self._ranges.has_old(filled)
+        self._ranges.learn(self.polled_at, cost, found.ready, found.paused, again=again)
+
+    def _tasks(self) -> Collection[str]:
+        """Return the tasks to claim; without isolated ones while this worker cannot start another isolated process."""
+        self._skips_isolated = self.isolated.free <= 0
+        return self._not_isolated if self._skips_isolated else self._registry.names
+
+    def _free_processes(self, queues: Iterable[str]) -> FreeProcesses:
+        """Return the free isolated processes for jobs with limits.
+
+        While jobs without limits wait here for a process, now and then one job with limits may join that wait.
+        """
+        free = self.isolated.free_for(self._isolated, {name: self._queues[name].slots for name in queues})
+        waiting = [job for queue in self._queues.values() for job in queue.aside]
+        if waiting and not free.processes and self._is_turned and not any(job.limited for job in waiting):
+            return free._replace(processes=1)
+        return free
+
+    async def _claim_lanes(self) -> None:
+        """Claim jobs with limits. Rate-limited ones only if they can start now: the claim counts as their start."""
+        capacity = {name: count for name, queue in self._queues.items() if (count := queue.limited_slots_ahead()) > 0}
+        if not capacity:
+            for name in self._queues:
+                self._queues[name].more_limited = self.lanes.has_work(name)
+            await self.lanes.hand_over()
+            return
+        wanted = self._ranges_of(capacity)
+        for item in wanted:
+            item["now"] = self._queues[item["queue"]].limited_slots()
+        began = monotonic()
+        try:
+            got = await self.lanes.claim(wanted, self._free_processes(capacity), turned=self._is_turned)
+        except BaseException:
+            self.reply_lost_at = monotonic()
+            raise
+        cost = monotonic() - began
+        self._tally.claims += 1
+        self._learn([job for job in got.jobs if job.id in got.unkeyed], capacity)
+        unread = {name for name in got.short if self._ranges.read_to_the_end(name, PRIORITIES, cost)}
+        for name in capacity:
+            self._queues[name].more_limited = name in self.lanes.busy or name in unread
+            self._queues[name].learn_cost(cost)
+        self._take_limited(got)
+
+    async def _run_claim(self, operation: Operation[ClaimResult], *, back: bool) -> ClaimResult:
+        try:
+            return await self._connection.run(operation)
+        except BaseException as error:
+            self.reply_lost_at = monotonic()
+            if exceeded_time(error):
+                self._ranges.failed()
+                if back:
+                    self._look_back.failed(monotonic())
+            raise
+
+    @property
+    def _is_turned(self) -> bool:
+        return self._turn % AGEING == 0
+
+    def _ranges_of(self, wanted: Mapping[str, int]) -> list[dict[str, Any]]:
+        priorities = list(reversed(PRIORITIES) if self._is_turned else PRIORITIES)
+        return [
+            {"queue": name, "slots": count, "floors": self._ranges.steps(name, priorities)}
+            for name, count in wanted.items()
+        ]
+
+    def _take(self, jobs: list[ClaimedJob]) -> dict[str, int]:
+        jobs.sort(key=_claim_order)
+        now = monotonic()
+        self._wakeups.count_jobs(len(jobs))
+        got: dict[str, int] = {}
+        for job in jobs:
+            job.seen = now
+            self.held.add(job.id)
+            self._queues[job.queue].buffer.append(job)
+            got[job.queue] = got.get(job.queue, 0) + 1
+        for queue in got:
+            self.fill(self._queues[queue])
+        return got
+
+    def _take_limited(self, claimed: LaneClaim) -> None:
+        """Buffer and start claimed jobs with limits; rate-limited ones go first, because they have to start now."""
+        claimed.jobs.sort(key=_claim_order)
+        now = monotonic()
+        self._wakeups.count_jobs(len(claimed.jobs))
+        of_queue: dict[str, list[ClaimedJob]] = {}
+        for job in claimed.jobs:
+            job.seen = now
+            job.limited = True
+            self.held.add(job.id)
+            of_queue.setdefault(job.queue, []).append(job)
+        behind: set[int] = set()
+        for lane, slots, jobs in claimed.slot_groups:
+            self._queues[jobs[0].queue].add_slot_group(lane, slots, jobs)
+            behind.update([job.id for job in jobs[slots:]])
+        for queue, jobs in of_queue.items():
+            first = [job for job in jobs if job.id not in behind] if behind else jobs
+            self._queues[queue].add_limited(first, claimed.rated)
+            self.fill(self._queues[queue])
+
+    def _release_slow(self) -> None:
+        """Release jobs that wait behind a slow job of their key: if the limit rises, another worker can run them."""
+        for queue in self._queues.values():
+            for lane, jobs in queue.take_slow().items():
+                self.lanes.slow(lane)
+                for job in jobs:
+                    self._settler.release(job, "the job would have waited for another job with the same key")
+            for job in queue.take_long_aside():
+                delay = ASIDE_SECONDS * random.uniform(1.0, 2.0)  # noqa: S311 - jitter
+                self._settler.release(job, "the job would have waited for an isolated process", delay=delay)
+
+    def _learn(self, jobs: list[ClaimedJob], wanted: Mapping[str, int]) -> None:
+        """Update the floors, where the next claim starts."""
+        seen: dict[tuple[str, int], list[int]] = {}
+        counts: dict[str, int] = {}
+        for job in jobs:
+            seen.setdefault((job.queue, job.priority), []).append(job.ready_seq)
+            counts[job.queue] = counts.get(job.queue, 0) + 1
+        for (queue, priority), values in seen.items():
+            self._ranges.claimed(queue, priority, values, filled=counts[queue] >= wanted[queue])
+
+    def fill(self, queue: QueueSlots) -> None:
+        """Start buffered jobs while there are free slots; wake the claimer when the buffer runs low."""
+        if queue.aside:
+            self._start_waiting(queue)
+        while not self.stopping and (waiting := queue.next()):
+            job = waiting.popleft()
+            definition = self._registry.find(job.task)
+            if (job.crashes or definition.isolate) and not self._admit(queue, job, definition):
+                continue
+            # A suspect of a batch task runs alone, outside any batch.
+            jobs = _batch(waiting, definition, job) if definition.batch and not job.crashes else [job]
+            queue.started(limited=job.limited)
+            self._executor.start(definition, jobs)
+        if not self._awake.is_set() and queue.wants_more():
+            self.wake()
+
+    def _admit(self, queue: QueueSlots, job: ClaimedJob, definition: TaskDefinition) -> bool:
+        """Return whether the job may start now. A job that has to wait for a process leaves the buffer meanwhile."""
+        if job.crashes >= CRASH_LIMIT or not runs_alone(definition, job):
+            return True
+        if not self.isolated.admits(job, queue.slots):
+            queue.aside.append(job)
+            return False
+        self.isolated.begin(job)
+        return True
+
+    def _start_waiting(self, queue: QueueSlots) -> None:
+        waiting, queue.aside = queue.aside, deque()
+        while waiting:
+            job = waiting.popleft()
+            if self.stopping or queue.calls >= queue.slots:
+                queue.aside.append(job)
+                continue
+            definition = self._registry.find(job.task)
+            if self._admit(queue, job, definition):
+                queue.started(limited=job.limited)
+                self._executor.start(definition, [job])
+
+    def isolated_ended(self) -> None:
+        """Handle a freed isolated process: start a job that waits for one here, or claim one."""
+        for queue in self._queues.values():
+            if queue.aside:
+                self.fill(queue)
+        if self._skips_isolated:
+            # The isolated jobs that were skipped may lie below the floor by now.
+            self._look_back.ask()
+            self.wake()
+        elif self.lanes.conditions(self._queues):
+            self.wake()
+
+    def waiting_since(self, moment: float) -> list[int]:
+        """Return the jobs that were claimed before this moment of the monotonic clock and have not started."""
+        return [job for queue in self._queues.values() for job in queue.waiting_since(moment)]
+
+    async def _rest_after(self, more: bool) -> float:
+        now = monotonic()
+        if more:
+            self._backlog_since = self._backlog_since or now
+            if self._idle and now - self._backlog_since > BUSY_AFTER:
+                await self._connection.run(set_idle(self._session, False))
+                self._idle = False
+            # A buffer may have run low while the claim was in flight. Later, `fill` wakes us when one does.
+            return 0.0 if any(queue.wants_more() for queue in self._queues.values()) else self._poll
+        self._backlog_since = None
+        if self._idle and self._wakeups.begins_polling(now):
+            await self._connection.run(set_idle(self._session, False))
+            self._idle = False
+        if self._wakeups.is_polling and (pause := self._wakeups.rest(now)) is not None:
+            return pause
+        if not self._idle and self._listens:
+            await self._connection.run(set_idle(self._session, True))
+            self._idle = True
+            return 0.0
+        rest = self._poll * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+        # The notified job may lie below the floor, if its transaction took long to commit.
+        return rest if self._looked_back else min(rest, self._look_back.due_in(now) + 0.001)
+
+    async def reconcile(self, older_than: float = 5.0) -> int:
+        """Release jobs that belong to this session in the database but not in this process.
+
+        It runs on the claim connection, so no claim is in flight meanwhile.
+        """
+        self.reply_lost_at = None
+        return await self._connection.run(release_unlisted(self._session, self.held, older_than))
+
+
+def _claim_order(job: ClaimedJob) -> tuple[int, int]:
+    return (job.priority, job.ready_seq)
+
+
+def _batch(waiting: deque[ClaimedJob], definition: TaskDefinition, first: ClaimedJob) -> list[ClaimedJob]:
+    jobs: list[ClaimedJob] = [first]
+    others: list[ClaimedJob] = []
+    while waiting and len(jobs) < definition.batch:
+        job = waiting.popleft()
+        (jobs if job.task == definition.name and not job.crashes else others).append(job)
+    waiting.extendleft(reversed(others))
+    return jobs
