@@ -1,1 +1,1 @@
-"""Benchmarks: `python -m bench NAME`. What is compared is measured in one run, on one machine, on one server."""
+"""Benchmarks: `python -m bench NAME`. Figures that are compared come from one run on one machine and one server."""

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from bench import (
     archive,
-    burden,
     ceiling,
     dashboard,
     drain,
+    drain_conditions,
     enqueue,
     idle,
     latency,
@@ -21,22 +21,22 @@ from bench import (
     schedules,
     table,
 )
+from bench.context import BenchContext
 from bench.peers import schedules as peers_schedules
 from bench.report import Report
 from bench.server import server
-from bench.site import Site
 from bench.workers import BenchmarkFailed
 
 # In the order in which `all` runs them.
-BENCHMARKS: dict[str, Callable[[Site], None]] = {
+BENCHMARKS: dict[str, Callable[[BenchContext], None]] = {
     "ceiling": ceiling.run,
     "drain": drain.run,
     "enqueue": enqueue.run,
     "latency": latency.run,
     "idle": idle.run,
-    "pinned": burden.run_pinned,
-    "backlog": burden.run_backlog,
-    "history": burden.run_history,
+    "pinned": drain_conditions.run_pinned,
+    "backlog": drain_conditions.run_backlog,
+    "history": drain_conditions.run_history,
     "memory": memory.run,
     "schedules": schedules.run,
     "limits": limits.run,
@@ -44,10 +44,33 @@ BENCHMARKS: dict[str, Callable[[Site], None]] = {
     "dashboard": dashboard.run,
     "archive": archive.run,
 }
-# The same on others.
+# The same work on other products.
 PEERS = {"peers": peers.run, "schedule_peers": peers_schedules.run}
-# The drain measures it anyway.
+# `drain` measures it too.
 NOT_IN_ALL = {"ceiling"}
+
+BENCHMARK_HELP = """\
+benchmarks:
+  ceiling         claim and settle in bare SQL, without a worker; included in drain
+  drain           a full queue emptied by one and by two worker processes
+  enqueue         enqueue one job at a time and in bulk, compared with INSERT and COPY
+  latency         from enqueue to the start of the handler, on an idle worker
+  idle            queries, CPU and memory of a worker without jobs
+  pinned          drain while another session holds a snapshot open
+  backlog         drain behind a million future jobs
+  history         drain beside a million finished jobs
+  memory          growth of a worker's memory over a million jobs
+  schedules       a million schedules: registration, lateness, fires per second, CPU
+  limits          drains under concurrency limits; waiting time of a small tenant
+  notify          one event to a million recipients: fan-out, sending, receipts
+  dashboard       server time of each page over a large data set; load of 50 viewers
+  archive         history to verified Parquet files: rows per second, size, memory
+
+  peers           drain, enqueue and latency of other job queues
+  schedule_peers  schedules of other products
+  all             every benchmark except ceiling, peers and schedule_peers
+  table           print a Markdown table of the figures in FILE
+"""
 
 
 def main() -> int:
@@ -58,12 +81,12 @@ def main() -> int:
     report = Report(options.json)
     with server(options.database_url) as running:
         report.note(running.description())
-        site = Site(running, report, options.quick, options.clients)
+        context = BenchContext(running, report, options.quick, options.clients)
         try:
             if measure := PEERS.get(options.name):
                 measure(running.url, quick=options.quick, only=options.only, report=report.figure, note=report.note)
-            for name in _chosen(options.name):
-                BENCHMARKS[name](site)
+            for name in _selected(options.name):
+                BENCHMARKS[name](context)
         except BenchmarkFailed as failure:
             report.note(f"failed: {failure}")
             return 1
@@ -71,21 +94,33 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure sereno, and others beside it.")
-    parser.add_argument("name", choices=[*BENCHMARKS, *PEERS, "all", "table"], help="all: everything but peers")
-    parser.add_argument("file", nargs="?", type=Path, help="for table: figures that were saved with --json")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measure sereno and, for comparison, other job queues and schedulers on PostgreSQL.",
+        epilog=BENCHMARK_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    names = [*BENCHMARKS, *PEERS, "all", "table"]
+    parser.add_argument("name", choices=names, metavar="NAME", help="the benchmark to run, see below")
+    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="for table: figures saved with --json")
     parser.add_argument("--quick", action="store_true", help="fewer jobs, one round: under 40 s, and less exact")
-    parser.add_argument("--json", action="store_true", help="one JSON object per figure")
-    parser.add_argument("--database-url", help="a server of your own, where databases bench_… may be made and dropped")
-    parser.add_argument("--clients", type=int, default=0, help="for enqueue: number of client processes")
-    parser.add_argument("--only", nargs="+", metavar="PEER", help="for peers and schedule_peers: these, not all")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per figure")
+    parser.add_argument(
+        "--database-url",
+        metavar="URL",
+        help="use this server, which must allow creating and dropping databases bench_*; default: an embedded one",
+    )
+    parser.add_argument(
+        "--clients", type=int, default=0, metavar="N", help="for enqueue: measure N client processes at once"
+    )
+    parser.add_argument("--only", nargs="+", metavar="PEER", help="for peers and schedule_peers: only these peers")
     options = parser.parse_args()
     if (options.name == "table") != (options.file is not None):
-        parser.error("table takes one file, the others take none")
+        parser.error("table needs one FILE; the other benchmarks take none")
     return options
 
 
-def _chosen(name: str) -> list[str]:
+def _selected(name: str) -> list[str]:
     if name == "all":
         return [known for known in BENCHMARKS if known not in NOT_IN_ALL]
     return [name] if name in BENCHMARKS else []

@@ -1,8 +1,8 @@
-"""Old history to verified files: how fast, how small, and in how much memory.
+"""Archiving of history to verified files: rows per second, size of the files, and memory.
 
-Days of finished jobs, as they come, are moved out and become Parquet files on the disk, each of which is read back:
-checksum, rows, keys and all columns. The clock runs from the first batch that is looked at to the last one that is
-verified, in a process that does nothing else; PostgreSQL's own work is in it.
+Days of finished jobs, in the order of time, are moved out of the history and written to Parquet files on disk. Each
+file is read back: checksum, rows, keys and all columns. The time runs from the first batch that is read to the last
+one that is verified, in a process that does nothing else; it includes PostgreSQL's own work.
 """
 
 import json
@@ -14,49 +14,50 @@ from pathlib import Path
 
 import psycopg
 
-from bench.dashboard_house import FINISHED, PARTITIONS
-from bench.site import Site
+from bench.context import BenchContext
+from bench.dashboard_data import FINISHED, PARTITIONS
 from bench.workers import BenchmarkFailed
 
 ROWS, ROWS_QUICK = 5_000_000, 500_000
 DAYS = 5
 KEEP_DAYS = 30
-# So much less, to see what memory hangs on.
+# Divisor of the smaller run, which shows whether memory depends on the number of rows.
 SMALL = 10
-# DESIGN, section 8.
+# Required rows per second: DESIGN, section 8.
 BAR = 200_000
 
 
-def run(site: Site) -> None:
-    """`rows`: a second, to verified files. `size`: of a million rows. `memory`: at its most, and for a tenth of it."""
-    rows = site.size(ROWS, ROWS_QUICK)
-    small = _archived(site, rows // SMALL)
-    large = _archived(site, rows)
-    site.report.figure("rows", large["rows"] / large["seconds"], "/s")
-    site.report.figure("size", large["bytes"] / large["rows"], "MB per million rows")
-    site.report.figure("moved", large["moved_seconds"], "s")
-    site.report.figure("memory", large["memory"], "MiB")
-    site.report.figure("memory_of_a_tenth", small["memory"], "MiB")
+def run(context: BenchContext) -> None:
+    """`rows` per second to verified files, `size` of a million rows, peak `memory` of all rows and of a tenth."""
+    rows = context.size(ROWS, ROWS_QUICK)
+    small = _archive(context, rows // SMALL)
+    large = _archive(context, rows)
+    context.report.figure("rows", large["rows"] / large["seconds"], "/s")
+    context.report.figure("size", large["bytes"] / large["rows"], "MB per million rows")
+    context.report.figure("moved", large["moved_seconds"], "s")
+    context.report.figure("memory", large["memory"], "MiB")
+    context.report.figure("memory_of_a_tenth", small["memory"], "MiB")
     if large["rows"] / large["seconds"] < BAR:
-        site.report.note(f"below the bar of {BAR:,} rows/s")
+        context.report.note(f"below the bar of {BAR:,} rows/s")
 
 
-def _archived(site: Site, rows: int) -> dict[str, float]:
+def _archive(context: BenchContext, rows: int) -> dict[str, float]:
     directory = Path(tempfile.mkdtemp(prefix="sereno-bench-archive-"))
     try:
-        with site.server.fresh("archive") as url:
+        with context.server.fresh("archive") as url:
             with psycopg.connect(url, autocommit=True) as connection:
                 connection.execute(PARTITIONS, {"days": DAYS})
                 connection.execute(
                     FINISHED, {"rows": rows, "days": DAYS, "dead": rows + 1, "tasks": 20, "tenants": 1000}
                 )
-                # Past the longest of their days, and without a wait.
+                # Moves the clock past the retention of every day, instead of waiting for it.
                 connection.execute("insert into sereno.clock (ahead) values (interval '40 days')")
                 connection.execute("checkpoint")
             command = [sys.executable, "-m", "bench.archive_process", url, str(directory)]
-            found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=1800).stdout)
-        if found["rows"] != rows or found["problems"]:
-            raise BenchmarkFailed(f"{found['rows']:,} of {rows:,} rows were archived: {found['problems']}")
-        return dict(found)
+            output = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=1800).stdout
+        figures = json.loads(output)
+        if figures["rows"] != rows or figures["problems"]:
+            raise BenchmarkFailed(f"{figures['rows']:,} of {rows:,} rows were archived: {figures['problems']}")
+        return dict(figures)
     finally:
         shutil.rmtree(directory)

@@ -1,4 +1,4 @@
-"""One archivist in a process of its own, so that its memory is nobody else's."""
+"""One archiver in a process of its own, so that the measured memory is only the archiver's."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ async def main(url: str, directory: str) -> None:
     done = await archiver.export()
     ended = time.monotonic()
     await app.aclose()
-    # At their most, and as if that were at one moment: ours, and that of the largest of those that write files.
+    # The sum of the peaks, as if they came at one moment: this process, and the largest file writer for each of them.
     memory = (_memory(resource.RUSAGE_SELF) + TOGETHER * _memory(resource.RUSAGE_CHILDREN)) / 1024
     figures = {"rows": done.rows, "bytes": done.bytes, "seconds": ended - moved, "moved_seconds": moved - began}
     print(json.dumps({**figures, "memory": memory, "problems": done.problems}))

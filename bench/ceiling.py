@@ -1,7 +1,8 @@
-"""What PostgreSQL itself allows: claim and settle through bare psycopg, with no worker and no handler around them.
+"""The speed limit that PostgreSQL sets: claim and settle through bare psycopg, with no worker and no handler.
 
-The shape is ours: a live table with a partial index on ready rows, a history table with one index, every settlement
-fenced by its session, one JSON value back. One connection, batches of 500, two commits a batch.
+The tables are like sereno's: a live table with a partial index on ready rows, a history table with one index. Every
+settlement is fenced by its session, and a claim returns one JSON value. One connection, batches of 500, two commits a
+batch.
 """
 
 import time
@@ -9,7 +10,7 @@ import time
 import msgspec
 import psycopg
 
-from bench.site import Site
+from bench.context import BenchContext
 from bench.tasks import MONTH, account
 from bench.workers import BenchmarkFailed
 
@@ -52,17 +53,17 @@ select coalesce(json_agg(json_build_array(id, attempt, task, args)), '[]')::text
 """
 
 SETTLE = """
-with gone as (
+with settled as (
     delete from ceiling.jobs where id = any(%(ids)s) and session_id = %(session)s
     returning *
 ),
-kept as (
+stored as (
     insert into ceiling.history (id, queue, priority, task, state, attempt, session_id, run_at, created_at, claimed_at,
                                  finished_at, args)
     select id, queue, priority, task, 'succeeded', attempt, session_id, run_at, created_at, claimed_at, now(), args
-    from gone
+    from settled
 )
-select count(*) from gone
+select count(*) from settled
 """
 
 
@@ -76,14 +77,14 @@ class Claimed(msgspec.Struct, array_like=True):
 _claimed = msgspec.json.Decoder(list[Claimed])
 
 
-def run(site: Site) -> None:
-    """`ceiling`, in jobs per second."""
-    site.report.figure("ceiling", measure(site, site.size(200_000, 40_000)), "jobs/s")
+def run(context: BenchContext) -> None:
+    """Report `ceiling`, in jobs per second."""
+    context.report.figure("ceiling", measure(context, context.size(200_000, 40_000)), "jobs/s")
 
 
-def measure(site: Site, jobs: int) -> float:
-    """Jobs per second claimed and settled."""
-    with site.server.fresh("ceiling") as url, psycopg.connect(url, autocommit=True) as connection:
+def measure(context: BenchContext, jobs: int) -> float:
+    """Return jobs per second claimed and settled."""
+    with context.server.fresh("ceiling") as url, psycopg.connect(url, autocommit=True) as connection:
         connection.execute(SCHEMA)
         connection.execute("set jit = off")
         connection.execute(FILL, [account(0)[:-8], MONTH, jobs])
@@ -91,9 +92,9 @@ def measure(site: Site, jobs: int) -> float:
         began = time.perf_counter()
         settled = _claim_and_settle(connection)
         seconds = time.perf_counter() - began
-        kept = connection.execute("select count(*) from ceiling.history").fetchone()
-    if settled != jobs or kept != (jobs,):
-        raise BenchmarkFailed(f"the ceiling settled {settled} and kept {kept} of {jobs} jobs")
+        stored = connection.execute("select count(*) from ceiling.history").fetchone()
+    if settled != jobs or stored != (jobs,):
+        raise BenchmarkFailed(f"the ceiling settled {settled} and stored {stored} of {jobs} jobs")
     return jobs / seconds
 
 

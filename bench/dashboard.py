@@ -1,9 +1,8 @@
-"""Each page's server time over a large house, and what fifty people who watch cost the database.
+"""Server time of each page over a large data set, and the database load of fifty viewers.
 
-Every page is measured with nothing remembered: each look asks for what is true now, as a browser does after a change,
-so that no figure of a second ago helps it. The one exception is the forecast, which reads every schedule in the
-background and is there for whoever comes next. What PostgreSQL keeps in memory stays there, as it does in a house where
-people look.
+Every page is measured without the server's cache: each request asks for current figures, as a browser does after a
+change, so that no cached figure of a second ago helps. The one exception is the forecast, which reads every schedule in
+the background and serves later requests. PostgreSQL's own buffers stay warm, as they do on a server in use.
 """
 
 import asyncio
@@ -18,8 +17,8 @@ import httpx
 import psycopg
 import uvicorn
 
-from bench.dashboard_house import fill
-from bench.site import Site
+from bench.context import BenchContext
+from bench.dashboard_data import fill
 from sereno import Sereno
 from sereno.server import asgi
 
@@ -28,13 +27,13 @@ SCHEDULES, SCHEDULES_QUICK = 1_000_000, 50_000
 DELIVERIES, DELIVERIES_QUICK = 1_000_000, 50_000
 ROUNDS, ROUNDS_QUICK = 7, 3
 WARM_UP = 2
-# DESIGN, section 8.
+# Required time per page: DESIGN, section 8.
 BAR_MS = 150.0
 VIEWERS = 50
 SECONDS_BETWEEN_VIEWS = 2.0
 WATCHED_SECONDS, WATCHED_SECONDS_QUICK = 20, 6
 
-# `{…}` are things that are there.
+# `{job}` and `{trace}` are replaced by ones that exist.
 PAGES = {
     "now": "",
     "now_7d": "?range=7d",
@@ -66,46 +65,46 @@ PAGES = {
 LOAD = "select xact_commit, active_time from pg_stat_database where datname = current_database()"
 
 
-def run(site: Site) -> None:
-    """One figure a page, in ms; then the load of those who watch."""
-    with site.server.fresh("dashboard") as url, psycopg.connect(url, autocommit=True) as connection:
-        found = fill(
+def run(context: BenchContext) -> None:
+    """Report one figure per page, in ms, then the load of the viewers."""
+    with context.server.fresh("dashboard") as url, psycopg.connect(url, autocommit=True) as connection:
+        existing = fill(
             connection,
-            history=site.size(HISTORY, HISTORY_QUICK),
-            schedules=site.size(SCHEDULES, SCHEDULES_QUICK),
-            deliveries=site.size(DELIVERIES, DELIVERIES_QUICK),
-            note=site.report.note,
+            history=context.size(HISTORY, HISTORY_QUICK),
+            schedules=context.size(SCHEDULES, SCHEDULES_QUICK),
+            deliveries=context.size(DELIVERIES, DELIVERIES_QUICK),
+            note=context.report.note,
         )
         app = Sereno(url)
         try:
-            _pages(site, app, {name: path.format(**found) for name, path in PAGES.items()})
-            _watched(site, app, connection)
+            _pages(context, app, {name: path.format(**existing) for name, path in PAGES.items()})
+            _watched(context, app, connection)
         finally:
             app.close()
 
 
-def _pages(site: Site, app: Sereno, pages: dict[str, str]) -> None:
-    rounds = site.size(ROUNDS, ROUNDS_QUICK)
+def _pages(context: BenchContext, app: Sereno, pages: dict[str, str]) -> None:
+    rounds = context.size(ROUNDS, ROUNDS_QUICK)
     with _served(app) as url, httpx.Client(base_url=url, timeout=60) as client:
         for name, path in pages.items():
-            # The first looks are not counted: they read from the disk what later ones find in memory.
+            # The first requests are not counted: they read from disk what later ones find in memory.
             for _ in range(WARM_UP):
-                _look(client, path)
-            times = [_look(client, path) for _ in range(rounds)]
-            site.report.figure(name, median(times), "ms")
+                _request_page(client, path)
+            times = [_request_page(client, path) for _ in range(rounds)]
+            context.report.figure(name, median(times), "ms")
             if max(times) > BAR_MS:
-                site.report.note(f"{name}: the slowest of {rounds} took {max(times):.0f} ms")
+                context.report.note(f"{name}: the slowest of {rounds} took {max(times):.0f} ms")
 
 
-def _look(client: httpx.Client, path: str) -> float:
-    """The server's own time for one look, in ms."""
-    answer = client.get(path, headers={"X-Sereno-Live": "changed"})
-    answer.raise_for_status()
-    return float(answer.headers["server-timing"].partition("dur=")[2])
+def _request_page(client: httpx.Client, path: str) -> float:
+    """Return the server's own time for one request, in ms."""
+    response = client.get(path, headers={"X-Sereno-Live": "changed"})
+    response.raise_for_status()
+    return float(response.headers["server-timing"].partition("dur=")[2])
 
 
-def _watched(site: Site, app: Sereno, connection: psycopg.Connection) -> None:
-    seconds = site.size(WATCHED_SECONDS, WATCHED_SECONDS_QUICK)
+def _watched(context: BenchContext, app: Sereno, connection: psycopg.Connection) -> None:
+    seconds = context.size(WATCHED_SECONDS, WATCHED_SECONDS_QUICK)
     with _served(app) as url:
         commits, active = _load(connection)
         cpu, began = time.process_time(), time.monotonic()
@@ -113,11 +112,11 @@ def _watched(site: Site, app: Sereno, connection: psycopg.Connection) -> None:
         wall = time.monotonic() - began
         spent = time.process_time() - cpu
         commits_after, active_after = _load(connection)
-    site.report.figure("viewers", VIEWERS, "")
-    site.report.figure("views", views / wall, "/s")
-    site.report.figure("database_load", (active_after - active) / wall / 10, "% core")
-    site.report.figure("transactions", (commits_after - commits) / wall, "/s")
-    site.report.note(f"server and viewers together took {spent / wall:.0%} of a core")
+    context.report.figure("viewers", VIEWERS, "")
+    context.report.figure("views", views / wall, "/s")
+    context.report.figure("database_load", (active_after - active) / wall / 10, "% core")
+    context.report.figure("transactions", (commits_after - commits) / wall, "/s")
+    context.report.note(f"server and viewers together took {spent / wall:.0%} of a core")
 
 
 def _load(connection: psycopg.Connection) -> tuple[int, float]:
@@ -128,10 +127,10 @@ def _load(connection: psycopg.Connection) -> tuple[int, float]:
 
 
 async def _watch(url: str, seconds: float) -> int:
-    """Everybody hears the stream, and looks at the first page as often as a browser does."""
+    """Every viewer follows the event stream and requests the first page as often as a browser does."""
     until = time.monotonic() + seconds
 
-    async def look(client: httpx.AsyncClient) -> int:
+    async def view(client: httpx.AsyncClient) -> int:
         views = 0
         while time.monotonic() < until:
             (await client.get("", headers={"X-Sereno-Live": "1"})).raise_for_status()
@@ -139,15 +138,15 @@ async def _watch(url: str, seconds: float) -> int:
             await asyncio.sleep(SECONDS_BETWEEN_VIEWS)
         return views
 
-    async def hear(client: httpx.AsyncClient) -> None:
-        async with client.stream("GET", "api/v1/stream", headers={"Accept": "text/event-stream"}) as answer:
-            async for _ in answer.aiter_lines():
+    async def follow_stream(client: httpx.AsyncClient) -> None:
+        async with client.stream("GET", "api/v1/stream", headers={"Accept": "text/event-stream"}) as response:
+            async for _ in response.aiter_lines():
                 if time.monotonic() > until:
                     return
 
     async with httpx.AsyncClient(base_url=url, timeout=60, limits=httpx.Limits(max_connections=None)) as client:
-        streams = [asyncio.create_task(hear(client)) for _ in range(VIEWERS)]
-        views = await asyncio.gather(*(look(client) for _ in range(VIEWERS)))
+        streams = [asyncio.create_task(follow_stream(client)) for _ in range(VIEWERS)]
+        views = await asyncio.gather(*(view(client) for _ in range(VIEWERS)))
         for stream in streams:
             stream.cancel()
         await asyncio.gather(*streams, return_exceptions=True)
@@ -156,7 +155,7 @@ async def _watch(url: str, seconds: float) -> int:
 
 @contextmanager
 def _served(app: Sereno) -> Iterator[str]:
-    """A server of its own, which remembers nothing."""
+    """Run a server with an empty cache, and yield its address."""
     config = uvicorn.Config(
         asgi(app, is_open=True),
         host="127.0.0.1",
@@ -184,12 +183,12 @@ def _served(app: Sereno) -> Iterator[str]:
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens."""
+    """Sets an event when the server listens."""
 
     def __init__(self, config: uvicorn.Config, started: threading.Event) -> None:
         super().__init__(config)
-        self._listens = started
+        self._started = started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._listens.set()
+        self._started.set()

@@ -1,4 +1,4 @@
-"""A full queue is worked off by one process, and by two; with successes kept in the history, and without."""
+"""A full queue emptied by one process and by two, with successes stored in the history and without."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from statistics import median
 import psycopg
 
 from bench import ceiling
-from bench.site import Site
+from bench.context import BenchContext
 from bench.tally import Tally
 from bench.tasks import MONTH, account, register
 from bench.workers import BenchmarkFailed, Workers, working
@@ -17,7 +17,7 @@ from sereno import Sereno
 
 CHUNK = 10_000
 ROUNDS = 3
-# More than any worker holds: when the last so many jobs are gone, one look at the whole table is worth its price.
+# More jobs than any worker holds. The whole table is queried, which is expensive, only when the last TAIL ids are gone.
 TAIL = 5_000
 # Long enough for a second execution of a job to show itself.
 SECONDS_AFTER = 0.3
@@ -27,54 +27,56 @@ Prepare = Callable[[psycopg.Connection], None]
 
 @dataclass(frozen=True)
 class Drained:
-    """One drain: jobs per second from the first handler to the last settlement, and those of each tenth."""
+    """One drain: jobs per second from the first handler to the last settlement, in all and of each tenth."""
 
     rate: float
     tenths: list[float]
 
 
-def run(site: Site) -> None:
-    """`drain`, `drain_two`, `drain_forget`, `drain_forget_two`; the first against the ceiling of the same run."""
-    jobs = site.size(200_000, 40_000)
-    seen: dict[str, list[float]] = {}
-    for _ in range(site.size(ROUNDS, 1)):
-        seen.setdefault("ceiling", []).append(ceiling.measure(site, jobs))
+def run(context: BenchContext) -> None:
+    """`drain`, `drain_two`, `drain_forget` and `drain_forget_two`, each compared with the ceiling of the same run."""
+    jobs = context.size(200_000, 40_000)
+    measured: dict[str, list[float]] = {}
+    for _ in range(context.size(ROUNDS, 1)):
+        measured.setdefault("ceiling", []).append(ceiling.measure(context, jobs))
         for name, processes, keep in (
             ("drain", 1, True),
             ("drain_two", 2, True),
             ("drain_forget", 1, False),
             ("drain_forget_two", 2, False),
         ):
-            seen.setdefault(name, []).append(drain(site, jobs, processes, keep=keep).rate)
-    limit = median(seen.pop("ceiling"))
-    site.report.figure("ceiling", limit, "jobs/s")
-    for name, rates in seen.items():
-        site.report.figure(name, median(rates), "jobs/s", "ceiling", limit)
-        site.report.note(f"{name}: {', '.join(f'{rate:,.0f}' for rate in rates)}")
+            measured.setdefault(name, []).append(drain(context, jobs, processes, keep=keep).rate)
+    limit = median(measured.pop("ceiling"))
+    context.report.figure("ceiling", limit, "jobs/s")
+    for name, rates in measured.items():
+        context.report.figure(name, median(rates), "jobs/s", "ceiling", limit)
+        context.report.note(f"{name}: {', '.join(f'{rate:,.0f}' for rate in rates)}")
 
 
-def drain(site: Site, jobs: int, processes: int = 1, *, keep: bool = True, prepare: Prepare | None = None) -> Drained:
-    """Fill a fresh database and let workers empty it. `prepare` puts there first what stands in the way."""
+def drain(
+    context: BenchContext, jobs: int, processes: int = 1, *, keep: bool = True, prepare: Prepare | None = None
+) -> Drained:
+    """Fill a fresh database and let workers empty it. `prepare` is called first, to add rows or hold a snapshot."""
     with (
-        site.server.fresh("drain") as url,
-        site.tally() as tally,
+        context.server.fresh("drain") as url,
+        context.tally() as tally,
         psycopg.connect(url, autocommit=True) as connection,
     ):
         if prepare is not None:
             prepare(connection)
-        before = _kept(connection)
+        before = _stored(connection)
         last = fill(url, jobs, keep=keep)
-        # The statistics that a database in use has; autovacuum would bring them at a moment of its own choice.
+        # A database in use has these statistics; autovacuum would collect them at an unpredictable moment.
         connection.execute("analyze sereno.jobs")
         with working(url, tally, processes) as workers:
             drained = watch(connection, workers, jobs, last)
             time.sleep(SECONDS_AFTER)
-        check(tally, jobs, kept=_kept(connection) - before, expected=jobs if keep else 0)
+        check(tally, jobs, stored=_stored(connection) - before, expected=jobs if keep else 0)
     return drained
 
 
 def fill(url: str, jobs: int, *, keep: bool = True) -> int:
-    """Enqueue them in bulk; answers the last id."""
+    """Enqueue the jobs in bulk, and return the last id."""
     app = Sereno(url)
     tasks = register(app)
     task = tasks.noop if keep else tasks.noop_forgotten
@@ -87,7 +89,7 @@ def fill(url: str, jobs: int, *, keep: bool = True) -> int:
 
 
 def watch(connection: psycopg.Connection, workers: Workers, jobs: int, last: int, first: int = 0) -> Drained:
-    """Take the time from the first handler until no job from `first` on is left, and of every tenth."""
+    """Time the drain from the first handler until no job with id `first` or higher is left, and each tenth of it."""
     tally = workers.tally
     workers.wait_for(lambda: tally.executed > 0)
     moments = [time.perf_counter()]
@@ -100,10 +102,10 @@ def watch(connection: psycopg.Connection, workers: Workers, jobs: int, last: int
     return Drained(jobs / (moments[-1] - moments[0]), tenths)
 
 
-def check(tally: Tally, jobs: int, kept: int, expected: int) -> None:
-    """A rate of work that was not done, or was done twice, is not a rate."""
-    if tally.executed != jobs or kept != expected:
-        raise BenchmarkFailed(f"{jobs} jobs, but {tally.executed} handlers ran and {kept} are in the history")
+def check(tally: Tally, jobs: int, stored: int, expected: int) -> None:
+    """Fail if a job was not executed, was executed twice, or is missing in the history."""
+    if tally.executed != jobs or stored != expected:
+        raise BenchmarkFailed(f"{jobs} jobs, but {tally.executed} handlers ran and {stored} are in the history")
 
 
 def _is_settled(connection: psycopg.Connection, last: int, first: int) -> bool:
@@ -119,6 +121,6 @@ def _is_settled(connection: psycopg.Connection, last: int, first: int) -> bool:
     return left is not None and not left[0]
 
 
-def _kept(connection: psycopg.Connection) -> int:
+def _stored(connection: psycopg.Connection) -> int:
     row = connection.execute("select count(*) from sereno.history where state = 'succeeded'").fetchone()
     return int(row[0]) if row else 0

@@ -1,6 +1,6 @@
-"""How fast jobs are accepted: one at a time against a bare insert, in bulk against COPY of the same rows.
+"""Enqueue rate: one job at a time compared with a bare INSERT, in bulk compared with COPY of the same rows.
 
-The bare statements write to a table of the same shape with the same indexes, and start from the same Python values.
+The bare statements write to a table with the same columns and indexes, and start from the same Python values.
 """
 
 import time
@@ -10,7 +10,7 @@ import msgspec
 import psycopg
 
 from bench import enqueue_clients
-from bench.site import Site
+from bench.context import BenchContext
 from bench.tasks import MONTH, QUEUE, Tasks, account, register
 from sereno import Sereno
 
@@ -28,27 +28,27 @@ alter table bare.jobs alter column run_at set default now(), alter column create
 BARE_INSERT = "insert into bare.jobs (task, args, queue, priority) values (%s, %s::text::jsonb, %s, %s) returning id"
 BARE_COPY = "copy bare.jobs (task, args, queue, priority) from stdin"
 
-# Writes the jobs with these numbers.
+# A function that writes the jobs with these numbers.
 Write = Callable[[range], None]
 
 
-def run(site: Site) -> None:
-    """`enqueue_one` against `insert`, `enqueue_bulk` against `copy`; with many clients, see `enqueue_clients`."""
-    if site.clients:
-        enqueue_clients.run(site)
+def run(context: BenchContext) -> None:
+    """`enqueue_one` compared with `insert`, `enqueue_bulk` with `copy`; `--clients` runs `enqueue_clients` instead."""
+    if context.clients:
+        enqueue_clients.run(context)
         return
-    with site.server.fresh("enqueue") as url, psycopg.connect(url, autocommit=True) as connection:
+    with context.server.fresh("enqueue") as url, psycopg.connect(url, autocommit=True) as connection:
         connection.execute(BARE_TABLE)
         app = Sereno(url)
         try:
             tasks = register(app)
-            _one_at_a_time(site, tasks, connection)
-            _in_bulk(site, app, tasks, connection)
+            _one_at_a_time(context, tasks, connection)
+            _in_bulk(context, app, tasks, connection)
         finally:
             app.close()
 
 
-def _one_at_a_time(site: Site, tasks: Tasks, connection: psycopg.Connection) -> None:
+def _one_at_a_time(context: BenchContext, tasks: Tasks, connection: psycopg.Connection) -> None:
     def enqueue(numbers: range) -> None:
         for number in numbers:
             tasks.noop.enqueue(account(number), MONTH)
@@ -60,12 +60,12 @@ def _one_at_a_time(site: Site, tasks: Tasks, connection: psycopg.Connection) -> 
     # The first calls open connections and prepare statements.
     for write in (enqueue, insert):
         write(range(50))
-    rates = _in_turn({"enqueue_one": enqueue, "insert": insert}, site.size(2_000, 500))
-    site.report.figure("insert", rates["insert"], "jobs/s")
-    site.report.figure("enqueue_one", rates["enqueue_one"], "jobs/s", "insert", rates["insert"])
+    rates = _measure_in_turn({"enqueue_one": enqueue, "insert": insert}, context.size(2_000, 500))
+    context.report.figure("insert", rates["insert"], "jobs/s")
+    context.report.figure("enqueue_one", rates["enqueue_one"], "jobs/s", "insert", rates["insert"])
 
 
-def _in_bulk(site: Site, app: Sereno, tasks: Tasks, connection: psycopg.Connection) -> None:
+def _in_bulk(context: BenchContext, app: Sereno, tasks: Tasks, connection: psycopg.Connection) -> None:
     def enqueue(numbers: range) -> None:
         app.enqueue_many(tasks.noop.job(account(number), MONTH) for number in numbers)
 
@@ -74,22 +74,22 @@ def _in_bulk(site: Site, app: Sereno, tasks: Tasks, connection: psycopg.Connecti
             for number in numbers:
                 rows.write_row(_row(number))
 
-    ways = {f"enqueue_bulk {size}": _chunked(enqueue, size) for size in CHUNKS}
-    ways |= {f"copy {size}": _chunked(copy, size) for size in CHUNKS}
-    rates = _in_turn(ways, site.size(50_000, 20_000))
+    methods = {f"enqueue_bulk {size}": _chunked(enqueue, size) for size in CHUNKS}
+    methods |= {f"copy {size}": _chunked(copy, size) for size in CHUNKS}
+    rates = _measure_in_turn(methods, context.size(50_000, 20_000))
     for name, rate in rates.items():
-        site.report.note(f"{name} a call: {rate:,.0f} jobs/s")
+        context.report.note(f"{name} per call: {rate:,.0f} jobs/s")
     copied = max(rates[f"copy {size}"] for size in CHUNKS)
-    site.report.figure("copy", copied, "jobs/s")
+    context.report.figure("copy", copied, "jobs/s")
     best = max(rates[f"enqueue_bulk {size}"] for size in CHUNKS)
-    site.report.figure("enqueue_bulk", best, "jobs/s", "copy", copied)
+    context.report.figure("enqueue_bulk", best, "jobs/s", "copy", copied)
 
 
-def _in_turn(ways: Mapping[str, Write], jobs: int) -> dict[str, float]:
-    """Jobs per second of each way, over all rounds, so that a slow moment of the machine meets all of them."""
-    seconds = dict.fromkeys(ways, 0.0)
+def _measure_in_turn(methods: Mapping[str, Write], jobs: int) -> dict[str, float]:
+    """Return jobs per second of each method; the rounds alternate, so that a slow moment of the machine affects all."""
+    seconds = dict.fromkeys(methods, 0.0)
     for turn in range(ROUNDS):
-        for name, write in ways.items():
+        for name, write in methods.items():
             began = time.perf_counter()
             write(range(turn * jobs, (turn + 1) * jobs))
             seconds[name] += time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""One client: `python -m bench.enqueue_client URL START SECONDS`. Prints how many jobs it enqueued, one by one."""
+"""One client: `python -m bench.enqueue_client URL START SECONDS`. Enqueues jobs one by one and prints their number."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""What limits cost: drains under them beside the plain drain, a small tenant beside a large one."""
+"""Cost of limits: drains with limits compared with a drain without, and a small tenant's wait beside a large one."""
 
 import time
 from collections.abc import Callable
@@ -7,8 +7,8 @@ from statistics import median
 
 import psycopg
 
+from bench.context import BenchContext
 from bench.drain import SECONDS_AFTER, check, watch
-from bench.site import Site
 from bench.tasks import MESSAGE, MONTH, Tasks, account, microseconds, register
 from bench.workers import working
 from sereno import Limit, Rate, Sereno
@@ -16,13 +16,13 @@ from sereno.jobs.job import NewJob
 
 CHUNK = 10_000
 ROUNDS = 2
-# A small tenant's jobs come one by one, this far apart.
+# Jobs of the small tenant, enqueued one by one with this pause between them.
 PROBES = 60
 SECONDS_BETWEEN = 0.05
-# A worker that has run so many jobs has found its pace.
+# After this number of jobs a worker runs at a steady pace.
 WARM = 1000
 
-# A wake-up that nobody has read, or a lane that nobody has looked at.
+# A wake-up that no worker has read, or a lane with work that no worker has checked.
 UNSETTLED = """
 (select 1 from sereno.lane_wakes limit 1)
 union all (select 1 from sereno.lanes where has_work and waits_for is null limit 1)
@@ -33,39 +33,39 @@ Make = Callable[[Tasks, int], NewJob]
 
 @dataclass(frozen=True)
 class Load:
-    """How the jobs of a drain are made, and what stands in front of them."""
+    """How the jobs of a drain are created, and how many blocked jobs are ahead of them."""
 
     make: Make
     declare: Callable[[Sereno], None] | None = None
     exhausted: int = 0
-    # Less of it tells as much, where it is slow.
-    part: int = 1
+    # Divides the number of jobs, for a load that drains slowly.
+    divisor: int = 1
 
 
-def run(site: Site) -> None:
-    """`plain`, `global`, `keys`, `keys_50`, `tenants_drain`, `exhausted` as drains; `tenants` as waits."""
-    jobs = site.size(100_000, 20_000)
+def run(context: BenchContext) -> None:
+    """Drains `plain`, `global`, `keys`, `keys_50`, `tenants_drain`, `exhausted`; waiting times `tenants`."""
+    jobs = context.size(100_000, 20_000)
     loads = {
         "unlimited": Load(_plain),
-        "plain": Load(_plain, _busy_elsewhere),
-        "global": Load(_plain, _queue_of_fifty, part=10),
+        "plain": Load(_plain, _limit_another_queue),
+        "global": Load(_plain, _limit_queue_to_fifty, divisor=10),
         "keys": Load(_keyed(10_000, 1)),
         "keys_50": Load(_keyed(100, 50)),
         "tenants_drain": Load(_tenants),
-        "exhausted": Load(_plain, exhausted=site.size(1_000_000, 50_000)),
+        "exhausted": Load(_plain, exhausted=context.size(1_000_000, 50_000)),
     }
-    seen: dict[str, list[float]] = {name: [] for name in loads}
-    for number in range(site.size(ROUNDS, 1)):
+    measured: dict[str, list[float]] = {name: [] for name in loads}
+    for number in range(context.size(ROUNDS, 1)):
         for name, load in loads.items():
-            # What stands in front takes longer to make than to pass.
+            # Once only: the blocked jobs take longer to create than the drain behind them.
             if name != "exhausted" or number == 0:
-                seen[name].append(_drain(site, jobs // load.part, load))
-    free = median(seen.pop("unlimited"))
-    site.report.figure("unlimited", free, "jobs/s")
-    for name, rates in seen.items():
-        site.report.figure(name, median(rates), "jobs/s", "unlimited", free)
-        site.report.note(f"{name}: {', '.join(f'{rate:,.0f}' for rate in rates)}")
-    _waits(site)
+                measured[name].append(_drain(context, jobs // load.divisor, load))
+    unlimited = median(measured.pop("unlimited"))
+    context.report.figure("unlimited", unlimited, "jobs/s")
+    for name, rates in measured.items():
+        context.report.figure(name, median(rates), "jobs/s", "unlimited", unlimited)
+        context.report.note(f"{name}: {', '.join(f'{rate:,.0f}' for rate in rates)}")
+    _waits(context)
 
 
 def _plain(tasks: Tasks, number: int) -> NewJob:
@@ -81,7 +81,7 @@ def _keyed(keys: int, slots: int) -> Make:
 
 
 def _tenants(tasks: Tasks, number: int) -> NewJob:
-    """A thousand tenants: the first has half of all jobs, the next half of the rest, and so on down to a few each."""
+    """A job of one of a thousand tenants: the first has half of all jobs, the next half of the rest, and so on."""
     tenant = 0
     while tenant < 9 and number % 2:
         number, tenant = number // 2, tenant + 1
@@ -89,7 +89,7 @@ def _tenants(tasks: Tasks, number: int) -> NewJob:
     return tasks.noop.using(tenant=f"t{tenant}", fair_key="{tenant}").job(account(number), MONTH)
 
 
-def _queue_of_fifty(app: Sereno) -> None:
+def _limit_queue_to_fifty(app: Sereno) -> None:
     with psycopg.connect(app.url, autocommit=True) as connection:
         connection.execute(
             "insert into sereno.limits (name, kind, slots, queue, overridden)"
@@ -97,21 +97,25 @@ def _queue_of_fifty(app: Sereno) -> None:
         )
 
 
-def _busy_elsewhere(app: Sereno) -> None:
-    """Limits, lanes and waiting jobs of another queue: what the plain jobs of this one are not to notice."""
+def _limit_another_queue(app: Sereno) -> None:
+    """Create limits, lanes and waiting jobs in another queue, which must not slow down plain jobs in this one."""
     app.queue("elsewhere", concurrency=Limit(1))
     task = register(app).noop
     limited = task.using(queue="elsewhere", concurrency=Limit(1, key="k", name="k"), rate=Rate(1, per="1h", name="r"))
     app.enqueue_many([limited.job(account(number), MONTH) for number in range(1000)])
 
 
-def _drain(site: Site, jobs: int, load: Load) -> float:
-    with site.server.fresh("limits") as url, site.tally() as tally, psycopg.connect(url, autocommit=True) as connection:
+def _drain(context: BenchContext, jobs: int, load: Load) -> float:
+    with (
+        context.server.fresh("limits") as url,
+        context.tally() as tally,
+        psycopg.connect(url, autocommit=True) as connection,
+    ):
         app = Sereno(url)
         if load.declare is not None:
             load.declare(app)
         if load.exhausted:
-            _exhaust(app, site, connection, load.exhausted)
+            _exhaust(app, context, connection, load.exhausted)
         app = Sereno(url)
         tasks = register(app)
         last = first_id = 0
@@ -125,41 +129,41 @@ def _drain(site: Site, jobs: int, load: Load) -> float:
         with working(url, tally) as workers:
             drained = watch(connection, workers, jobs, last, first_id)
             time.sleep(SECONDS_AFTER)
-        kept = connection.execute("select count(*) from sereno.history where state = 'succeeded'").fetchone()
-        check(tally, jobs, kept=kept[0] if kept else 0, expected=jobs)
+        stored = connection.execute("select count(*) from sereno.history where state = 'succeeded'").fetchone()
+        check(tally, jobs, stored=stored[0] if stored else 0, expected=jobs)
     return drained.rate
 
 
-def _exhaust(app: Sereno, site: Site, connection: psycopg.Connection, rows: int) -> None:
-    """Jobs of a thousand keys whose limit is closed, in the same queue, made before the others, and known to wait."""
+def _exhaust(app: Sereno, context: BenchContext, connection: psycopg.Connection, rows: int) -> None:
+    """Enqueue jobs of a thousand keys with zero slots ahead of the others, and wait until workers know their lanes."""
     task = register(app).noop
     limited = [task.using(concurrency=Limit(0, key=f"x{key}", name="closed")) for key in range(1000)]
     for first in range(0, rows, CHUNK):
         numbers = range(first, min(rows, first + CHUNK))
         app.enqueue_many([limited[number % 1000].job(account(number), MONTH) for number in numbers])
-    with site.tally() as tally, working(app.url, tally):
+    with context.tally() as tally, working(app.url, tally):
         while connection.execute(UNSETTLED).fetchone() is not None:
             time.sleep(SECONDS_BETWEEN)
 
 
-def _waits(site: Site) -> None:
-    """`tenants`: how long a small tenant's jobs wait for their start, beside a neighbour with a large backlog."""
+def _waits(context: BenchContext) -> None:
+    """`tenants`: how long a small tenant's jobs wait for their start, beside a tenant with a large backlog."""
     alone, beside = [], []
-    for _ in range(site.size(ROUNDS, 1)):
-        alone += _probe(site, 0)
-        beside += _probe(site, site.size(100_000, 20_000))
-    free = median(alone) / 1000
-    site.report.figure("tenants_alone", free, "ms")
-    site.report.figure("tenants", median(beside) / 1000, "ms", "tenants_alone", free)
+    for _ in range(context.size(ROUNDS, 1)):
+        alone += _probe(context, 0)
+        beside += _probe(context, context.size(100_000, 20_000))
+    alone_ms = median(alone) / 1000
+    context.report.figure("tenants_alone", alone_ms, "ms")
+    context.report.figure("tenants", median(beside) / 1000, "ms", "tenants_alone", alone_ms)
     for name, waits in (("alone", alone), ("beside", beside)):
-        site.report.note(
+        context.report.note(
             f"tenants, {name}: p95 {sorted(waits)[int(len(waits) * 0.95)] / 1000:.1f} ms of {len(waits)} waits"
         )
 
 
-def _probe(site: Site, backlog: int) -> list[int]:
-    """Jobs that call somebody for a moment, one by one, of a small tenant; answers their waits in microseconds."""
-    with site.server.fresh("limits") as url, site.tally(PROBES) as tally:
+def _probe(context: BenchContext, backlog: int) -> list[int]:
+    """Run jobs of a small tenant one by one, each with a short simulated call; return their waits in microseconds."""
+    with context.server.fresh("limits") as url, context.tally(PROBES) as tally:
         app = Sereno(url)
         task = register(app).call
         large = task.using(tenant="large", fair_key="{tenant}")

@@ -1,6 +1,6 @@
-"""One event to a million recipients: matched, sent through a local Expo, and asked for their receipts.
+"""One event to a million recipients: matching, sending through a local Expo provider, and fetching receipts.
 
-The three parts are timed one after another: the channel is paused while the audience is walked.
+The three parts are timed one after another: the channel is paused during the fan-out.
 """
 
 import subprocess
@@ -12,16 +12,16 @@ from pathlib import Path
 
 import psycopg
 
+from bench.context import BenchContext
 from bench.notify_app import Tender, declare
-from bench.site import Site
 from bench.workers import BenchmarkFailed
 from sereno import Sereno
 
 RECIPIENTS, RECIPIENTS_QUICK = 1_000_000, 100_000
-# So many deliveries are sent and asked for; the rest would tell the same.
+# Deliveries that are sent and whose receipts are fetched; sending the rest would give the same rate.
 SENT, SENT_QUICK = 100_000, 20_000
-SECONDS_BETWEEN_LOOKS = 0.05
-SECONDS_OF_SILENCE = 60
+SECONDS_BETWEEN_POLLS = 0.05
+SECONDS_WITHOUT_PROGRESS = 60
 MOST_MEMORY = 200
 
 POPULATION = """
@@ -32,7 +32,7 @@ ADDRESSES = """
 insert into sereno.addresses (recipient_id, channel, address)
 select id, 'expo', 'ExponentPushToken[' || md5(id::text) || ']' from sereno.recipients
 """
-# Twenty ways to say what one wants; half of the people want this tender.
+# Twenty different conditions; half of the recipients match this tender.
 PREFERENCES = """
 insert into sereno.preferences (recipient_id, category, filter, condition)
 select id, 'tenders', '{}',
@@ -40,7 +40,7 @@ select id, 'tenders', '{}',
 from sereno.recipients
 """
 
-# What is left, by the rows that stand for a hundred each: counting deliveries would take more time than sending them.
+# Deliveries that are left, counted by batches of a hundred: counting rows would take longer than sending them.
 LEFT = """
 select coalesce(sum(cardinality(deliveries)), 0) from sereno.batches where purpose = '{}' and due_at < 'infinity'
 """
@@ -50,21 +50,21 @@ select sereno.enqueue(%s, '{"channel": "expo", "account": ""}', queue => 'notifi
 """
 
 
-def run(site: Site) -> None:
-    """`fanout` in seconds; `dispatch` and `receipts` a second; the most memory that the worker had."""
-    count = site.size(RECIPIENTS, RECIPIENTS_QUICK)
-    with site.server.fresh("notify") as url, psycopg.connect(url, autocommit=True) as connection:
+def run(context: BenchContext) -> None:
+    """`fanout` in seconds, `dispatch` and `receipts` per second, and the worker's peak memory."""
+    count = context.size(RECIPIENTS, RECIPIENTS_QUICK)
+    with context.server.fresh("notify") as url, psycopg.connect(url, autocommit=True) as connection:
         _populate(connection, count)
         with _process("provider") as provider:
             assert provider.stdout is not None
             address = provider.stdout.readline().decode().strip()
             with _process("worker", url, address) as worker:
-                _fan_out(site, url, connection, count)
-                _dispatch(site, connection, site.size(SENT, SENT_QUICK))
+                _fan_out(context, url, connection, count)
+                _dispatch(context, connection, context.size(SENT, SENT_QUICK))
                 memory = _memory(worker.pid)
-        site.report.figure("memory", memory, "MiB")
+        context.report.figure("memory", memory, "MiB")
         if memory > MOST_MEMORY:
-            site.report.note(f"the worker had more than {MOST_MEMORY} MiB")
+            context.report.note(f"the worker used more than {MOST_MEMORY} MiB")
 
 
 def _populate(connection: psycopg.Connection, count: int) -> None:
@@ -76,7 +76,7 @@ def _populate(connection: psycopg.Connection, count: int) -> None:
     connection.execute("checkpoint")
 
 
-def _fan_out(site: Site, url: str, connection: psycopg.Connection, count: int) -> None:
+def _fan_out(context: BenchContext, url: str, connection: psycopg.Connection, count: int) -> None:
     app = Sereno(url)
     published = declare(app)
     began = time.monotonic()
@@ -85,13 +85,13 @@ def _fan_out(site: Site, url: str, connection: psycopg.Connection, count: int) -
     seconds = time.monotonic() - began
     made = connection.execute("select count(*) from sereno.deliveries where state = 'pending'").fetchone()
     if not made or made[0] != count // 2:
-        raise BenchmarkFailed(f"{made} deliveries were made for {count // 2} people")
+        raise BenchmarkFailed(f"{made} deliveries were made for {count // 2} recipients")
     app.close()
-    site.report.figure("fanout", seconds, "s")
-    site.report.note(f"fanout: {count:,} recipients, {made[0]:,} deliveries")
+    context.report.figure("fanout", seconds, "s")
+    context.report.note(f"fanout: {count:,} recipients, {made[0]:,} deliveries")
 
 
-def _dispatch(site: Site, connection: psycopg.Connection, count: int) -> None:
+def _dispatch(context: BenchContext, connection: psycopg.Connection, count: int) -> None:
     connection.execute(
         "update sereno.batches set due_at = 'infinity' "
         "where id > (select id from sereno.batches order by id offset %s limit 1)",
@@ -103,13 +103,13 @@ def _dispatch(site: Site, connection: psycopg.Connection, count: int) -> None:
     began = time.monotonic()
     connection.execute(TOKENS, ["sereno.deliver", 20])
     _until(connection, LEFT.format("send"), lambda found: found == 0)
-    site.report.figure("dispatch", count / (time.monotonic() - began), "/s")
+    context.report.figure("dispatch", count / (time.monotonic() - began), "/s")
     _check(connection, "sent", count)
     connection.execute("update sereno.batches set due_at = sereno.now() where purpose = 'ask'")
     began = time.monotonic()
     connection.execute(TOKENS, ["sereno.receipts", 4])
     _until(connection, LEFT.format("ask"), lambda found: found == 0)
-    site.report.figure("receipts", count / (time.monotonic() - began), "/s")
+    context.report.figure("receipts", count / (time.monotonic() - began), "/s")
     _check(connection, "delivered", count)
 
 
@@ -124,19 +124,19 @@ def _one(connection: psycopg.Connection, query: str) -> int:
     return int(row[0]) if row and row[0] is not None else 0
 
 
-def _until(connection: psycopg.Connection, query: str, is_so: Callable[[int], bool]) -> None:
-    """As long as something moves."""
-    last, deadline = -1, time.monotonic() + SECONDS_OF_SILENCE
-    while not is_so(found := _one(connection, query)):
+def _until(connection: psycopg.Connection, query: str, is_done: Callable[[int], bool]) -> None:
+    """Poll until the result is as wanted; fail when it has not changed for a minute."""
+    last, deadline = -1, time.monotonic() + SECONDS_WITHOUT_PROGRESS
+    while not is_done(found := _one(connection, query)):
         if found != last:
-            last, deadline = found, time.monotonic() + SECONDS_OF_SILENCE
+            last, deadline = found, time.monotonic() + SECONDS_WITHOUT_PROGRESS
         if time.monotonic() > deadline:
-            raise BenchmarkFailed(f"nothing moved for {SECONDS_OF_SILENCE} s: {query} says {found}")
-        time.sleep(SECONDS_BETWEEN_LOOKS)
+            raise BenchmarkFailed(f"no progress for {SECONDS_WITHOUT_PROGRESS} s: {query} returns {found}")
+        time.sleep(SECONDS_BETWEEN_POLLS)
 
 
 def _memory(process: int) -> float:
-    """The most that it ever had, in MiB."""
+    """Return the peak memory of a process, in MiB."""
     status = Path(f"/proc/{process}/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
 

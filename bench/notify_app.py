@@ -1,7 +1,7 @@
 """Two processes of the notification benchmark: the application with its worker, and a provider on this machine.
 
-`python -m bench.notify_app worker URL PROVIDER` runs until SIGTERM; `python -m bench.notify_app provider` prints its
-address first.
+`python -m bench.notify_app worker URL PROVIDER` and `python -m bench.notify_app provider` run until SIGTERM; the
+provider prints its address first.
 """
 
 import asyncio
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from sereno import Content, Recipient, Sereno
 from sereno.channels.expo import Expo
-from sereno.notifications.client import QUEUE, Event
+from sereno.notifications.event_handle import Event
+from sereno.notifications.jobs import QUEUE
 from sereno.testing.expo import ExpoProvider
 
 SLOTS = 10
@@ -19,7 +20,7 @@ SLOTS = 10
 
 @dataclass(frozen=True)
 class Tender:
-    """What people hear of."""
+    """Payload of the event."""
 
     code: str
     region: str
@@ -27,14 +28,14 @@ class Tender:
 
 
 class LocalExpo(Expo):
-    """As fast as it goes: the pace of the real one is a limit like any other."""
+    """Expo without its rate limit, which would be what is measured."""
 
-    rate = None  # type: ignore[assignment]  # the real one's is a number
+    rate = None  # type: ignore[assignment]  # the real channel's rate is a number
     at_once = 6
 
 
 def declare(app: Sereno) -> Event[Tender]:
-    """The one event, in a few words."""
+    """Declare the event with a short template."""
     published = app.event("tender.published", Tender, channels=[LocalExpo()], category="tenders")
 
     @published.template()
@@ -61,14 +62,14 @@ async def provide() -> None:
         await ended.wait()
 
 
-def main(what: str, *arguments: str) -> None:
-    life = work(*arguments) if what == "worker" else provide()
+def main(role: str, *arguments: str) -> None:
+    process = work(*arguments) if role == "worker" else provide()
     try:
         import uvloop  # noqa: PLC0415 - used where it is installed
     except ImportError:
-        asyncio.run(life)
+        asyncio.run(process)
     else:
-        uvloop.run(life)
+        uvloop.run(process)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """A population of schedules: 500 rules in 20 zones, and any number of rows that share them.
 
-The rows are written with one statement, in the shape in which `app.schedules` writes them: a row fires at an instant of
-its rule, moved to its own place inside the rule's spread. There that place follows from the key; here it is chosen, so
-that as many rows are due at a moment as the measurement wants.
+The rows are written with one statement, as `app.schedules` writes them: a row fires at an instant of its rule, shifted
+to its own place inside the rule's spread. `app.schedules` derives that place from the key; here it is chosen, so that
+the wanted number of rows is due at a moment.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ import psycopg
 
 from bench.tasks import ACCOUNT, MONTH, QUEUE
 from sereno.duration import Duration
-from sereno.schedules.rules.instants import Rule, compile_rule
+from sereno.schedules.rules.instants import InstantRule, compile_rule
 from sereno.schedules.rules.when import Cron, Daily, Every, When, encode, microseconds
 from sereno.zones import DAY
 
@@ -41,8 +41,8 @@ ZONES = (
     "UTC",
 )
 
-# With the time from one instant to the next, which is the spread. None is shorter than a quarter of an hour: what has
-# fired is not due again before the measurement is over.
+# Each with the time from one instant to the next, which is the spread. None is shorter than 15 minutes: a schedule that
+# has fired is not due again before the measurement is over.
 CRONS = (
     ("*/15 * * * *", "15m"),
     ("*/20 * * * *", "20m"),
@@ -58,7 +58,7 @@ CRONS = (
 DAILIES = ("00:00", "03:00", "06:30", "09:00", "12:00", "15:30", "18:00", "22:15")
 INTERVALS = ("15m", "20m", "30m", "1h", "2h", "4h", "12h")
 
-# Any prime that divides no number of rows: neighbours in the table are strangers in time, as real ones are.
+# Any prime that divides no number of rows: as in real tables, neighbouring rows are due at unrelated times.
 STRIDE = 7919
 
 # A row is due at its place in a slot, or, when its place is in none, after all of them.
@@ -100,7 +100,7 @@ order by number
 
 @dataclass(frozen=True)
 class Slot:
-    """So many rows are due, evenly from `at` on, for `length`; microseconds."""
+    """`rows` schedules are due, evenly spread over `length` from `at` on; both in microseconds."""
 
     rows: int
     at: int
@@ -112,13 +112,13 @@ class Slot:
 
 
 def load(connection: psycopg.Connection, rows: int, slots: Sequence[Slot]) -> None:
-    """Write the rows. The slots are in order, and all of them within a quarter of an hour."""
+    """Write the rows. The slots must be in order and within 15 minutes."""
     connection.execute(LOAD, _rules(slots[0].at) | _slots(slots) | {"rows": rows, "end": slots[-1].end})
     connection.execute("vacuum analyze sereno.schedules")
 
 
 def set_clock(connection: psycopg.Connection, at: int) -> None:
-    """Now it is `at`, and time goes on from there."""
+    """Move the database's clock of sereno to `at`; it continues from there."""
     connection.execute(
         "insert into sereno.clock (ahead) values (sereno.instant(%(at)s) - now()) "
         "on conflict (one_row) do update set ahead = excluded.ahead",
@@ -127,17 +127,17 @@ def set_clock(connection: psycopg.Connection, at: int) -> None:
 
 
 def rules() -> list[tuple[When, Duration]]:
-    """Every rule, with its spread."""
-    found: list[tuple[When, Duration]] = []
+    """Return every rule with its spread."""
+    result: list[tuple[When, Duration]] = []
     for zone in ZONES:
-        found += [(Cron(text, tz=zone, spread=spread), spread) for text, spread in CRONS]
-        found += [(Daily(at, tz=zone, spread="1d"), "1d") for at in DAILIES]
-        found += [(Every(every, count_from="clock", tz=zone, spread=every), every) for every in INTERVALS]
-    return found
+        result += [(Cron(text, tz=zone, spread=spread), spread) for text, spread in CRONS]
+        result += [(Daily(at, tz=zone, spread="1d"), "1d") for at in DAILIES]
+        result += [(Every(every, count_from="clock", tz=zone, spread=every), every) for every in INTERVALS]
+    return result
 
 
 def _rules(begin: int) -> dict[str, Any]:
-    """For each rule the last instant up to `begin`, and two more."""
+    """Return the parameters of the rules: for each one the last instant up to `begin`, and the next two."""
     instants = [_instants(compile_rule(when), begin) for when, _ in rules()]
     firsts, seconds, thirds = map(list, zip(*instants, strict=True))
     return {
@@ -153,7 +153,7 @@ def _rules(begin: int) -> dict[str, Any]:
     }
 
 
-def _instants(rule: Rule, begin: int) -> tuple[int, int, int]:
+def _instants(rule: InstantRule, begin: int) -> tuple[int, int, int]:
     first = rule.latest(begin - 3 * DAY, begin, begin)
     assert first is not None
     second = rule.next(first, first)

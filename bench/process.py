@@ -1,4 +1,4 @@
-"""What the kernel knows of a process: its processor time, its memory, its children."""
+"""Processor time, memory and children of a process, as the kernel counts them."""
 
 import os
 from pathlib import Path
@@ -7,16 +7,16 @@ PROC = Path("/proc")
 
 
 def family(process: int) -> list[int]:
-    """The process and everything that it started, which includes the children of a supervisor."""
-    found = [process]
+    """Return the process and all its descendants, for example the children of a supervisor."""
+    members = [process]
     for task in (PROC / str(process) / "task").iterdir():
         for child in (task / "children").read_text().split():
-            found += family(int(child))
-    return found
+            members += family(int(child))
+    return members
 
 
 def processor_seconds(process: int) -> float:
-    # The command in the second field may hold spaces and brackets; what counts comes after its end.
+    # The command in the second field may hold spaces and brackets, so the line is split after its end.
     fields = (PROC / str(process) / "stat").read_text().rpartition(")")[2].split()
     user, system = int(fields[11]), int(fields[12])
     return (user + system) / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""What a benchmark says: figures, one a line, for people or as JSON; notes beside them on the standard error."""
+"""Output of a benchmark: one figure per line, as text or as JSON, and notes on standard error."""
 
 import sys
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class Report:
-    """Prints each figure when it is known, so that an interrupted run has said something."""
+    """Prints each figure when it is known, so that an interrupted run leaves what it has measured."""
 
     as_json: bool
 
     def figure(
         self, name: str, value: float, unit: str, against: str | None = None, reference: float | None = None
     ) -> None:
-        """`reference` is the value of `against`, in the same unit."""
+        """Print one figure; `reference` is the value of `against`, in the same unit."""
         ratio = None if not reference else round(value / reference, 3)
         figure = Figure(name, round(value, 3), unit, against if ratio is not None else None, ratio)
         print(msgspec.json.encode(figure).decode() if self.as_json else figure.line(), flush=True)
@@ -39,7 +39,7 @@ class Report:
 
 
 def amount(value: float) -> str:
-    """As many digits as mean something."""
+    """Format a value with about three significant digits."""
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 100 else f"{value:.2f}"

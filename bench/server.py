@@ -1,4 +1,4 @@
-"""The PostgreSQL that everything runs on, and a fresh database for every measurement."""
+"""The PostgreSQL server of the benchmarks, and a fresh database for every measurement."""
 
 import os
 import platform
@@ -15,13 +15,13 @@ from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.migrate import migrate
 
 HOME = Path(__file__).parents[1] / ".bench"
-# What a small server in production has. Durable: an accepted job survives the machine.
+# The settings of a small production server. Durable: a committed job survives a crash of the machine.
 PARAMETERS = {"shared_buffers": "1GB", "max_wal_size": "8GB", "fsync": "on", "synchronous_commit": "on"}
 
 
 @contextmanager
 def server(database_url: str | None) -> Iterator["Server"]:
-    """The server at that address, or an embedded one of our own under `.bench/`."""
+    """The server at that address, or an embedded one under `.bench/`."""
     if database_url:
         yield Server(database_url)
         return
@@ -33,13 +33,13 @@ def server(database_url: str | None) -> Iterator["Server"]:
 
 @dataclass(frozen=True)
 class Server:
-    """A server; `url` leads to a database that is only used to make others."""
+    """A server; the database at `url` is only used to create others."""
 
     url: str
 
     @contextmanager
     def fresh(self, name: str) -> Iterator[str]:
-        """The address of a new, migrated database, which is dropped at the end."""
+        """Yield the address of a new, migrated database, and drop it at the end."""
         database = f"bench_{name}"
         self._drop(database)
         self._execute(SQL("create database {}").format(Identifier(database)))
@@ -52,7 +52,7 @@ class Server:
             self._drop(database)
 
     def address(self, database: str) -> str:
-        """Everything but the database in the query part: the one form that also has room for a socket directory."""
+        """Return a URL with everything but the database in its query: only this form can hold a socket directory."""
         with psycopg.connect(self.url) as connection:
             info = connection.info
             parts = {"host": info.host, "port": info.port, "user": info.user, "password": info.password}
@@ -60,7 +60,7 @@ class Server:
         return f"postgresql:///{database}?{urlencode(known, quote_via=quote)}"
 
     def description(self) -> str:
-        """What a reader of the figures has to know about where they come from."""
+        """Return the versions, settings and machine that the figures were measured with."""
         with psycopg.connect(self.url) as connection:
             version = connection.info.parameter_status("server_version") or "?"
             shown = ", ".join(f"{name} {_setting(connection, name)}" for name in PARAMETERS)

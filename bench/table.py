@@ -1,4 +1,4 @@
-"""The table of the README, from figures that were saved with --json."""
+"""A Markdown table of the figures that were saved with --json."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,7 +9,7 @@ from bench.report import Figure, amount
 
 
 def table(path: Path) -> str:
-    """Markdown. Of a figure that was measured more than once, the last one counts."""
+    """Return Markdown. If a figure was measured more than once, the last value is shown."""
     figures = {figure.name: figure for figure in _read(path)}
     lines = ["| figure | value | compared |", "|---|--:|---|"]
     for figure in figures.values():

@@ -1,8 +1,8 @@
-"""What worker processes did, in a memory-mapped file that is read from outside while they run.
+"""Counters of the worker processes, in a memory-mapped file that the benchmark reads while they run.
 
 Every slot is an unsigned 8-byte integer: for each worker its process id and its count of handler calls, then the
-latency samples in microseconds. A worker takes a place of its own when it starts and writes nowhere else, so no lock
-is needed afterwards.
+latency samples in microseconds. A worker reserves its own slots when it starts and writes only to them, so no lock is
+needed afterwards.
 """
 
 import fcntl
@@ -25,13 +25,13 @@ class Tally:
         path.write_bytes(bytes(SLOT_BYTES * (2 * MOST_WORKERS + samples)))
         return cls(path)
 
-    def join(self) -> "Place":
-        """Take the next free place; for a worker process."""
+    def join(self) -> "WorkerCounter":
+        """Reserve the next free slots for this worker process."""
         with self.path.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             number = self._slots[:MOST_WORKERS].tolist().index(0)
             self._slots[number] = os.getpid()
-        return Place(self._slots[MOST_WORKERS + number :][:1], self._slots[2 * MOST_WORKERS :])
+        return WorkerCounter(self._slots[MOST_WORKERS + number :][:1], self._slots[2 * MOST_WORKERS :])
 
     @property
     def executed(self) -> int:
@@ -39,7 +39,7 @@ class Tally:
 
     @property
     def processes(self) -> list[int]:
-        """The workers that have joined, by process id."""
+        """Process ids of the workers that have joined."""
         return [process for process in self._slots[:MOST_WORKERS] if process]
 
     @property
@@ -47,8 +47,8 @@ class Tally:
         return list(self._slots[2 * MOST_WORKERS :])
 
 
-class Place:
-    """One worker's own part of the tally."""
+class WorkerCounter:
+    """The slots of one worker."""
 
     def __init__(self, count: "memoryview[int]", samples: "memoryview[int]") -> None:
         self._count = count

@@ -1,4 +1,4 @@
-"""The tasks that are run, and the arguments that they get: as large as those of the other queues in `bench/peers`."""
+"""The benchmark's tasks and their arguments, which are as large as those of the other queues in `bench/peers`."""
 
 import asyncio
 import time
@@ -6,18 +6,18 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from bench.tally import Place
+from bench.tally import WorkerCounter
 from sereno import Sereno
 from sereno.jobs.task_handle import Task
 
 QUEUE = "default"
 MONTH = "2026-11"
-# With its name, its number and the month, about ninety bytes of JSON, as a small real job has.
+# With the argument names and the month about ninety bytes of JSON, like a small real job.
 ACCOUNT = "account of a restaurant in the old town, no. {:08}"
-# The same, beside a time stamp.
+# The same size, together with a time stamp.
 MESSAGE = "a small message, about as long as the arguments of a real job"
 
-# What a handler takes that calls somebody.
+# Duration of the simulated call, in seconds.
 CALL = 0.01
 
 Handler = Coroutine[Any, Any, None]
@@ -31,32 +31,32 @@ class Tasks:
     call: Task[[int, str], Handler]
 
 
-def register(app: Sereno, place: Place | None = None) -> Tasks:
-    """Put the tasks into an application. In a worker, `place` is where their calls are counted."""
+def register(app: Sereno, counter: WorkerCounter | None = None) -> Tasks:
+    """Register the tasks with an application. In a worker, `counter` counts their calls."""
 
-    def seen() -> None:
-        if place is not None:
-            place.count_up()
+    def count() -> None:
+        if counter is not None:
+            counter.count_up()
 
     @app.task(queue=QUEUE)
     async def noop(account: str, month: str) -> None:
-        seen()
+        count()
 
     @app.task(queue=QUEUE, history=False)
     async def noop_forgotten(account: str, month: str) -> None:
-        seen()
+        count()
 
     @app.task(queue=QUEUE)
     async def stamped(sent: int, message: str) -> None:
-        if place is not None:
-            place.add_sample(microseconds() - sent)
-        seen()
+        if counter is not None:
+            counter.add_sample(microseconds() - sent)
+        count()
 
     @app.task(queue=QUEUE)
     async def call(sent: int, message: str) -> None:
-        if place is not None and sent:
-            place.add_sample(microseconds() - sent)
-        seen()
+        if counter is not None and sent:
+            counter.add_sample(microseconds() - sent)
+        count()
         await asyncio.sleep(CALL)
 
     return Tasks(noop, noop_forgotten, stamped, call)

@@ -22,13 +22,13 @@ async def work(url: str, queues: dict[str, int], tally: Path) -> None:
 
 def main(url: str, queues: str, tally: str) -> None:
     name, _, slots = queues.partition("=")
-    life = work(url, {name: int(slots)}, Path(tally))
+    process = work(url, {name: int(slots)}, Path(tally))
     try:
         import uvloop  # noqa: PLC0415 - used where it is installed
     except ImportError:
-        asyncio.run(life)
+        asyncio.run(process)
     else:
-        uvloop.run(life)
+        uvloop.run(process)
 
 
 if __name__ == "__main__":

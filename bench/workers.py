@@ -1,4 +1,4 @@
-"""Worker processes beside the benchmark: started, watched, stopped."""
+"""Start, watch and stop worker processes beside the benchmark."""
 
 import subprocess
 import sys
@@ -10,21 +10,22 @@ from pathlib import Path
 from bench.tally import Tally
 from bench.tasks import QUEUE
 
-# The default of a worker. 50 and 100 drain no faster: handlers that do nothing never wait, and jobs are claimed ahead.
+# A worker's default. 50 and 100 drain no faster: no-op handlers never wait, and jobs are claimed ahead.
 SLOTS = 20
-SECONDS_BETWEEN_LOOKS = 0.002
-SECONDS_OF_SILENCE = 60
+SECONDS_BETWEEN_POLLS = 0.002
+SECONDS_WITHOUT_PROGRESS = 60
 SECONDS_TO_STOP = 15
 
 
 class BenchmarkFailed(Exception):
-    """A worker died, stood still, or did not do what it was measured for."""
+    """A worker died, made no progress, or did not do the work that was measured."""
 
 
 def worker_commands(url: str, processes: int, tally: Tally) -> list[list[str]]:
-    """How workers are started. To measure the supervisor of `sereno worker` instead, this is the place: one command.
+    """Return the commands that start the workers.
 
-    It has to register the tasks of `bench.tasks` with `tally.join()` in each of its children.
+    To measure the supervisor of `sereno worker` instead, return one command here, which registers the tasks of
+    `bench.tasks` with `tally.join()` in each of its children.
     """
     command = [sys.executable, "-m", "bench.worker_process", url, f"{QUEUE}={SLOTS}", str(tally.path)]
     return [command] * processes
@@ -41,31 +42,33 @@ class Workers:
         return [process.pid for process in self._processes]
 
     def wait_for(self, fact: Callable[[], bool]) -> None:
-        """Until it is so, as long as the workers live and go on."""
+        """Wait until `fact` returns true; fail when a worker ends or no handler is called for a minute."""
         executed, deadline = -1, 0.0
         while not fact():
             if self.tally.executed != executed:
-                executed, deadline = self.tally.executed, time.monotonic() + SECONDS_OF_SILENCE
+                executed, deadline = self.tally.executed, time.monotonic() + SECONDS_WITHOUT_PROGRESS
             if any(process.poll() is not None for process in self._processes):
-                raise BenchmarkFailed(f"a worker ended: {self._last_words()}")
+                raise BenchmarkFailed(f"a worker ended: {self._last_log_line()}")
             if time.monotonic() > deadline:
-                raise BenchmarkFailed(f"nothing for {SECONDS_OF_SILENCE} s after {executed} jobs: {self._last_words()}")
-            time.sleep(SECONDS_BETWEEN_LOOKS)
+                raise BenchmarkFailed(
+                    f"no progress for {SECONDS_WITHOUT_PROGRESS} s after {executed} jobs: {self._last_log_line()}"
+                )
+            time.sleep(SECONDS_BETWEEN_POLLS)
 
-    def _last_words(self) -> str:
+    def _last_log_line(self) -> str:
         lines = self._log.read_text(errors="replace").strip().splitlines()
-        return lines[-1][:300] if lines else "it said nothing"
+        return lines[-1][:300] if lines else "its log is empty"
 
 
 @contextmanager
 def working(url: str, tally: Tally, processes: int = 1) -> Iterator[Workers]:
-    """Workers on that database for as long as the block lasts."""
+    """Run workers on that database for as long as the block lasts."""
     log = tally.path.with_suffix(".log")
     started: list[subprocess.Popen[bytes]] = []
     with log.open("wb") as output:
         try:
             for command in worker_commands(url, processes, tally):
-                # One by one: what has started is stopped even when the next one fails to.
+                # Appended one by one, so that started workers are stopped even when the next one fails to start.
                 started.append(subprocess.Popen(command, stdout=output, stderr=output))  # noqa: PERF401
             yield Workers(started, log, tally)
         finally:

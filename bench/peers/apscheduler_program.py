@@ -1,10 +1,10 @@
-"""APScheduler 3: schedules in PostgreSQL through SQLAlchemy and psycopg, on uvloop, coroutines run on the loop itself.
+"""APScheduler 3: schedules in PostgreSQL through SQLAlchemy and psycopg, on uvloop; coroutines run on the loop itself.
 
     apscheduler_program.py install  URL
     apscheduler_program.py register URL SCHEDULES  prints the seconds it took
     apscheduler_program.py run      URL TALLY      runs until it is stopped
 
-Every schedule fires each 100 s, one after the other. A job row is not made; the fire is the call of the function.
+Every schedule fires each 100 s, one after the other. APScheduler creates no job row; a fire is a call of the function.
 """
 
 import asyncio
@@ -19,31 +19,31 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from tally import Tally
 
 SECONDS_BETWEEN_FIRES = 100
-# Slower than it registers, so that none is due before all are there.
+# Slower than the real registration, so that no schedule is due before all are registered.
 REGISTERED_PER_SECOND = 200
 
 WORKER = 0
 
 
 class Fires:
-    """Where the calls are counted, with how late they were."""
+    """Counts the calls and their lateness."""
 
     tally: Tally | None = None
-    seen = 0
+    count = 0
 
 
 async def fire(planned: float) -> None:
     if Fires.tally is None:
         return
     late = (time.time() - planned) % SECONDS_BETWEEN_FIRES
-    Fires.tally.add_sample(Fires.seen, round(late * 1_000_000))
+    Fires.tally.add_sample(Fires.count, round(late * 1_000_000))
     Fires.tally.count_up(WORKER)
-    Fires.seen += 1
+    Fires.count += 1
 
 
 def scheduler_on(url: str) -> AsyncIOScheduler:
     store = SQLAlchemyJobStore(url.replace("postgresql:", "postgresql+psycopg:", 1))
-    # However late, a fire is made; by default one that is a second late is dropped.
+    # A late fire is made however late it is; by default APScheduler drops a fire that is a second late.
     defaults = {"misfire_grace_time": None}
     return AsyncIOScheduler(jobstores={"default": store}, job_defaults=defaults, timezone=UTC)
 

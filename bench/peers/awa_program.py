@@ -22,7 +22,7 @@ class AwaPeer:
 
     async def install(self) -> None:
         await awa.migrate(self.url)
-        # The first worker on an empty database switches it to the queue storage, which bulk enqueueing asks for.
+        # The first worker on an empty database switches it to the queue storage, which bulk enqueueing requires.
         await self._start(harness.ignore)
         await self.client.shutdown()
 

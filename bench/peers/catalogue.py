@@ -8,17 +8,17 @@ from typing import Literal
 class Peer:
     name: str
     language: Literal["python", "node"]
-    # What one worker drains in a few seconds.
+    # Number of jobs that one worker drains in a few seconds.
     jobs: int
-    # A query that is true as long as a job is not acknowledged.
+    # A query that returns true as long as a job is not acknowledged.
     pending: str
-    # Names the program and the requirements; two configurations of one peer share them.
+    # Name of the program and the requirements, which the configurations of one peer share.
     package: str = ""
     # Passed to the worker, for a peer with more than one configuration.
     configuration: str = ""
-    # A second configuration of a worker enqueues no differently, so it need not be measured again.
+    # False for a second configuration of a worker, which enqueues no differently.
     measure_enqueue: bool = True
-    # Settings that the peer keeps in its own tables.
+    # A statement that writes settings to the peer's own tables.
     settings: str = ""
     # The slowest peers enqueue about 500 a second, so this takes them a few seconds.
     jobs_one_by_one: int = 3000
@@ -31,7 +31,7 @@ class Peer:
 
 GRAPHILE_PENDING = "select exists (select from graphile_worker._private_jobs)"
 
-# awa appends claims and closures side by side; its own view of jobs takes minutes for 50,000 of them.
+# awa appends claims and closures to separate tables; its own view of jobs takes minutes for 50,000 of them.
 AWA_PENDING = """
     select exists (select from awa.leases)
         or (select count(*) from awa.lease_claims)

@@ -16,7 +16,7 @@ class PeerDatabases:
 
     @contextmanager
     def template(self) -> Iterator[str]:
-        """Create the template, give its address, and drop everything at the end."""
+        """Create the template, yield its address, and drop the template and its copy at the end."""
         self._drop_both()
         self._execute(SQL("create database {}").format(Identifier(self._template)))
         try:
@@ -44,7 +44,7 @@ class PeerDatabases:
             connection.execute(statement)
 
     def _url(self, database: str) -> str:
-        """Everything but the database in the query part: the one form that all drivers read, sockets included."""
+        """Return a URL with everything but the database in its query: all drivers read it, sockets included."""
         with psycopg.connect(self._dsn) as connection:
             server = connection.info
             settings = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}

@@ -18,7 +18,7 @@ from dbos import DBOS, DBOSConfig
 
 @DBOS.workflow()
 def close_month(planned: datetime, context: Any) -> None:
-    """Nothing to do."""
+    """Do nothing."""
 
 
 def launch(url: str) -> None:

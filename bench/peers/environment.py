@@ -1,4 +1,4 @@
-"""An environment of its own for every peer, made on first use from pinned versions."""
+"""A separate environment for every peer, created on first use from pinned versions."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ NEWER_PYTHONS = ("python3.12", "python3.13", "python3.14")
 
 
 def prepare(peer: Peer) -> list[str]:
-    """Install the peer unless that is done; return the command that starts its program."""
+    """Install the peer unless it is installed, and return the command that starts its program."""
     HOME.mkdir(exist_ok=True)
     (HOME / ".gitignore").write_text("*\n")
     if peer.language == "python":
@@ -49,14 +49,14 @@ def _prepare_node(peer: Peer) -> list[str]:
         shutil.copy(requirements, place / "package.json")
         _install([npm, "install", "--no-audit", "--no-fund", "--prefix", str(place)])
         _mark_installed(place, requirements)
-    # Node looks for packages next to the importing file, so the program has to lie beside them.
+    # Node searches packages next to the importing file, so the program has to be in the same directory.
     for name in ("harness.mjs", f"{peer.program}_program.mjs"):
         shutil.copy(PROGRAMS / name, place / name)
     return [_node_in(place), str(place / f"{peer.program}_program.mjs")]
 
 
 def _node_in(place: Path) -> str:
-    """The pinned Node where there is one for this machine, since both peers want a recent one."""
+    """Return the pinned Node if there is one for this machine, because the Node peers need a recent version."""
     node = shutil.which("node", path=str(place / "node_modules" / ".bin")) or shutil.which("node")
     if node is None:
         raise PeerFailed("node is not installed")
@@ -64,17 +64,17 @@ def _node_in(place: Path) -> str:
 
 
 def _python_for(peer: Peer) -> str:
-    """The Python that runs the benchmark, or a newer one where the peer asks for it."""
+    """Return the Python that runs the benchmark, or a newer one if the peer requires it."""
     if sys.version_info >= peer.least_python:
         return sys.executable
     for name in (os.environ.get("BENCH_PYTHON", ""), *NEWER_PYTHONS):
-        if name and _answers(name):
+        if name and _can_run(name):
             return name
     wanted = ".".join(map(str, peer.least_python))
     raise PeerFailed(f"it needs Python {wanted}; set BENCH_PYTHON to one")
 
 
-def _answers(python: str) -> bool:
+def _can_run(python: str) -> bool:
     try:
         return subprocess.run([python, "--version"], capture_output=True, check=False, timeout=30).returncode == 0
     except (OSError, subprocess.SubprocessError):
@@ -96,5 +96,5 @@ def _is_installed(place: Path, requirements: Path) -> bool:
 
 
 def _mark_installed(place: Path, requirements: Path) -> None:
-    """Written last, so that half an installation is not taken for a whole one; new pins make it differ."""
+    """Write the pins as the last step: an incomplete installation has no mark, and new pins differ from it."""
     (place / "installed").write_text(requirements.read_text())

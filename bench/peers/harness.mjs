@@ -1,4 +1,4 @@
-// The part that both Node peer programs share; the same command line and the same tally as harness.py.
+// Shared part of the Node peer programs, with the same command line and the same tally as harness.py.
 
 import { openSync, writeSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -82,6 +82,6 @@ function payload(sent = 0) {
 }
 
 function microseconds() {
-  // The monotonic clock of the machine, so that two processes can be subtracted.
+  // The monotonic clock is one clock for all processes of a machine, so two readings can be subtracted.
   return Number(process.hrtime.bigint() / 1000n);
 }

@@ -1,4 +1,4 @@
-"""The part that every Python peer program shares: its command line, its clock and its payload.
+"""Shared part of the Python peer programs: command line, clock and payload.
 
     <peer>_program.py install URL
     <peer>_program.py one     URL JOBS          prints the seconds it took
@@ -21,7 +21,7 @@ from tally import Tally
 
 JOBS_PER_BULK_CALL = 1000
 SECONDS_BETWEEN_PACED_JOBS = 0.01
-# A payload of about ninety bytes of JSON, as a small real job has.
+# A payload of about ninety bytes of JSON, like a small real job.
 MESSAGE = "a small message, about as long as the arguments of a real job"
 
 Payload = dict[str, Any]
@@ -37,7 +37,7 @@ class Peer(Protocol):
 
 
 def ignore(payload: Payload) -> None:
-    """The handler of a program that is not asked to work."""
+    """Handler of a program that runs no jobs."""
 
 
 def run(peer: Peer) -> None:
@@ -101,5 +101,5 @@ def _payload(sent: int = 0) -> Payload:
 
 
 def _microseconds() -> int:
-    # The monotonic clock is one clock for all processes of a machine, so two of them can be subtracted.
+    # The monotonic clock is one clock for all processes of a machine, so two readings can be subtracted.
     return time.monotonic_ns() // 1000

@@ -14,13 +14,13 @@ from .failure import PeerFailed
 from .processes import Workers, finish, running
 from .tally import Tally
 
-SECONDS_BETWEEN_LOOKS = 0.002
+SECONDS_BETWEEN_POLLS = 0.002
 SECONDS_TO_DRAIN = 180
-# Looking must not take longer than draining.
+# The query for pending jobs must not take longer than the drain.
 PENDING_OPTIONS = "-c statement_timeout=30s"
 # Long enough for a second execution of a job to show itself.
 SECONDS_AFTER_DRAIN = 0.5
-# Shows that a worker has started.
+# Jobs that show that a worker has started.
 FIRST_JOBS = 20
 SECONDS_TO_BECOME_IDLE = 1
 # Paced jobs that are not counted: the producer still opens its connections, and both sides still compile.
@@ -34,7 +34,7 @@ Note = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Site:
+class Workspace:
     """Where a peer runs: the command that starts its program, its databases, a directory for its files."""
 
     command: list[str]
@@ -45,13 +45,13 @@ class Site:
 @dataclass(frozen=True)
 class Bench:
     peer: Peer
-    site: Site
+    workspace: Workspace
     quick: bool
     report: Report
     note: Note
 
     def run(self) -> None:
-        with self.site.databases.template() as url:
+        with self.workspace.databases.template() as url:
             self._program("install", url)
             if self.peer.settings:
                 execute(url, self.peer.settings)
@@ -63,15 +63,15 @@ class Bench:
             self._latency(PACED_JOBS_QUICK if self.quick else PACED_JOBS)
 
     def _enqueue(self, how: str, jobs: int) -> None:
-        with self.site.databases.fresh() as url:
+        with self.workspace.databases.fresh() as url:
             seconds = float(self._program(how, url, str(jobs)))
         self._figure(f"enqueue_{how}", jobs / seconds, "jobs/s")
 
     def _drain(self, figure: str, workers: int) -> None:
         jobs = self._scaled(self.peer.jobs)
-        with self.site.databases.fresh() as url:
+        with self.workspace.databases.fresh() as url:
             self._program("bulk", url, str(jobs))
-            # The statistics that a database in use has; autovacuum would bring them at a moment of its own choice.
+            # A database in use has these statistics; autovacuum would collect them at an unpredictable moment.
             execute(url, "analyze")
             tally = Tally.create(self._tally_path)
             with running(self._worker_commands(url, workers), self._log_path) as processes:
@@ -82,7 +82,7 @@ class Bench:
         self._figure(figure, jobs / seconds, "jobs/s")
 
     def _seconds_to_drain(self, url: str, tally: Tally, jobs: int, processes: Workers) -> float:
-        """From the first handler to the last acknowledgement."""
+        """Return the seconds from the first handler to the last acknowledgement."""
         self._wait_for(lambda: tally.executed > 0, tally, jobs, processes)
         started = time.perf_counter()
         self._wait_for(lambda: tally.executed >= jobs, tally, jobs, processes)
@@ -92,7 +92,7 @@ class Bench:
 
     def _latency(self, jobs: int) -> None:
         paced = WARM_UP_JOBS + jobs
-        with self.site.databases.fresh() as url:
+        with self.workspace.databases.fresh() as url:
             self._program("bulk", url, str(FIRST_JOBS))
             tally = Tally.create(self._tally_path, samples=paced)
             with running(self._worker_commands(url, 1), self._log_path) as processes:
@@ -111,7 +111,7 @@ class Bench:
             processes.check()
             if time.monotonic() > deadline:
                 raise PeerFailed(f"{tally.executed} of {jobs} jobs executed, then nothing for {SECONDS_TO_DRAIN} s")
-            time.sleep(SECONDS_BETWEEN_LOOKS)
+            time.sleep(SECONDS_BETWEEN_POLLS)
 
     def _pending(self, connection: psycopg.Connection) -> bool:
         row = connection.execute(self.peer.pending).fetchone()
@@ -120,12 +120,12 @@ class Bench:
     def _worker_commands(self, url: str, workers: int) -> list[list[str]]:
         configuration = [self.peer.configuration] if self.peer.configuration else []
         return [
-            [*self.site.command, "work", url, str(self._tally_path), str(worker), *configuration]
+            [*self.workspace.command, "work", url, str(self._tally_path), str(worker), *configuration]
             for worker in range(workers)
         ]
 
     def _program(self, *arguments: str) -> str:
-        return finish([*self.site.command, *arguments])
+        return finish([*self.workspace.command, *arguments])
 
     def _figure(self, name: str, value: float, unit: str) -> None:
         self.report(f"{self.peer.name}_{name}", value, unit)
@@ -135,8 +135,8 @@ class Bench:
 
     @property
     def _tally_path(self) -> Path:
-        return self.site.scratch / "tally"
+        return self.workspace.scratch / "tally"
 
     @property
     def _log_path(self) -> Path:
-        return self.site.scratch / "workers.log"
+        return self.workspace.scratch / "workers.log"

@@ -7,7 +7,7 @@ from oban import Job, Oban, worker
 from oban.schema import install
 
 QUEUE_LIMIT = 100
-# Oban makes the instance of a worker class itself, so the handler cannot be given to it.
+# Oban creates the instances of a worker class itself, so the handler cannot be passed to the constructor.
 handle_payload: harness.Handle = harness.ignore
 
 
@@ -32,7 +32,7 @@ class ObanPeer:
         await self.client.enqueue_many(Bench.new(payload) for payload in payloads)
 
     async def work(self, handle: harness.Handle) -> None:
-        global handle_payload  # noqa: PLW0603 - a worker class of that library is made by it, not by us
+        global handle_payload  # noqa: PLW0603 - Oban instantiates the worker class
         handle_payload = handle
         async with Oban(pool=self.pool, queues={"bench": QUEUE_LIMIT}):
             await asyncio.Event().wait()

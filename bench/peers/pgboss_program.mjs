@@ -1,11 +1,11 @@
-// pg-boss: batches of 1000, fetched without a pause while they are full, woken by NOTIFY when idle.
+// pg-boss: batches of 1000, fetched without a pause while they are full; NOTIFY wakes an idle worker.
 
 import { PgBoss } from "pg-boss";
 import { run } from "./harness.mjs";
 
 const peer = {
   async open(url) {
-    // Only workers watch over queues and schedules; a producer that did so too would disturb them.
+    // Only workers supervise queues and schedules; a producer that did so too would slow them down.
     this.boss = new PgBoss({ connectionString: url, supervise: false, schedule: false });
     await this.boss.start();
   },

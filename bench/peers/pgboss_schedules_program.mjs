@@ -1,4 +1,4 @@
-// pg-boss: cron schedules, every one of them each minute, looked at as often as it can be configured: once a second.
+// pg-boss: cron schedules, each due every minute, checked at the shortest configurable interval: once a second.
 //
 //   pgboss_schedules_program.mjs install  URL
 //   pgboss_schedules_program.mjs register URL SCHEDULES  prints the seconds it took

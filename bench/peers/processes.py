@@ -1,4 +1,4 @@
-"""Running the program of a peer: to its end, or as a worker until it is stopped."""
+"""Run the program of a peer: to its end, or as a worker until it is stopped."""
 
 import subprocess
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ SECONDS_TO_STOP = 5
 
 
 def finish(command: list[str]) -> str:
-    """Run to the end and return what it printed."""
+    """Run a command to its end and return its output."""
     try:
         finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_TO_FINISH)
     except subprocess.TimeoutExpired:
@@ -28,7 +28,7 @@ class Workers:
         self._log = log
 
     def check(self) -> None:
-        """A worker that ended has failed, since none ends by itself."""
+        """Fail if a worker has ended, since no worker ends by itself."""
         if any(process.poll() is not None for process in self._processes):
             raise PeerFailed(f"a worker ended: {last_line(self._log.read_text(errors='replace'))}")
 
@@ -39,7 +39,7 @@ def running(commands: list[list[str]], log: Path) -> Iterator[Workers]:
     with log.open("wb") as output:
         try:
             for command in commands:
-                processes.append(subprocess.Popen(command, stdout=output, stderr=output))  # noqa: PERF401 - ended one by one if a later one fails
+                processes.append(subprocess.Popen(command, stdout=output, stderr=output))  # noqa: PERF401 - the started ones are stopped if a later one fails
             yield Workers(processes, log)
         finally:
             for process in processes:

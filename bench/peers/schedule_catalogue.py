@@ -1,17 +1,17 @@
-"""The peers that keep schedules in PostgreSQL, with as many of them as each can hold."""
+"""The peers that store schedules in PostgreSQL, each with as many schedules as it can hold."""
 
 from dataclasses import dataclass
 
 from .catalogue import Peer
 
-# The instant is part of the workflow's name.
+# The planned instant is part of the workflow's name.
 DBOS_LATENESS = """
     select created_at / 1000.0 - extract(epoch from substring(workflow_uuid from '^sched-s[0-9]+-(.*)$')::timestamptz)
     from dbos.workflow_status
     where workflow_uuid like 'sched-%%' and created_at >= %(begin)s * 1000 and created_at < %(end)s * 1000
 """
 
-# The job that makes the jobs knows the minute that it is for; when it is done, they are there.
+# The job that creates the jobs of a minute stores that minute; when it completes, the jobs exist.
 PGBOSS_LATENESS = """
     select extract(epoch from completed_on) - extract(epoch from (data ->> 'slot')::timestamp at time zone 'UTC')
     from pgboss.job
@@ -22,17 +22,17 @@ PGBOSS_LATENESS = """
 
 @dataclass(frozen=True)
 class SchedulePeer:
-    # Its environment and its program; no jobs are worked off.
+    # Environment and program; no jobs are run.
     peer: Peer
     schedules: int
-    # From one instant of a schedule to the next.
+    # Time from one instant of a schedule to the next.
     seconds: int
-    # The seconds by which each fire between two moments was late; empty when the program writes them to the tally.
+    # A query for the seconds by which each fire in a window was late; empty if the program writes them to the tally.
     lateness: str = ""
 
     @property
     def name(self) -> str:
-        """Of the product: its program for jobs has that name already."""
+        """Name of the product; the suffix tells its program from the one for jobs."""
         return self.peer.name.removesuffix("_schedules")
 
 
@@ -50,7 +50,7 @@ SCHEDULE_PEERS = (
     ),
     SchedulePeer(
         Peer(name="dbos", language="python", jobs=0, pending=""),
-        # One thread for each of them.
+        # DBOS runs one thread per schedule.
         schedules=1_000,
         seconds=60,
         lateness=DBOS_LATENESS,

@@ -1,4 +1,4 @@
-"""Schedules of one peer: how fast they are written, how late they fire, and at what cost."""
+"""Schedules of one peer: registration rate, lateness of fires, and CPU."""
 
 import os
 import time
@@ -8,19 +8,19 @@ from statistics import quantiles
 
 import psycopg
 
+from bench.cpu_time import server_seconds
 from bench.process import family, processor_seconds
-from bench.processors import server_seconds
 
 from .database import execute
 from .failure import PeerFailed
-from .measure import Note, Report, Site
+from .measure import Note, Report, Workspace
 from .processes import Workers, finish, running
 from .schedule_catalogue import SchedulePeer
 from .tally import Tally
 
 SECONDS_TO_FIRST_FIRE = 120
-SECONDS_BETWEEN_LOOKS = 0.1
-# The first fires of a scheduler that has just started are no measure.
+SECONDS_BETWEEN_POLLS = 0.1
+# The first fires after the start are not counted.
 SECONDS_TO_SETTLE = 5
 SECONDS = 60
 SECONDS_QUICK = 20
@@ -31,40 +31,40 @@ SAMPLES = 100_000
 @dataclass(frozen=True)
 class ScheduleBench:
     schedules: SchedulePeer
-    site: Site
+    workspace: Workspace
     quick: bool
     report: Report
     note: Note
 
     def run(self) -> None:
-        """`register`, `fires`, `lateness_p50` and `_p99`, `schedules_cpu` and `_db_cpu`, after the name of the peer."""
+        """`register`, `fires`, `lateness_p50`, `_p99`, `schedules_cpu`, `_db_cpu`, prefixed with the peer's name."""
         number = self.schedules.schedules // (QUICK_DIVISOR if self.quick else 1)
-        with self.site.databases.template() as url:
-            finish([*self.site.command, "install", url])
-            seconds = float(finish([*self.site.command, "register", url, str(number)]))
+        with self.workspace.databases.template() as url:
+            finish([*self.workspace.command, "install", url])
+            seconds = float(finish([*self.workspace.command, "register", url, str(number)]))
             self._figure("register", number / seconds, "/s")
             execute(url, "analyze")
-            tally = Tally.create(self.site.scratch / "tally", SAMPLES)
-            command = [*self.site.command, "run", url, str(self.site.scratch / "tally")]
+            tally = Tally.create(self.workspace.scratch / "tally", SAMPLES)
+            command = [*self.workspace.command, "run", url, str(self.workspace.scratch / "tally")]
             with (
-                running([command], self.site.scratch / "log") as workers,
-                psycopg.connect(url, autocommit=True) as looking,
+                running([command], self.workspace.scratch / "log") as workers,
+                psycopg.connect(url, autocommit=True) as connection,
             ):
-                self._window(looking, tally, workers, number)
+                self._window(connection, tally, workers, number)
 
-    def _window(self, looking: psycopg.Connection, tally: Tally, workers: Workers, number: int) -> None:
-        self._wait_for(lambda: bool(self._late(looking, tally, 0)), workers)
+    def _window(self, connection: psycopg.Connection, tally: Tally, workers: Workers, number: int) -> None:
+        self._wait_for(lambda: bool(self._late(connection, tally, 0)), workers)
         time.sleep(SECONDS_TO_SETTLE)
         begin, first = time.time(), tally.executed
-        own, server = _own_seconds(), server_seconds(looking)
+        own, server = _own_seconds(), server_seconds(connection)
         time.sleep(SECONDS_QUICK if self.quick else SECONDS)
         workers.check()
         elapsed = time.time() - begin
-        own, server = _own_seconds() - own, server_seconds(looking) - server
-        late = self._late(looking, tally, begin, first)
+        own, server = _own_seconds() - own, server_seconds(connection) - server
+        late = self._late(connection, tally, begin, first)
         due = number / self.schedules.seconds
         self._figure("fires", len(late) / elapsed, "/s")
-        self.note(f"{self.schedules.name}: {number:,} schedules, {due:.0f} due a second")
+        self.note(f"{self.schedules.name}: {number:,} schedules, {due:.0f} due per second")
         if len(late) > 1:
             percentiles = quantiles(late, n=100, method="inclusive")
             self._figure("lateness_p50", percentiles[49], "ms")
@@ -72,11 +72,11 @@ class ScheduleBench:
         self._figure("schedules_cpu", 100 * own / elapsed, "%")
         self._figure("schedules_db_cpu", 100 * server / elapsed, "%")
 
-    def _late(self, looking: psycopg.Connection, tally: Tally, begin: float, first: int = 0) -> list[float]:
-        """Milliseconds, for each fire since then."""
+    def _late(self, connection: psycopg.Connection, tally: Tally, begin: float, first: int = 0) -> list[float]:
+        """Return the lateness of each fire since `begin`, in milliseconds."""
         if not self.schedules.lateness:
             return [late / 1000 for late in tally.samples[first : tally.executed]]
-        rows = looking.execute(self.schedules.lateness.encode(), {"begin": begin, "end": time.time()}).fetchall()
+        rows = connection.execute(self.schedules.lateness.encode(), {"begin": begin, "end": time.time()}).fetchall()
         return [float(row[0]) * 1000 for row in rows]
 
     def _wait_for(self, fact: Callable[[], bool], workers: Workers) -> None:
@@ -85,12 +85,12 @@ class ScheduleBench:
             workers.check()
             if time.monotonic() > deadline:
                 raise PeerFailed(f"no schedule fired within {SECONDS_TO_FIRST_FIRE} s")
-            time.sleep(SECONDS_BETWEEN_LOOKS)
+            time.sleep(SECONDS_BETWEEN_POLLS)
 
     def _figure(self, name: str, value: float, unit: str) -> None:
         self.report(f"{self.schedules.name}_{name}", value, unit)
 
 
 def _own_seconds() -> float:
-    """Of everything that we started: the server is not among it."""
+    """Return the processor time of all processes that the benchmark started, which excludes the server."""
     return sum(map(processor_seconds, family(os.getpid())[1:]))

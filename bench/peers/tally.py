@@ -1,7 +1,7 @@
-"""What the workers of a peer did, in a memory-mapped file that the driver reads from outside.
+"""Counters of a peer's workers, in a memory-mapped file that the driver reads while they run.
 
 Every slot is an unsigned 8-byte integer: one count of handler calls per worker process, then the latency samples in
-microseconds. A worker only ever writes its own count, so no lock is needed. `harness.mjs` writes the same layout.
+microseconds. A worker writes only its own count, so no lock is needed. `harness.mjs` writes the same layout.
 """
 
 import mmap

@@ -1,4 +1,4 @@
-"""`sereno scheduler` beside the benchmark: started, watched, stopped. `sereno worker` runs the same one."""
+"""Start, watch and stop `sereno scheduler` beside the benchmark; `sereno worker` runs the same scheduler."""
 
 import subprocess
 import sys
@@ -12,8 +12,8 @@ import psycopg
 
 from bench.workers import BenchmarkFailed
 
-SECONDS_BETWEEN_LOOKS = 0.05
-SECONDS_OF_PATIENCE = 180
+SECONDS_BETWEEN_POLLS = 0.05
+SECONDS_TO_WAIT = 180
 SECONDS_TO_STOP = 15
 
 LEADERS = "select count(*) from sereno.leases where name = 'scheduler' and until > sereno.now()"
@@ -29,23 +29,23 @@ class SchedulerProcess:
         return self._process.pid
 
     def wait_for(self, fact: Callable[[], bool], what: str) -> None:
-        """Until it is so, as long as the scheduler lives."""
-        deadline = time.monotonic() + SECONDS_OF_PATIENCE
+        """Wait until `fact` returns true; fail when the scheduler ends or the time is over."""
+        deadline = time.monotonic() + SECONDS_TO_WAIT
         while not fact():
             if self._process.poll() is not None:
-                raise BenchmarkFailed(f"the scheduler ended: {self.last_words()}")
+                raise BenchmarkFailed(f"the scheduler ended: {self.last_log_line()}")
             if time.monotonic() > deadline:
-                raise BenchmarkFailed(f"after {SECONDS_OF_PATIENCE} s not yet {what}: {self.last_words()}")
-            time.sleep(SECONDS_BETWEEN_LOOKS)
+                raise BenchmarkFailed(f"not {what} after {SECONDS_TO_WAIT} s: {self.last_log_line()}")
+            time.sleep(SECONDS_BETWEEN_POLLS)
 
-    def last_words(self) -> str:
+    def last_log_line(self) -> str:
         lines = self._log.read_text(errors="replace").strip().splitlines()
-        return lines[-1][:300] if lines else "it said nothing"
+        return lines[-1][:300] if lines else "its log is empty"
 
 
 @contextmanager
-def scheduling(url: str) -> Iterator[SchedulerProcess]:
-    """A scheduler that leads, for as long as the block lasts."""
+def running_scheduler(url: str) -> Iterator[SchedulerProcess]:
+    """Run a scheduler that is the leader, for as long as the block lasts."""
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         log = Path(directory) / "scheduler.log"
         with log.open("wb") as output:
@@ -54,7 +54,7 @@ def scheduling(url: str) -> Iterator[SchedulerProcess]:
             try:
                 scheduler = SchedulerProcess(process, log)
                 with psycopg.connect(url, autocommit=True) as connection:
-                    scheduler.wait_for(lambda: answer(connection, LEADERS) == 1, "leading")
+                    scheduler.wait_for(lambda: fetch_int(connection, LEADERS) == 1, "leading")
                 yield scheduler
             finally:
                 process.terminate()
@@ -65,7 +65,7 @@ def scheduling(url: str) -> Iterator[SchedulerProcess]:
                     process.wait()
 
 
-def answer(connection: psycopg.Connection, query: str) -> int:
-    """The one number that it asks for."""
+def fetch_int(connection: psycopg.Connection, query: str) -> int:
+    """Return the integer that the query selects."""
     row = connection.execute(query.encode()).fetchone()
     return int(row[0]) if row else 0

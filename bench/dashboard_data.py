@@ -1,4 +1,4 @@
-"""A large house to look at: ten million finished jobs, a million schedules, a million deliveries, and their figures."""
+"""A large data set for the dashboard: ten million finished jobs, a million schedules, a million deliveries, stats."""
 
 import time
 from collections.abc import Callable
@@ -10,14 +10,14 @@ from bench.population import Slot, load
 DAYS = 30
 TENANTS = 1000
 TASKS = 20
-# One in so many died.
+# One job in this number is dead.
 DEAD = 2000
 EVENTS = 10
 
 PARTITIONS = """
 select sereno.make_history_partition((now() at time zone 'UTC')::date - day) from generate_series(1, %(days)s) as day
 """
-# In the order of time, as they would have come.
+# In the order of time, as real jobs would have finished.
 FINISHED = """
 insert into sereno.history (id, session_id, finished_at, started_at, run_at, created_at, attempt, failures, crashes,
                             snoozes, releases, priority, state, queue, task, tenant, trace, args, error_type,
@@ -77,7 +77,7 @@ order by e.id, r.id
 def fill(
     connection: psycopg.Connection, *, history: int, schedules: int, deliveries: int, note: Callable[[str], None]
 ) -> dict[str, object]:
-    """Written straight into the tables; answers a job and a trace that are there."""
+    """Write the rows straight into the tables, and return the ids of a job and a trace that exist."""
     began = time.monotonic()
     sizes = {"tasks": TASKS, "tenants": TENANTS, "days": DAYS, "dead": DEAD, "rows": history}
     connection.execute(PARTITIONS, sizes)

@@ -1,4 +1,4 @@
-"""Processor time: of the whole PostgreSQL server, where it runs on this machine, and of the machine."""
+"""Processor time of the whole PostgreSQL server, if it runs on this machine, and of the machine."""
 
 import os
 
@@ -9,13 +9,13 @@ from bench.process import PROC, processor_seconds
 # Fields of /proc/PID/stat after the command: the parent, and the time of children that have ended.
 PARENT = 1
 ENDED = slice(13, 15)
-# Fields of the first line of /proc/stat: what was idle; what runs inside virtual machines is in the others already.
+# Fields of the first line of /proc/stat. The time of virtual machines is left out, because it is part of the others.
 IDLE = slice(3, 5)
 COUNTED = slice(0, 8)
 
 
 def server_seconds(connection: psycopg.Connection) -> float:
-    """Of the postmaster, every process under it, and those that have ended, as autovacuum's workers do."""
+    """Return the time of the postmaster, its children, and children that have ended, such as autovacuum workers."""
     postmaster = int(_fields(connection.info.backend_pid)[PARENT])
     children = (PROC / str(postmaster) / "task" / str(postmaster) / "children").read_text().split()
     living = sum(map(_seconds, [postmaster, *map(int, children)]))
@@ -23,7 +23,7 @@ def server_seconds(connection: psycopg.Connection) -> float:
 
 
 def machine_seconds() -> float:
-    """Of everything that runs, and what a host took away."""
+    """Return the time of all processes, including time stolen by the host."""
     fields = (PROC / "stat").read_text().splitlines()[0].split()[1:]
     return _in_seconds(fields[COUNTED]) - _in_seconds(fields[IDLE])
 
@@ -32,7 +32,7 @@ def _seconds(process: int) -> float:
     try:
         return processor_seconds(process)
     except FileNotFoundError:
-        # It has ended since it was listed, and is counted with those that have.
+        # The process has ended since it was listed, and is counted with the ended children.
         return 0.0
 
 

@@ -1,4 +1,4 @@
-"""What a tick costs in a table of a million schedules, against one of ten thousand with as many due."""
+"""Cost of a scheduler tick in a table of a million schedules, compared with ten thousand and as many due."""
 
 import time
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ from statistics import median
 
 import psycopg
 
+from bench.context import BenchContext
 from bench.population import Slot, load, set_clock
-from bench.site import Site
 from bench.workers import BenchmarkFailed
 from sereno.database.connect import PLANNER
 from sereno.database.statement import run
@@ -17,13 +17,13 @@ from sereno.schedules.firing import SECOND
 from sereno.schedules.ticker import BATCH, Ticker
 
 SMALL = 10_000
-# One that plans the statements, whose table has just been written or analyzed, and one that is timed.
-TICKS_IN_A_TURN = 2
+# The first tick plans the statements, because the table has just been written or analyzed; the second one is timed.
+TICKS_PER_ROUND = 2
 
 
 @dataclass(frozen=True)
-class Ticking:
-    """A connection as the scheduler has one, and how long its timed ticks took."""
+class TimedTicker:
+    """A ticker on a connection with the scheduler's settings, and the seconds of its timed ticks."""
 
     connection: psycopg.Connection
     ticker: Ticker = field(default_factory=Ticker)
@@ -35,26 +35,26 @@ class Ticking:
             done = run(self.connection, self.ticker.tick())
         seconds = time.perf_counter() - began
         if done.fires != BATCH:
-            raise BenchmarkFailed(f"{done.fires} fires in a tick that was given {BATCH}")
+            raise BenchmarkFailed(f"{done.fires} fires in a tick with {BATCH} due schedules")
         return seconds
 
 
-def rows_for(turns: int) -> int:
-    """How many rows have to be due in the large table."""
-    return turns * TICKS_IN_A_TURN * BATCH
+def rows_for(rounds: int) -> int:
+    """Return how many rows have to be due in the large table."""
+    return rounds * TICKS_PER_ROUND * BATCH
 
 
 def measure(
-    site: Site, large_url: str, begin: int, turns: int, *, after_checkpoint: bool
+    context: BenchContext, large_url: str, begin: int, rounds: int, *, after_checkpoint: bool
 ) -> tuple[float, float, float]:
-    """Medians over the turns: seconds of a tick in the large table, in the small one, and how many times as long.
+    """Return medians over the rounds: seconds of a tick in the large table, in the small one, and their ratio.
 
-    The two ticks of a turn follow each other: what makes the machine slow for a while makes both of them slow.
+    The two ticks of a round follow each other, so that a slow moment of the machine affects both.
     """
-    with ticking(large_url) as large, site.server.fresh("schedules_small") as url, ticking(url) as small:
-        for _ in range(turns):
+    with timed_ticker(large_url) as large, context.server.fresh("schedules_small") as url, timed_ticker(url) as small:
+        for _ in range(rounds):
             small.connection.execute("truncate sereno.schedules")
-            load(small.connection, SMALL, [Slot(TICKS_IN_A_TURN * BATCH, begin, SECOND)])
+            load(small.connection, SMALL, [Slot(TICKS_PER_ROUND * BATCH, begin, SECOND)])
             set_clock(small.connection, begin + SECOND)
             for table in (small, large):
                 table.tick()
@@ -67,7 +67,7 @@ def measure(
 
 
 @contextmanager
-def ticking(url: str) -> Iterator[Ticking]:
+def timed_ticker(url: str) -> Iterator[TimedTicker]:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(PLANNER)
-        yield Ticking(connection)
+        yield TimedTicker(connection)

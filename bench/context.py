@@ -1,4 +1,4 @@
-"""What every benchmark is given: a server, somewhere to report, and how long it may take."""
+"""The context of a benchmark: the server, the report, and the size of the run."""
 
 import tempfile
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from bench.tally import Tally
 
 
 @dataclass(frozen=True)
-class Site:
+class BenchContext:
     server: Server
     report: Report
     quick: bool
-    # For `enqueue`: number of client processes; 0: one, compared with bare statements.
+    # For `enqueue`: number of client processes. 0 measures one process and compares it with bare statements.
     clients: int = 0
 
     def size(self, full: int, quick: int) -> int:

@@ -1,4 +1,4 @@
-"""One peer after the other: each in an environment and databases of its own, and one that fails stops nobody."""
+"""Measures one peer in its own environment and databases; a failure does not stop the other peers."""
 
 import tempfile
 from collections.abc import Callable, Collection
@@ -11,19 +11,19 @@ from .catalogue import Peer
 from .database import PeerDatabases
 from .environment import prepare
 from .failure import PeerFailed
-from .measure import Note, Site
+from .measure import Note, Workspace
 
 
 class Measurement(Protocol):
     def run(self) -> None: ...
 
 
-def visit(peer: Peer, name: str, dsn: str, note: Note, bench: Callable[[Site], Measurement]) -> None:
-    """Make its place ready and measure it there; a failure is noted under this name."""
+def measure_peer(peer: Peer, name: str, dsn: str, note: Note, bench: Callable[[Workspace], Measurement]) -> None:
+    """Prepare the peer's workspace and measure it there; a failure is noted under `name`."""
     try:
         command = prepare(peer)
         with tempfile.TemporaryDirectory(prefix="bench-peer-") as scratch:
-            bench(Site(command, PeerDatabases(dsn, peer.name), Path(scratch))).run()
+            bench(Workspace(command, PeerDatabases(dsn, peer.name), Path(scratch))).run()
     except (PeerFailed, psycopg.Error, OSError) as failure:
         note(f"{name}: not run: {' '.join(str(failure).split())}")
 
