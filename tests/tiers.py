@@ -1,0 +1,53 @@
+"""The three tiers of the suite: `quick` (make test), `slow` (make test-all runs both) and `storm` (make storm).
+
+A test of functions or of the store is quick unless it is marked otherwise. A test that starts a process, a server or a
+browser is expensive: it must be marked `quick` or `slow`, on itself, its class or its module. The closest mark counts.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import pytest
+
+QUICK, SLOW, STORM = TIERS = ("quick", "slow", "storm")
+# What `--tier` selects.
+SELECTIONS = {QUICK: {QUICK}, SLOW: {SLOW}, "all": {QUICK, SLOW}, STORM: {STORM}}
+# Fixtures that start a process, a server or a browser.
+EXPENSIVE_FIXTURES = frozenset({"browse", "mariadb", "own_server", "process", "running_chromium", "worker"})
+# Folders whose tests start processes without such a fixture.
+EXPENSIVE_FOLDERS = ("tests/acceptance/", "tests/faults/")
+
+
+class NoTier(Exception):
+    """An expensive test has no mark."""
+
+
+def tier_of(node_id: str, marks: Iterable[str], fixtures: Iterable[str]) -> str:
+    """Return the tier of a test. `marks`: the closest one first."""
+    for mark in marks:
+        if mark in TIERS:
+            return mark
+    if node_id.startswith(EXPENSIVE_FOLDERS) or EXPENSIVE_FIXTURES.intersection(fixtures):
+        raise NoTier(node_id)
+    return QUICK
+
+
+def select(items: Sequence[pytest.Item], tier: str) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Return the tests of this selection, and the others."""
+    selected: list[pytest.Item] = []
+    others: list[pytest.Item] = []
+    without: list[str] = []
+    for item in items:
+        marks = [mark.name for mark in item.iter_markers()]
+        try:
+            found = tier_of(item.nodeid, marks, getattr(item, "fixturenames", ()))
+        except NoTier as error:
+            without.append(str(error))
+        else:
+            (selected if found in SELECTIONS[tier] else others).append(item)
+    if without:
+        names = "\n  ".join(without)
+        raise pytest.UsageError(
+            f"tests in no tier, although they start a process, a server or a browser:\n  {names}\n"
+            "Mark each with @pytest.mark.quick or @pytest.mark.slow (or the module: pytestmark = pytest.mark.slow)."
+        )
+    return selected, others
