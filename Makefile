@@ -2,24 +2,31 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv test demo check bench storm lock pictures schema reference clean
+.PHONY: help venv test test-all demo check bench storm lock pictures schema reference clean
 
 PYTHON := .venv/bin/python
 PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
 READY := .venv/.ready
-JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
+# Two test processes for each core: tests wait for databases, processes and browsers.
+JOBS ?= $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
+PYTEST := $(PYTHON) -m pytest -n $(JOBS) --dist worksteal
 ARGS ?=
 
 help:  ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo '  ARGS="..." is passed to the program that the target runs: make demo ARGS="--seconds 10"'
 
 venv: $(READY)  ## create .venv with the pinned packages and sereno; the other targets do this when needed
 
-test: $(READY)  ## run all tests except the storms
+test: $(READY)  ## run the quick tests of every part: 5 minutes on two cores
 	@tools/bring_chromium
-	@$(PYTHON) -m pytest -n $(JOBS) --dist worksteal -m "not storm" $(ARGS)
+	@$(PYTEST) --tier quick $(ARGS)
+
+test-all: $(READY)  ## run the quick and the slow tests: 15 minutes on two cores
+	@tools/bring_chromium
+	@tools/bring_mariadb
+	@$(PYTEST) --tier all $(ARGS)
 
 demo: $(READY)  ## run the demo on an embedded PostgreSQL
 	@.venv/bin/sereno demo $(ARGS)
@@ -35,7 +42,7 @@ bench: $(READY)  ## run all benchmarks in their quick form; ARGS="NAME" runs one
 	@$(PYTHON) -m bench $(or $(ARGS),all --quick)
 
 storm: $(READY)  ## run the storm tests: minutes of faults and load
-	@$(PYTHON) -m pytest -m storm --timeout 3600 $(ARGS)
+	@$(PYTHON) -m pytest --tier storm --timeout 3600 $(ARGS)
 
 pictures: $(READY)  ## take the screenshots of the documentation from the demo
 	@SERENO_TEST_PICTURES=docs/pictures $(PYTHON) -m pytest -q tests/server/web/test_demo.py -k at_work

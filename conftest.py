@@ -1,7 +1,8 @@
-"""For all tests, including those of the examples: the tier, and compiled modules."""
+"""For all tests, including those of the examples: the tier, short failures, and compiled modules."""
 
 import os
 import sys
+from collections.abc import Generator
 
 import pytest
 
@@ -11,6 +12,9 @@ from tests.tiers import SELECTIONS, select
 # work.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Lines of each captured output of a failed test that are printed without -v: the last ones.
+SHOWN_LINES = 30
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,6 +28,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     selected, others = select(items, config.getoption("--tier"))
+    # A test that is named by its id runs in any case.
     if others and not all("::" in argument for argument in config.args):
         items[:] = selected
         config.hook.pytest_deselected(items=others)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if item.config.get_verbosity() <= 0:
+        report.sections = [(title, _last_lines(text)) for title, text in report.sections]
+    return report
+
+
+def _last_lines(text: str) -> str:
+    lines = text.splitlines(keepends=True)
+    left_out = len(lines) - SHOWN_LINES
+    return text if left_out <= 0 else f"… {left_out} lines more; -v prints them\n{''.join(lines[-SHOWN_LINES:])}"

@@ -1,10 +1,9 @@
 """Fixtures: one PostgreSQL server for a test run, and for each test a database that is copied from a template."""
 
 import os
-import time
 import uuid
 from collections.abc import Callable, Iterator
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import psycopg
@@ -13,7 +12,7 @@ from hypothesis import settings
 
 from sereno import Sereno
 from sereno.database.migrate import migrate
-from tests.facts import TIMEOUT, one
+from tests.databases import DatabasePool
 from tests.manual_worker import manual  # noqa: F401 - a fixture
 from tests.shared_server import shared_server
 
@@ -45,17 +44,24 @@ def _named(url: str, database: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def template_of_today(server_url: str) -> Iterator[Callable[[], str]]:
+def databases(server_url: str) -> Iterator[DatabasePool]:
+    opened = DatabasePool(server_url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="session")
+def template_of_today(server_url: str, databases: DatabasePool) -> Iterator[Callable[[], str]]:
     """Return a function that names a migrated database to copy: a new one each day, because partitions have dates."""
     made: dict[date, str] = {}
     with psycopg.connect(server_url, autocommit=True) as connection:
 
         def of_today() -> str:
-            today: date = one(connection, "select (now() at time zone 'UTC')::date")
+            today = datetime.now(UTC).date()
             if today not in made:
                 name = f"template_{uuid.uuid4().hex[:12]}"
                 connection.execute(f"create database {name}")
-                with psycopg.connect(_named(server_url, name), autocommit=True) as inside:
+                with psycopg.connect(databases.url_of(name), autocommit=True) as inside:
                     migrate(inside)
                 made[today] = name
             return made[today]
@@ -71,34 +77,28 @@ def template(template_of_today: Callable[[], str]) -> str:
     return template_of_today()
 
 
+@pytest.fixture(scope="module")
+def shared_database_url(databases: DatabasePool, template: str) -> Iterator[str]:
+    """Return the URL of a migrated database that the tests of a module share."""
+    database = databases.create(template)
+    yield database.url
+    databases.drop(database)
+
+
 @pytest.fixture
-def empty_database_url(server_url: str) -> Iterator[str]:
+def empty_database_url(databases: DatabasePool) -> Iterator[str]:
     """Return the URL of a database without a schema."""
-    yield from _database(server_url, "template1")
+    database = databases.create("template1")
+    yield database.url
+    databases.drop(database)
 
 
 @pytest.fixture
-def database_url(server_url: str, template_of_today: Callable[[], str]) -> Iterator[str]:
-    """Return the URL of a migrated database that belongs to the test."""
-    yield from _database(server_url, template_of_today())
-
-
-def _database(server_url: str, template: str) -> Iterator[str]:
-    name = f"test_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        # With fsync off, copying files is cheaper than writing each page to the log.
-        connection.execute(f"create database {name} template {template} strategy file_copy")
-        yield _named(server_url, name)
-        _drop(connection, name)
-
-
-def _drop(connection: psycopg.Connection, name: str) -> None:
-    """Terminate all connections first: while one is left, PostgreSQL checks again only after 0.1 s."""
-    terminate = "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = %s"
-    end = time.monotonic() + TIMEOUT
-    while connection.execute(terminate, [name]).fetchone() != (0,) and time.monotonic() < end:
-        time.sleep(0.001)
-    connection.execute(f"drop database {name} with (force)")
+def database_url(databases: DatabasePool, template_of_today: Callable[[], str]) -> Iterator[str]:
+    """Return the URL of an empty migrated database that belongs to the test."""
+    database = databases.take(template_of_today())
+    yield database.url
+    databases.give_back(database)
 
 
 @pytest.fixture

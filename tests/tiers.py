@@ -17,17 +17,13 @@ EXPENSIVE_FIXTURES = frozenset({"browse", "mariadb", "own_server", "process", "r
 EXPENSIVE_FOLDERS = ("tests/acceptance/", "tests/faults/")
 
 
-class NoTier(Exception):
-    """An expensive test has no mark."""
-
-
-def tier_of(node_id: str, marks: Iterable[str], fixtures: Iterable[str]) -> str:
-    """Return the tier of a test. `marks`: the closest one first."""
+def tier_of(node_id: str, marks: Iterable[str], fixtures: Iterable[str]) -> str | None:
+    """Return the tier of a test, or None for an expensive test without a mark. `marks`: the closest one first."""
     for mark in marks:
         if mark in TIERS:
             return mark
     if node_id.startswith(EXPENSIVE_FOLDERS) or EXPENSIVE_FIXTURES.intersection(fixtures):
-        raise NoTier(node_id)
+        return None
     return QUICK
 
 
@@ -38,10 +34,9 @@ def select(items: Sequence[pytest.Item], tier: str) -> tuple[list[pytest.Item], 
     without: list[str] = []
     for item in items:
         marks = [mark.name for mark in item.iter_markers()]
-        try:
-            found = tier_of(item.nodeid, marks, getattr(item, "fixturenames", ()))
-        except NoTier as error:
-            without.append(str(error))
+        found = tier_of(item.nodeid, marks, getattr(item, "fixturenames", ()))
+        if found is None:
+            without.append(item.nodeid)
         else:
             (selected if found in SELECTIONS[tier] else others).append(item)
     if without:

@@ -8,7 +8,6 @@ import pytest
 
 from sereno.database.privileges import AS_OWNER, LOGINS, REACHES, SEQUENCES, privileges, tables
 from sereno.database.statement import queries
-from tests.conftest import _database as database
 from tests.database.plans import GENERIC_PLAN_SINCE, PLACEHOLDER, numbered
 from tests.database.test_queries import FILES, HAS_A_PLAN
 from tests.facts import one
@@ -25,11 +24,10 @@ FOR_THE_OWNER = {"testing/test_support.travel"}
 
 
 @pytest.fixture(scope="module")
-def made_roles(server_url: str, template: str) -> Iterator[Roles]:
+def made_roles(shared_database_url: str) -> Iterator[Roles]:
     """One database for all of these tests, because they only read."""
-    for url in database(server_url, template):
-        with psycopg.connect(url, autocommit=True) as opened, made(opened, url) as found:
-            yield found
+    with psycopg.connect(shared_database_url, autocommit=True) as opened, made(opened, shared_database_url) as found:
+        yield found
 
 
 @pytest.fixture
