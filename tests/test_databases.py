@@ -22,7 +22,7 @@ CHANGES = (
     "analyze sereno.jobs",
     "delete from sereno.migrations where number = 1",
     "update sereno.migrations set checksum = ''",
-    "insert into sereno.logs (at, level, event) select now(), 'info', 'noise' from generate_series(1, 30000)",
+    "insert into sereno.logs (at, level, event, message) select now(), 'info', '', '' from generate_series(1, 30000)",
 )
 
 
