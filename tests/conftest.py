@@ -1,9 +1,7 @@
 """Fixtures: one PostgreSQL server for a test run, and for each test a database that is copied from a template."""
 
 import os
-import uuid
 from collections.abc import Callable, Iterator
-from datetime import UTC, date, datetime
 from pathlib import Path
 
 import psycopg
@@ -11,7 +9,6 @@ import pytest
 from hypothesis import settings
 
 from sereno import Sereno
-from sereno.database.migrate import migrate
 from tests.databases import DatabasePool
 from tests.manual_worker import manual  # noqa: F401 - a fixture
 from tests.shared_server import shared_server
@@ -39,10 +36,6 @@ def server_url(worker_id: str) -> Iterator[str]:
         yield url
 
 
-def _named(url: str, database: str) -> str:
-    return url.replace("/postgres?", f"/{database}?", 1)
-
-
 @pytest.fixture(scope="session")
 def databases(server_url: str) -> Iterator[DatabasePool]:
     opened = DatabasePool(server_url)
@@ -51,24 +44,9 @@ def databases(server_url: str) -> Iterator[DatabasePool]:
 
 
 @pytest.fixture(scope="session")
-def template_of_today(server_url: str, databases: DatabasePool) -> Iterator[Callable[[], str]]:
+def template_of_today(databases: DatabasePool) -> Callable[[], str]:
     """Return a function that names a migrated database to copy: a new one each day, because partitions have dates."""
-    made: dict[date, str] = {}
-    with psycopg.connect(server_url, autocommit=True) as connection:
-
-        def of_today() -> str:
-            today = datetime.now(UTC).date()
-            if today not in made:
-                name = f"template_{uuid.uuid4().hex[:12]}"
-                connection.execute(f"create database {name}")
-                with psycopg.connect(databases.url_of(name), autocommit=True) as inside:
-                    migrate(inside)
-                made[today] = name
-            return made[today]
-
-        yield of_today
-        for name in made.values():
-            connection.execute(f"drop database {name} with (force)")
+    return databases.template_of_today
 
 
 @pytest.fixture(scope="module")

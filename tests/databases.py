@@ -4,14 +4,18 @@ To copy a template and drop the copy costs PostgreSQL 32 ms of processor time, t
 fraction of that. A database whose schema, settings or statistics were changed, or that has grown, is dropped.
 """
 
+import hashlib
 import time
 import uuid
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
 from typing import LiteralString
 
 import psycopg
 from psycopg import sql
 
+from sereno.database.migrate import migrate, migrations
 from tests.facts import TIMEOUT
 
 # Dead rows make a database slower: it is dropped after so many tests, or when it has grown by so many bytes.
@@ -62,9 +66,27 @@ class DatabasePool:
         self._server_url = server_url
         self._server = psycopg.connect(server_url, autocommit=True)
         self._free: list[CopiedDatabase] = []
+        self._templates: set[str] = set()
 
     def url_of(self, name: str) -> str:
         return self._server_url.replace("/postgres?", f"/{name}?", 1)
+
+    def template_of_today(self) -> str:
+        """Return the name of a migrated database, created by the first process that asks for it."""
+        name = f"template_{datetime.now(UTC):%Y%m%d}_{_schema_digest()}"
+        if name not in self._templates:
+            # The lock makes the other processes wait. A database that is not complete has another name.
+            self._server.execute("select pg_advisory_lock(hashtext(%s))", [name])
+            found = self._server.execute("select from pg_database where datname = %s", [name]).fetchone()
+            if found is None:
+                unfinished = self.create("template1")
+                with psycopg.connect(unfinished.url, autocommit=True) as connection:
+                    migrate(connection)
+                rename = sql.SQL("alter database {} rename to {}")
+                self._server.execute(rename.format(sql.Identifier(unfinished.name), sql.Identifier(name)))
+            self._server.execute("select pg_advisory_unlock(hashtext(%s))", [name])
+            self._templates.add(name)
+        return name
 
     def take(self, template: str) -> CopiedDatabase:
         """Return an empty database with the schema of the template."""
@@ -111,6 +133,12 @@ class DatabasePool:
         end = time.monotonic() + TIMEOUT
         while self._server.execute(terminate, [name]).fetchone() != (0,) and time.monotonic() < end:
             time.sleep(0.001)
+
+
+@cache
+def _schema_digest() -> str:
+    """Return a digest of all migrations: checkouts with different schemas may share the server."""
+    return hashlib.sha256("".join(migration.checksum for migration in migrations()).encode()).hexdigest()[:12]
 
 
 def _fingerprint(connection: psycopg.Connection) -> tuple[str, int]:
