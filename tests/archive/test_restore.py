@@ -1,7 +1,6 @@
 """Archived rows are restored unchanged, once, for a while; and are removed again if they have not changed."""
 
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -27,19 +26,12 @@ from tests.archive.archive_steps import (
     add_logs,
     add_tenders,
     archiver,
-    cold_place,
 )
 from tests.archive.restore_steps import EVER, cold, digests, restore_rows
 from tests.facts import advance, one, state
 
 KINDS = ("jobs", "deliveries", "events", "fires", "logs", "public.tenders")
 TABLES = (*HOT.values(), "public.tenders")
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    with cold_place() as path:
-        yield path
 
 
 async def archive(app: Sereno, place: Path, *tables: OwnTable, grace: int = 0) -> None:
@@ -49,14 +41,19 @@ async def archive(app: Sereno, place: Path, *tables: OwnTable, grace: int = 0) -
     assert [*moved.problems, *exported.problems] == []
 
 
-@pytest.mark.parametrize("grace", [0, 7], ids=["from files", "from held tables"])
-async def test_every_kind_is_restored_unchanged(
-    app: Sereno, connection: psycopg.Connection, place: Path, grace: int
+@pytest.mark.slow
+async def test_every_kind_is_restored_unchanged_from_held_tables(
+    app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
     add_everything(connection)
     before = digests(connection, *TABLES)
     advance(connection, 60 * DAY)
-    await archive(app, place, TENDERS, grace=grace)
+    await archive(app, place, TENDERS, grace=7)
+    restore_every_kind(app, connection, place, before)
+
+
+def restore_every_kind(app: Sereno, connection: psycopg.Connection, place: Path, before: dict[str, list[str]]) -> None:
+    """Restore everything that was archived, and compare it with what was there before."""
     assert not any(digests(connection, *TABLES).values())
     for kind in KINDS:
         outcome = restore_rows(app, place, kind)
@@ -66,18 +63,17 @@ async def test_every_kind_is_restored_unchanged(
     assert marks == sum(map(len, before.values()))
 
 
-async def test_a_move_ignores_restored_rows_until_they_expire(
+async def test_every_kind_is_restored_unchanged_from_files_until_it_expires(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
     add_everything(connection)
     before = digests(connection, *TABLES)
     advance(connection, 60 * DAY)
     await archive(app, place, TENDERS)
-    for kind in KINDS:
-        restore_rows(app, place, kind)
+    restore_every_kind(app, connection, place, before)
     files = one(connection, "select count(*) from sereno.archive_files")
     await archive(app, place, TENDERS)
-    assert digests(connection, *TABLES) == before
+    assert digests(connection, *TABLES) == before, "a move ignores restored rows"
     advance(connection, 31 * DAY)
     await archive(app, place, TENDERS)
     assert not any(digests(connection, *TABLES).values())
@@ -403,6 +399,7 @@ async def test_an_interrupted_restore_can_be_repeated(app: Sereno, connection: p
     assert digests(connection, *TABLES[:2]) == before
 
 
+@pytest.mark.slow
 async def test_rows_are_restored_in_another_schema(
     database_url: str, connection: psycopg.Connection, place: Path
 ) -> None:

@@ -216,6 +216,7 @@ def test_a_retried_dead_job_is_not_an_overtaken_head(app: Sereno, connection: Co
     assert broken(app) == {}
 
 
+@pytest.mark.slow
 async def test_a_run_under_limits_violates_no_invariant(app: Sereno, connection: Connection) -> None:
     app.queue("default", concurrency=Limit(6))
     failed: set[int] = set()
