@@ -21,7 +21,6 @@ from tests.archive.archive_steps import (
     add_event,
     add_everything,
     add_jobs,
-    add_logs,
     add_tenders,
     archiver,
     everything,
@@ -65,6 +64,7 @@ async def test_old_rows_are_written_to_verified_files_and_dropped(
     assert one(connection, "select count(*) from pg_tables where schemaname = 'sereno_archive'") == 0
     kinds = {row[0] for row in connection.execute("select kind from sereno.archive_batches")}
     assert kinds == {"jobs", "attempts", "deliveries", "receipts", "events", "fires", "logs", "public.tenders"}
+    assert mode(place) & 0o077 == 0, "only the owner can read the files"
     again, exported = await working.move(), await working.export()
     assert (again.days, again.rows, exported.files, exported.dropped) == (0, 0, 0, 0)
     assert everything(connection, place) == before
@@ -185,6 +185,7 @@ async def test_a_manifest_is_enough_to_verify_its_file(
     assert abs(stored.from_at - one(connection, "select sereno.now()")) < timedelta(days=41)
 
 
+@pytest.mark.slow
 async def test_the_same_rows_make_the_same_file(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_tenders(connection, 500)
     advance(connection, 40 * DAY)
@@ -198,15 +199,6 @@ async def test_the_same_rows_make_the_same_file(app: Sereno, connection: psycopg
     await working.export()
     assert connection.execute("select object, sha256 from sereno.archive_files").fetchall() == [(object_, sha256)]
     assert objects(place) == [object_]
-
-
-async def test_files_are_readable_only_by_their_owner(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
-    add_logs(connection, 1)
-    advance(connection, 40 * DAY)
-    working = archiver(app, place)
-    await working.move()
-    await working.export()
-    assert mode(place) & 0o077 == 0
 
 
 async def test_the_counts_of_files_equal_their_rows(app: Sereno, connection: psycopg.Connection, place: Path) -> None:

@@ -142,6 +142,7 @@ async def test_maintenance_leaves_archived_kinds_to_the_archiver(app: Sereno, co
     assert left(connection) == {"history_done": 3, "history_dead": 0, "attempts": 6, "fires": 0, "logs": 0}
 
 
+@pytest.mark.slow
 async def test_the_archive_can_be_switched_off_and_on(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_logs(connection, 5)
     advance(connection, 60 * DAY)
@@ -263,6 +264,7 @@ async def test_another_schema_has_its_own_archive(
     await elsewhere.aclose()
 
 
+@pytest.mark.slow
 async def test_a_password_in_the_address_is_not_in_errors(
     database_url: str, connection: psycopg.Connection, place: Path, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sereno import Sereno
@@ -201,10 +201,28 @@ row = st.tuples(
 rows = st.dictionaries(st.tuples(text, st.integers(-(2**63), 2**63 - 1)), row, max_size=25)
 
 
-@pytest.mark.slow
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(found=rows, file_rows=st.integers(1, 30), move_rows=st.integers(1, 30))
+examples_of_rows = pytest.mark.parametrize(
+    "examples",
+    [
+        pytest.param(8, marks=pytest.mark.slow),
+        pytest.param(500, marks=[pytest.mark.storm, pytest.mark.timeout(3600)]),
+    ],
+)
+
+
+@examples_of_rows
 def test_rows_are_the_same_multiset_at_every_step(
+    app: Sereno, connection: psycopg.Connection, place: Path, examples: int
+) -> None:
+    @settings(max_examples=examples)
+    @given(found=rows, file_rows=st.integers(1, 30), move_rows=st.integers(1, 30))
+    def check(found: dict[Any, Any], file_rows: int, move_rows: int) -> None:
+        follow(app, connection, place, found, file_rows, move_rows)
+
+    check()
+
+
+def follow(
     app: Sereno,
     connection: psycopg.Connection,
     place: Path,
@@ -212,6 +230,7 @@ def test_rows_are_the_same_multiset_at_every_step(
     file_rows: int,
     move_rows: int,
 ) -> None:
+    """Archive these rows, and compare them with the originals after every step."""
     connection.execute("drop table if exists public.t; truncate sereno.archive_batches, sereno.archive_files")
     connection.execute(
         "create table public.t (code text, number bigint, at timestamptz, instant timestamptz, day date, "

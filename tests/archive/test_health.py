@@ -85,6 +85,7 @@ def test_rows_that_are_two_days_late_are_reported(app: Sereno, connection: psyco
     assert conditions(app) == {}
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_not_exported_is_reported(app: Sereno, connection: psycopg.Connection) -> None:
     fill(connection, 40)
     move(app)
@@ -196,6 +197,7 @@ def test_a_table_beyond_the_window_is_not_counted(app: Sereno, connection: psyco
     assert set(broken(app, 30)) == {"archive_held"}
 
 
+@pytest.mark.slow
 def test_an_inbox_item_may_refer_to_an_archived_delivery(app: Sereno, connection: psycopg.Connection) -> None:
     number = old_delivery(connection)
     connection.execute(

@@ -21,7 +21,8 @@ def sizes(connection: psycopg.Connection) -> list[int]:
     return [one(connection, f"select count(*) from sereno_archive.{held}") for held in one(connection, CHILDREN) or []]
 
 
-@pytest.mark.parametrize("state", ["succeeded", pytest.param("dead", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("state", ["succeeded", "dead"])
 async def test_the_attempts_of_archived_jobs_are_moved_in_pages(
     app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:

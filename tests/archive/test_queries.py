@@ -70,6 +70,7 @@ async def test_the_status_follows_a_batch_from_its_move_to_its_drop(
     assert {line.state for line in app.database.run(queries.batches(limit=1000))} == {"dropped"}
 
 
+@pytest.mark.slow
 async def test_batches_and_their_files_are_listed_in_pages(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -110,6 +111,7 @@ async def test_failures_are_listed(app: Sereno, connection: psycopg.Connection, 
     assert shown.state == "failed"
 
 
+@pytest.mark.slow
 async def test_the_calendar_lists_the_days_of_files(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_logs(connection, 3)
     advance(connection, 2 * DAY)

@@ -182,6 +182,7 @@ async def test_values_without_a_json_equivalent_are_null(
     assert msgspec.json.decode(line) == {"a": None, "b": None, "c": "NaN", "d": None, "e": "ä"}
 
 
+@pytest.mark.slow
 async def test_a_table_with_an_odd_name_can_be_queried(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -192,6 +193,7 @@ async def test_a_table_with_an_odd_name_can_be_queried(
     assert query_rows(app, place, f'select "Id", n from {name} order by 1') == [("1", "1.5"), ("2", "nan")]
 
 
+@pytest.mark.slow
 async def test_a_directory_named_like_a_glob_pattern_can_be_queried(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:

@@ -63,6 +63,7 @@ def restore_every_kind(app: Sereno, connection: psycopg.Connection, place: Path,
     assert marks == sum(map(len, before.values()))
 
 
+@pytest.mark.slow
 async def test_every_kind_is_restored_unchanged_from_files_until_it_expires(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -166,6 +167,7 @@ async def test_two_concurrent_restores_make_one_row(app: Sereno, connection: psy
     assert one(connection, "select count(*) from sereno.attempts") == 60
 
 
+@pytest.mark.slow
 async def test_a_changed_row_is_archived_again_and_restored_in_its_last_state(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -254,6 +256,7 @@ async def test_values_that_no_longer_fit_are_refused_not_truncated(
     assert connection.execute("select name, code from public.t").fetchall() == [("a long name", "abc   ")]
 
 
+@pytest.mark.slow
 async def test_generated_columns_identities_and_odd_names_are_restored(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -291,6 +294,7 @@ async def test_a_conflicting_row_is_refused(app: Sereno, connection: psycopg.Con
     assert one(connection, "select count(*) from sereno.restored") == 1
 
 
+@pytest.mark.slow
 async def test_a_referenced_row_stays_and_is_reported(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     connection.execute("create table public.t (id int primary key, at timestamptz)")
     connection.execute("insert into public.t values (1, sereno.now())")
@@ -382,6 +386,7 @@ async def test_invalid_requests_are_refused(app: Sereno, connection: psycopg.Con
         RestoreRequest("logs", TimeSpan(keys=["1"]), keep=0.0).check()
 
 
+@pytest.mark.slow
 async def test_an_interrupted_restore_can_be_repeated(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_jobs(connection, 1, 5)
     before = digests(connection, *TABLES[:2])

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sereno import Sereno
@@ -16,7 +16,7 @@ from sereno.archive import row_text as module
 from sereno.archive.archiver import OwnTable
 from tests.archive.archive_steps import DAY, archiver, everything, filed
 from tests.archive.restore_steps import digests, restore_rows
-from tests.archive.test_column_types import OLD, STRANGE, TYPES, VALUES, add_tables
+from tests.archive.test_column_types import OLD, STRANGE, TYPES, VALUES, add_tables, examples_of_rows
 from tests.facts import advance, one
 
 ODD = "public.t"
@@ -36,6 +36,7 @@ found_rows = st.dictionaries(st.tuples(text, st.integers(-(2**63), 2**63 - 1)), 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("server_settings", [{}, STRANGE], ids=["usual", "strange"])
 async def test_a_key_of_any_type_is_archived_restored_and_removed_again(
     app: Sereno, connection: psycopg.Connection, place: Path, server_url: str, server_settings: dict[str, str]
@@ -98,10 +99,19 @@ async def test_a_value_of_any_type_is_restored(
     assert one(connection, "select count(*) from sereno.archived_again") == 0
 
 
-@pytest.mark.slow
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(found=found_rows)
+@examples_of_rows
 def test_archive_and_restore_change_nothing(
+    app: Sereno, connection: psycopg.Connection, place: Path, examples: int
+) -> None:
+    @settings(max_examples=examples)
+    @given(found=found_rows)
+    def check(found: dict[Any, tuple[Any, ...]]) -> None:
+        archive_and_restore(app, connection, place, found)
+
+    check()
+
+
+def archive_and_restore(
     app: Sereno, connection: psycopg.Connection, place: Path, found: dict[Any, tuple[Any, ...]]
 ) -> None:
     connection.execute(

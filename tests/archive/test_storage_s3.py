@@ -131,6 +131,7 @@ async def test_a_file_that_cannot_be_verified_keeps_its_rows(
             assert one(connection, left) == 0
 
 
+@pytest.mark.slow
 async def test_a_manifest_is_read_back_as_well(
     app: Sereno, connection: psycopg.Connection, bucket: Bucket, subtests: pytest.Subtests
 ) -> None:
@@ -147,6 +148,7 @@ async def test_a_manifest_is_read_back_as_well(
             assert (await working(app, bucket).export()).dropped == 1
 
 
+@pytest.mark.slow
 async def test_a_store_that_fails_at_the_last_check_keeps_the_rows(
     app: Sereno,
     connection: psycopg.Connection,

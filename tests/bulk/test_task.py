@@ -98,6 +98,7 @@ async def test_jobs_created_or_ended_later_are_left_alone(
     assert states_of(connection, running) == {"cancelled"}
 
 
+@pytest.mark.slow
 async def test_the_rate_applies_across_workers(app: Sereno, work: Any, connection: psycopg.Connection) -> None:
     """By the database's clock: in no period more changes than the rate allows plus one batch."""
     add_ended(app, work, 60)

@@ -137,6 +137,7 @@ async def test_a_silenced_alert_is_not_repeated_until_the_silence_ends(
     assert app.database.run(alerts.silence(10**6, until)) is None
 
 
+@pytest.mark.slow
 async def test_two_concurrent_watchers_send_an_alert_once(app: Sereno, connection: psycopg.Connection) -> None:
     rule(app, **ONLY)
     pause_sms(app)
