@@ -40,6 +40,7 @@ def vacate(place: Path) -> None:
     place.unlink()
 
 
+@pytest.mark.slow
 async def test_a_missing_or_changed_file_is_written_again(
     app: Sereno, connection: psycopg.Connection, place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -239,6 +240,7 @@ async def test_a_reader_of_the_history_does_not_delay_writers_for_long(
     assert everything(connection, place) == before
 
 
+@pytest.mark.slow
 async def test_a_full_local_disk_is_reported(
     app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -128,6 +128,7 @@ async def test_a_second_restore_makes_no_duplicates(app: Sereno, connection: psy
     assert one(connection, "select min(until) - sereno.now() from sereno.restored").days == 59
 
 
+@pytest.mark.slow
 async def test_a_job_that_is_live_again_is_not_overwritten(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -209,6 +210,7 @@ async def test_a_restored_row_stays_if_its_file_is_broken(
     assert one(connection, f"select count(*) from sereno_archive.{held}") == 3, "they are archived again"
 
 
+@pytest.mark.slow
 async def test_a_restored_dead_job_does_not_block_its_order_key(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -224,6 +226,7 @@ async def test_a_restored_dead_job_does_not_block_its_order_key(
     assert one(connection, "select count(*) from sereno.archived_again") == 0
 
 
+@pytest.mark.slow
 async def test_a_table_with_added_and_dropped_columns_is_restored(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -241,6 +244,7 @@ async def test_a_table_with_added_and_dropped_columns_is_restored(
     assert connection.execute("select distinct grade, more from public.tenders").fetchall() == [("A", None)]
 
 
+@pytest.mark.slow
 async def test_values_that_no_longer_fit_are_refused_not_truncated(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:

@@ -184,6 +184,7 @@ async def test_an_operation_that_has_not_started_stops_at_once(
     assert states_of(connection, ids) == {"ready"}
 
 
+@pytest.mark.slow
 async def test_a_worker_that_stops_leaves_the_operation_to_another(app: Sereno, work: Any) -> None:
     add_waiting(app, work, 40)
     number = begin_bulk(app, "job.cancel", JobFilter(task="work"), rate=20).id

@@ -75,6 +75,7 @@ def test_the_hours_of_an_error_group_are_deleted_by_pages_before_the_group(conne
     assert one(connection, "select count(*) from sereno.error_hours") == 0
 
 
+@pytest.mark.slow
 def test_a_page_of_shares_reads_the_lanes_of_its_own_keys(connection: Connection) -> None:
     """Every third key has no lane; no page of ten keys reads more lanes than keys."""
     connection.execute(

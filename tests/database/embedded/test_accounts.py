@@ -16,6 +16,7 @@ from tests.database.embedded.server_steps import as_user, execute, modes, query,
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs its server as another user")
 
 
+@pytest.mark.slow
 @only_root
 def test_a_server_of_root_runs_as_the_owner_of_its_data(directory: Path) -> None:
     unprivileged = pwd.getpwnam("nobody")
