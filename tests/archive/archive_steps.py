@@ -30,6 +30,8 @@ HOT = {
     "fires": "sereno.fires",
     "logs": "sereno.logs",
 }
+# Files of the rows of `add_some`.
+SOME_FILES = 6
 TENDERS = OwnTable("public.tenders", "published_at", 30.0 * DAY)
 
 
@@ -143,6 +145,15 @@ def add_everything(connection: psycopg.Connection, count: int = 20) -> None:
     add_logs(connection, count)
     add_fires(connection, count)
     add_fires(connection, 3, ahead="20 days")
+    add_tenders(connection, count)
+
+
+def add_some(connection: psycopg.Connection, count: int = 20) -> None:
+    """Add rows of jobs with attempts, events, logs, fires and a user's table, all of them now: `SOME_FILES` files."""
+    add_jobs(connection, 1, count)
+    add_event(connection)
+    add_logs(connection, count)
+    add_fires(connection, count)
     add_tenders(connection, count)
 
 

@@ -1,4 +1,4 @@
-"""A real object store, and a faulty proxy in front of it."""
+"""A directory for files; a real object store, and a faulty proxy in front of it."""
 
 import os
 import uuid
@@ -12,6 +12,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from sereno.archive import storage as module
+from tests.archive.archive_steps import cold_place
 from tests.archive.faulty_storage import FaultyStore
 
 # A secret that must not appear anywhere.
@@ -41,6 +42,13 @@ class Bucket:
 
     def _client(self) -> Any:
         return boto3.client("s3", endpoint_url=self.endpoint, region_name="us-east-1")
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory for archived files that does not exist yet."""
+    with cold_place() as path:
+        yield path
 
 
 @pytest.fixture(scope="session")

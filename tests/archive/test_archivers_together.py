@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,8 @@ from tests.archive.archive_steps import (
     add_everything,
     add_jobs,
     add_logs,
+    add_some,
     archiver,
-    cold_place,
     everything,
     places_of,
 )
@@ -35,17 +34,11 @@ from tests.worker.maintenance.locked_tables import do_all
 CYCLES = ("sereno.archive_export", "sereno.archive_move")
 
 
-@pytest.fixture
-def place() -> Iterator[Path]:
-    with cold_place() as path:
-        yield path
-
-
 # Two archivers
 
 
 async def test_two_archivers_do_the_work_once(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
-    add_everything(connection, 50)
+    add_some(connection, 50)
     before = everything(connection, place)
     advance(connection, 60 * DAY)
     both = [archiver(app, place, TENDERS) for _ in range(2)]
@@ -63,6 +56,7 @@ async def test_two_archivers_do_the_work_once(app: Sereno, connection: psycopg.C
     assert one(connection, "select count(*) from sereno.archive_files where failed_at is not null") == 0
 
 
+@pytest.mark.slow
 async def test_two_archivers_with_different_files_do_not_conflict(
     app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,7 +69,7 @@ async def test_two_archivers_with_different_files_do_not_conflict(
         write(url, select, file, rising, facts | {"version": mine})
 
     monkeypatch.setattr(parquet, "write", write_another_file)
-    add_everything(connection, 50)
+    add_some(connection, 50)
     before = everything(connection, place)
     advance(connection, 60 * DAY)
     both = [archiver(app, place, TENDERS) for _ in range(2)]
@@ -89,6 +83,7 @@ async def test_two_archivers_with_different_files_do_not_conflict(
     assert [name for name, sha256 in files if parquet.sha256(place / name) != sha256] == []
 
 
+@pytest.mark.slow
 async def test_a_cancelled_archiver_loses_nothing(
     app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +95,7 @@ async def test_a_cancelled_archiver_loses_nothing(
         write(*given)
 
     monkeypatch.setattr(parquet, "write", slowly)
-    add_everything(connection)
+    add_some(connection)
     before = everything(connection, place)
     advance(connection, 60 * DAY)
     working = archiver(app, place, TENDERS)
@@ -147,6 +142,7 @@ async def test_maintenance_leaves_archived_kinds_to_the_archiver(app: Sereno, co
     assert left(connection) == {"history_done": 3, "history_dead": 0, "attempts": 6, "fires": 0, "logs": 0}
 
 
+@pytest.mark.slow
 async def test_the_archive_can_be_switched_off_and_on(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_logs(connection, 5)
     advance(connection, 60 * DAY)
@@ -187,7 +183,7 @@ def test_cycles_are_declared_if_there_is_an_archive(database_url: str, place: Pa
 
 
 async def test_a_worker_runs_both_cycles(database_url: str, connection: psycopg.Connection, place: Path) -> None:
-    add_everything(connection)
+    add_some(connection)
     # Above the ids of the generated jobs.
     connection.execute("select setval(pg_get_serial_sequence('sereno.jobs', 'id'), 1000000)")
     before = everything(connection, place)
@@ -236,6 +232,7 @@ def occupy(place: Path) -> None:
 # Other schemas and databases
 
 
+@pytest.mark.slow
 async def test_another_schema_has_its_own_archive(
     database_url: str, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -267,6 +264,7 @@ async def test_another_schema_has_its_own_archive(
     await elsewhere.aclose()
 
 
+@pytest.mark.slow
 async def test_a_password_in_the_address_is_not_in_errors(
     database_url: str, connection: psycopg.Connection, place: Path, tmp_path: Path
 ) -> None:

@@ -1,6 +1,6 @@
 """A file is verified by its whole contents: if one value differs from the table, nothing is dropped."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -12,16 +12,10 @@ import pytest
 from sereno import Sereno
 from sereno.archive import file_process, parquet
 from sereno.archive.checksum import LONG, PAGE_ROWS
-from tests.archive.archive_steps import DAY, TENDERS, add_tenders, archiver, cold_place
+from tests.archive.archive_steps import DAY, TENDERS, add_tenders, archiver
 from tests.facts import advance, one
 
 HELD = "select held_in from sereno.archive_batches where dropped_at is null"
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    with cold_place() as path:
-        yield path
 
 
 def change_value(file: Path, name: str, *, swap: bool = False) -> None:
@@ -35,6 +29,7 @@ def change_value(file: Path, name: str, *, swap: bool = False) -> None:
     pq.write_table(changed.replace_schema_metadata(table.schema.metadata), file)
 
 
+@pytest.mark.slow
 async def test_a_file_with_one_different_value_is_refused(
     app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +118,7 @@ async def test_every_type_has_the_same_checksum_in_the_table_and_in_the_file(
     assert parquet.checksums(place / name, ["code"]) == expected
 
 
+@pytest.mark.slow
 async def test_keys_of_a_users_own_types_are_compared_in_the_order_of_their_index(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,11 @@ from sereno import Sereno
 from sereno.archive import file_process
 from sereno.archive.file_process import SMALL_ROWS
 from sereno.archive.parquet import InvalidParquetFile
-from tests.archive.archive_steps import DAY, add_jobs, archiver, cold_place
+from tests.archive.archive_steps import DAY, add_jobs, archiver
 from tests.facts import advance, auntil, one, until
 
 CANARY = "canary-37"
 SLEEPS = "select n, pg_sleep(0.002) is null as slept from generate_series(1, 10000) as n"
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    with cold_place() as directory:
-        yield directory
 
 
 def writing(connection: psycopg.Connection) -> bool:
@@ -64,6 +58,7 @@ def rows_of_files(place: Path, kind: str) -> int:
     return sum(pq.read_table(file).num_rows for file in place.rglob(f"{kind}-*.parquet"))
 
 
+@pytest.mark.slow
 async def test_a_large_batch_is_written_by_a_separate_process(
     app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +114,7 @@ def test_a_password_is_in_no_message(tmp_path: Path, rows: int, capfd: pytest.Ca
     assert CANARY not in "".join(capfd.readouterr())
 
 
+@pytest.mark.slow
 async def test_the_process_list_shows_no_password(
     database_url: str, connection: psycopg.Connection, tmp_path: Path
 ) -> None:

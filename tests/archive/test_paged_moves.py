@@ -1,6 +1,5 @@
 """Children of archived rows are moved in pages, each a transaction of its own; an interrupted move continues."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -8,7 +7,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.archive import archiver as module
-from tests.archive.archive_steps import DAY, add_jobs, archiver, cold_place
+from tests.archive.archive_steps import DAY, add_jobs, archiver
 from tests.facts import advance, one
 
 PAGE = 10
@@ -17,17 +16,12 @@ CHILDREN = (
 )
 
 
-@pytest.fixture
-def place() -> Iterator[Path]:
-    with cold_place() as path:
-        yield path
-
-
 def sizes(connection: psycopg.Connection) -> list[int]:
     """Return the rows of each batch of attempts."""
     return [one(connection, f"select count(*) from sereno_archive.{held}") for held in one(connection, CHILDREN) or []]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["succeeded", "dead"])
 async def test_the_attempts_of_archived_jobs_are_moved_in_pages(
     app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch, state: str

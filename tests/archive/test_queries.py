@@ -1,6 +1,5 @@
 """Read models of the archive: locations, waiting batches and failures, read from its catalogue only."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,15 +13,9 @@ from sereno.archive import queries
 from sereno.archive import store as moves
 from sereno.archive.operations import ArchiveStatus
 from sereno.errors import InvalidArguments
-from tests.archive.archive_steps import DAY, TENDERS, add_everything, add_jobs, add_logs, archiver, cold_place
+from tests.archive.archive_steps import DAY, TENDERS, add_jobs, add_logs, add_some, archiver
 from tests.archive.restore_steps import restore_rows
 from tests.facts import advance, one
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    with cold_place() as path:
-        yield path
 
 
 def read_status(app: Sereno, place: Path) -> ArchiveStatus:
@@ -47,7 +40,7 @@ def test_the_status_of_an_empty_archive(app: Sereno, connection: psycopg.Connect
 async def test_the_status_follows_a_batch_from_its_move_to_its_drop(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
-    add_everything(connection)
+    add_some(connection)
     advance(connection, 60 * DAY)
     working = archiver(app, place, TENDERS, archive_grace_days=7)
     await working.move()
@@ -77,6 +70,7 @@ async def test_the_status_follows_a_batch_from_its_move_to_its_drop(
     assert {line.state for line in app.database.run(queries.batches(limit=1000))} == {"dropped"}
 
 
+@pytest.mark.slow
 async def test_batches_and_their_files_are_listed_in_pages(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -117,6 +111,7 @@ async def test_failures_are_listed(app: Sereno, connection: psycopg.Connection, 
     assert shown.state == "failed"
 
 
+@pytest.mark.slow
 async def test_the_calendar_lists_the_days_of_files(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_logs(connection, 3)
     advance(connection, 2 * DAY)

@@ -1,7 +1,6 @@
 """Queries of archived files return each row once; nothing else can be read, and nothing can be written."""
 
 import csv
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,18 +17,12 @@ from sereno.archive.rows import TimeSpan
 from sereno.archive.storage import Storage
 from sereno.database.driver import drive
 from sereno.errors import ArchiveUnavailable, InvalidArguments
-from tests.archive.archive_steps import DAY, TENDERS, add_jobs, add_logs, add_tenders, archiver, cold_place
+from tests.archive.archive_steps import DAY, TENDERS, add_jobs, add_logs, add_tenders, archiver
 from tests.archive.conftest import Bucket
 from tests.archive.restore_steps import cold, restore_rows
 from tests.facts import advance, one
 
 ALL = TimeSpan()
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    with cold_place() as path:
-        yield path
 
 
 async def archive(app: Sereno, place: Path, *tables: OwnTable) -> None:
@@ -61,6 +54,7 @@ async def test_a_query_returns_the_archived_rows(app: Sereno, connection: psycop
     assert {row[0] for row in query_rows(app, place, "show tables")} == {"attempts", "jobs"}
 
 
+@pytest.mark.slow
 async def test_a_row_in_two_files_is_returned_once_in_its_last_state(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -149,6 +143,7 @@ async def test_nothing_else_can_be_read_or_written(app: Sereno, connection: psyc
     assert not out.exists()
 
 
+@pytest.mark.slow
 async def test_a_bucket_is_read_through_the_storage(
     app: Sereno, connection: psycopg.Connection, bucket: Bucket, tmp_path: Path
 ) -> None:
@@ -187,6 +182,7 @@ async def test_values_without_a_json_equivalent_are_null(
     assert msgspec.json.decode(line) == {"a": None, "b": None, "c": "NaN", "d": None, "e": "ä"}
 
 
+@pytest.mark.slow
 async def test_a_table_with_an_odd_name_can_be_queried(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -197,6 +193,7 @@ async def test_a_table_with_an_odd_name_can_be_queried(
     assert query_rows(app, place, f'select "Id", n from {name} order by 1') == [("1", "1.5"), ("2", "nan")]
 
 
+@pytest.mark.slow
 async def test_a_directory_named_like_a_glob_pattern_can_be_queried(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -207,26 +204,29 @@ async def test_a_directory_named_like_a_glob_pattern_can_be_queried(
     assert query_rows(app, odd, "select count(*) from logs") == [("3",)]
 
 
-@pytest.mark.parametrize("form", [".parquet", ".csv", ".jsonl"])
 async def test_an_export_has_the_rows_of_its_time_span(
-    app: Sereno, connection: psycopg.Connection, place: Path, tmp_path: Path, form: str
+    app: Sereno, connection: psycopg.Connection, place: Path, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     for _ in range(2):
         add_logs(connection, 3)
         advance(connection, 20 * DAY)
         await archive(app, place)
     first = one(connection, "select min(from_at) from sereno.archive_files")
-    out = tmp_path / f"logs{form}"
     span = TimeSpan(from_at=first, to_at=first + timedelta(days=5))
-    assert drive(export("logs", span, cold(place), out, lambda *_: None), app.database.run) == 3
-    assert messages(out) == ["line 1", "line 2", "line 3"]
-    assert names_in(tmp_path) == [out.name]
     file = place / one(connection, "select object from sereno.archive_files order by batch_id limit 1")
-    file.write_bytes(file.read_bytes()[:-4] + b"xxxx")
-    out.unlink()
-    with pytest.raises(ArchiveUnavailable, match="differs from the file that was verified"):
-        drive(export("logs", span, cold(place), out, lambda *_: None), app.database.run)
-    assert names_in(tmp_path) == []
+    content = file.read_bytes()
+    for form in (".parquet", ".csv", ".jsonl"):
+        with subtests.test(form=form):
+            out = tmp_path / f"logs{form}"
+            file.write_bytes(content)
+            assert drive(export("logs", span, cold(place), out, lambda *_: None), app.database.run) == 3
+            assert messages(out) == ["line 1", "line 2", "line 3"]
+            assert names_in(tmp_path) == [out.name]
+            file.write_bytes(content[:-4] + b"xxxx")
+            out.unlink()
+            with pytest.raises(ArchiveUnavailable, match="differs from the file that was verified"):
+                drive(export("logs", span, cold(place), out, lambda *_: None), app.database.run)
+            assert names_in(tmp_path) == []
 
 
 def names_in(directory: Path) -> list[str]:

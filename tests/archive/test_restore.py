@@ -1,7 +1,6 @@
 """Archived rows are restored unchanged, once, for a while; and are removed again if they have not changed."""
 
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -27,19 +26,12 @@ from tests.archive.archive_steps import (
     add_logs,
     add_tenders,
     archiver,
-    cold_place,
 )
 from tests.archive.restore_steps import EVER, cold, digests, restore_rows
 from tests.facts import advance, one, state
 
 KINDS = ("jobs", "deliveries", "events", "fires", "logs", "public.tenders")
 TABLES = (*HOT.values(), "public.tenders")
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    with cold_place() as path:
-        yield path
 
 
 async def archive(app: Sereno, place: Path, *tables: OwnTable, grace: int = 0) -> None:
@@ -49,14 +41,19 @@ async def archive(app: Sereno, place: Path, *tables: OwnTable, grace: int = 0) -
     assert [*moved.problems, *exported.problems] == []
 
 
-@pytest.mark.parametrize("grace", [0, 7], ids=["from files", "from held tables"])
-async def test_every_kind_is_restored_unchanged(
-    app: Sereno, connection: psycopg.Connection, place: Path, grace: int
+@pytest.mark.slow
+async def test_every_kind_is_restored_unchanged_from_held_tables(
+    app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
     add_everything(connection)
     before = digests(connection, *TABLES)
     advance(connection, 60 * DAY)
-    await archive(app, place, TENDERS, grace=grace)
+    await archive(app, place, TENDERS, grace=7)
+    restore_every_kind(app, connection, place, before)
+
+
+def restore_every_kind(app: Sereno, connection: psycopg.Connection, place: Path, before: dict[str, list[str]]) -> None:
+    """Restore everything that was archived, and compare it with what was there before."""
     assert not any(digests(connection, *TABLES).values())
     for kind in KINDS:
         outcome = restore_rows(app, place, kind)
@@ -66,18 +63,18 @@ async def test_every_kind_is_restored_unchanged(
     assert marks == sum(map(len, before.values()))
 
 
-async def test_a_move_ignores_restored_rows_until_they_expire(
+@pytest.mark.slow
+async def test_every_kind_is_restored_unchanged_from_files_until_it_expires(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
     add_everything(connection)
     before = digests(connection, *TABLES)
     advance(connection, 60 * DAY)
     await archive(app, place, TENDERS)
-    for kind in KINDS:
-        restore_rows(app, place, kind)
+    restore_every_kind(app, connection, place, before)
     files = one(connection, "select count(*) from sereno.archive_files")
     await archive(app, place, TENDERS)
-    assert digests(connection, *TABLES) == before
+    assert digests(connection, *TABLES) == before, "a move ignores restored rows"
     advance(connection, 31 * DAY)
     await archive(app, place, TENDERS)
     assert not any(digests(connection, *TABLES).values())
@@ -131,6 +128,7 @@ async def test_a_second_restore_makes_no_duplicates(app: Sereno, connection: psy
     assert one(connection, "select min(until) - sereno.now() from sereno.restored").days == 59
 
 
+@pytest.mark.slow
 async def test_a_job_that_is_live_again_is_not_overwritten(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -170,6 +168,7 @@ async def test_two_concurrent_restores_make_one_row(app: Sereno, connection: psy
     assert one(connection, "select count(*) from sereno.attempts") == 60
 
 
+@pytest.mark.slow
 async def test_a_changed_row_is_archived_again_and_restored_in_its_last_state(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -211,6 +210,7 @@ async def test_a_restored_row_stays_if_its_file_is_broken(
     assert one(connection, f"select count(*) from sereno_archive.{held}") == 3, "they are archived again"
 
 
+@pytest.mark.slow
 async def test_a_restored_dead_job_does_not_block_its_order_key(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -226,6 +226,7 @@ async def test_a_restored_dead_job_does_not_block_its_order_key(
     assert one(connection, "select count(*) from sereno.archived_again") == 0
 
 
+@pytest.mark.slow
 async def test_a_table_with_added_and_dropped_columns_is_restored(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -243,6 +244,7 @@ async def test_a_table_with_added_and_dropped_columns_is_restored(
     assert connection.execute("select distinct grade, more from public.tenders").fetchall() == [("A", None)]
 
 
+@pytest.mark.slow
 async def test_values_that_no_longer_fit_are_refused_not_truncated(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -258,6 +260,7 @@ async def test_values_that_no_longer_fit_are_refused_not_truncated(
     assert connection.execute("select name, code from public.t").fetchall() == [("a long name", "abc   ")]
 
 
+@pytest.mark.slow
 async def test_generated_columns_identities_and_odd_names_are_restored(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -295,6 +298,7 @@ async def test_a_conflicting_row_is_refused(app: Sereno, connection: psycopg.Con
     assert one(connection, "select count(*) from sereno.restored") == 1
 
 
+@pytest.mark.slow
 async def test_a_referenced_row_stays_and_is_reported(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     connection.execute("create table public.t (id int primary key, at timestamptz)")
     connection.execute("insert into public.t values (1, sereno.now())")
@@ -386,6 +390,7 @@ async def test_invalid_requests_are_refused(app: Sereno, connection: psycopg.Con
         RestoreRequest("logs", TimeSpan(keys=["1"]), keep=0.0).check()
 
 
+@pytest.mark.slow
 async def test_an_interrupted_restore_can_be_repeated(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_jobs(connection, 1, 5)
     before = digests(connection, *TABLES[:2])
@@ -403,6 +408,7 @@ async def test_an_interrupted_restore_can_be_repeated(app: Sereno, connection: p
     assert digests(connection, *TABLES[:2]) == before
 
 
+@pytest.mark.slow
 async def test_rows_are_restored_in_another_schema(
     database_url: str, connection: psycopg.Connection, place: Path
 ) -> None:

@@ -1,22 +1,22 @@
 """Rows are restored unchanged, from a file and from a table: every type, every key."""
 
 import asyncio
-from collections.abc import Iterator
+from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sereno import Sereno
 from sereno.archive import row_text as module
 from sereno.archive.archiver import OwnTable
-from tests.archive.archive_steps import DAY, archiver, cold_place
+from tests.archive.archive_steps import DAY, archiver, everything, filed
 from tests.archive.restore_steps import digests, restore_rows
-from tests.archive.test_column_types import OLD, STRANGE, TYPES, VALUES, add_tables
+from tests.archive.test_column_types import OLD, STRANGE, TYPES, VALUES, add_tables, examples_of_rows
 from tests.facts import advance, one
 
 ODD = "public.t"
@@ -35,44 +35,42 @@ row = st.tuples(
 found_rows = st.dictionaries(st.tuples(text, st.integers(-(2**63), 2**63 - 1)), row, max_size=25)
 
 
-@pytest.fixture
-def place() -> Iterator[Path]:
-    with cold_place() as path:
-        yield path
-
-
-@pytest.mark.parametrize("grace", [0, 7], ids=["from files", "from held tables"])
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("server_settings", [{}, STRANGE], ids=["usual", "strange"])
-async def test_a_key_of_any_type_is_restored_and_removed_again(
-    app: Sereno,
-    connection: psycopg.Connection,
-    place: Path,
-    server_url: str,
-    grace: int,
-    server_settings: dict[str, str],
+async def test_a_key_of_any_type_is_archived_restored_and_removed_again(
+    app: Sereno, connection: psycopg.Connection, place: Path, server_url: str, server_settings: dict[str, str]
 ) -> None:
+    """From held tables, and from files when the tables are dropped; the settings of the server change nothing."""
     tables = add_tables(connection)
     names = [table.name for table in tables]
-    before = digests(connection, *names)
+    before, rows = digests(connection, *names), everything(connection, place, names)
     with psycopg.connect(server_url, autocommit=True) as elsewhere:
         for name, value in server_settings.items():
             elsewhere.execute(f"alter database {connection.info.dbname} set {name} = {value}".encode())
-    working = archiver(app, place, *tables, archive_grace_days=grace)
+    working = archiver(app, place, *tables, archive_grace_days=7)
     assert (await working.move()).problems == []
-    assert (await working.export()).problems == []
-    for name in names:
-        restore_rows(app, place, name)
-    assert digests(connection, *names) == before
-    assert (await working.move()).problems == []
-    assert digests(connection, *names) == before, "restore marks protect the rows"
-    batches = one(connection, "select count(*) from sereno.archive_batches")
-    advance(connection, 31 * DAY)
-    assert (await working.move()).problems == []
-    assert not any(digests(connection, *names).values())
-    # A tab in a key of several columns: such a row is archived again, with no other effect.
-    tabs = one(connection, "select count(*) from sereno.archived_again")
-    assert tabs == 1
-    assert one(connection, "select count(*) from sereno.archive_batches") == batches + 1
+    assert everything(connection, place, names) == rows
+    exported = await working.export()
+    assert (exported.problems, exported.files) == ([], len(names))
+    written = connection.execute("select id, kind from sereno.archive_batches").fetchall()
+    assert sum((filed(connection, place, *batch) for batch in written), Counter()) == rows
+    for dropped in (0, len(names)):
+        exported = await working.export()
+        assert (exported.problems, exported.dropped) == ([], dropped)
+        for name in names:
+            restore_rows(app, place, name)
+        assert digests(connection, *names) == before
+        assert (await working.move()).problems == []
+        assert digests(connection, *names) == before, "restore marks protect the rows"
+        batches = one(connection, "select count(*) from sereno.archive_batches")
+        advance(connection, 31 * DAY)
+        assert (await working.move()).problems == []
+        assert not any(digests(connection, *names).values())
+        # A tab in a key of several columns: such a row is archived again, with no other effect.
+        tabs = one(connection, "select count(*) from sereno.archived_again")
+        assert tabs == 1
+        assert one(connection, "select count(*) from sereno.archive_batches") == batches + 1
 
 
 @pytest.mark.parametrize("grace", [0, 7], ids=["from files", "from held tables"])
@@ -101,9 +99,19 @@ async def test_a_value_of_any_type_is_restored(
     assert one(connection, "select count(*) from sereno.archived_again") == 0
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(found=found_rows)
+@examples_of_rows
 def test_archive_and_restore_change_nothing(
+    app: Sereno, connection: psycopg.Connection, place: Path, examples: int
+) -> None:
+    @settings(max_examples=examples)
+    @given(found=found_rows)
+    def check(found: dict[Any, tuple[Any, ...]]) -> None:
+        archive_and_restore(app, connection, place, found)
+
+    check()
+
+
+def archive_and_restore(
     app: Sereno, connection: psycopg.Connection, place: Path, found: dict[Any, tuple[Any, ...]]
 ) -> None:
     connection.execute(

@@ -18,7 +18,7 @@ from sereno.archive import store as archive
 from sereno.archive.archiver import Archiver
 from sereno.archive.storage import ObjectNotFound, Storage
 from sereno.errors import ArchiveUnavailable
-from tests.archive.archive_steps import DAY, TENDERS, add_everything, add_logs, archiver, everything, places_of
+from tests.archive.archive_steps import DAY, TENDERS, add_logs, add_some, archiver, everything, places_of
 from tests.archive.conftest import CANARIES, Bucket
 from tests.archive.faulty_storage import LATE_BYTES, SHORT, Fault
 from tests.facts import advance, one
@@ -47,24 +47,34 @@ def error_events(caplog: pytest.LogCaptureFixture) -> set[str]:
     return {record.event for record in caplog.records if record.levelno == logging.ERROR}  # type: ignore[attr-defined]
 
 
-@pytest.fixture
-def held(app: Sereno, connection: psycopg.Connection, bucket: Bucket) -> Iterator[int]:
-    """A batch that waits for its file."""
+def hold(app: Sereno, connection: psycopg.Connection) -> int:
+    """Return a new batch that waits for its file."""
     add_logs(connection, 50)
     advance(connection, 60 * DAY)
     app.database.run(archive.move_rows("logs", 30.0 * DAY, 1000))
-    yield int(one(connection, "select id from sereno.archive_batches"))
+    return int(one(connection, "select max(id) from sereno.archive_batches"))
+
+
+def stored_secrets(connection: psycopg.Connection) -> list[str]:
+    """Return the secrets that are in the stored errors of batches and files."""
     found = connection.execute(
         "select concat(string_agg(b.error, ''), string_agg(f.error, '')) from sereno.archive_batches b "
         "left join sereno.archive_files f on f.batch_id = b.id"
     ).fetchone()
-    assert [name for name, value in CANARIES.items() if value in str(found)] == []
+    return [name for name, value in CANARIES.items() if value in str(found)]
+
+
+@pytest.fixture
+def held(app: Sereno, connection: psycopg.Connection, bucket: Bucket) -> Iterator[int]:
+    """A batch that waits for its file."""
+    yield hold(app, connection)
+    assert stored_secrets(connection) == []
 
 
 async def test_old_rows_are_archived_into_a_bucket(
     app: Sereno, connection: psycopg.Connection, bucket: Bucket, tmp_path: Path
 ) -> None:
-    add_everything(connection)
+    add_some(connection)
     before = everything(connection, tmp_path)
     advance(connection, 60 * DAY)
     mover = working(app, bucket)
@@ -93,64 +103,82 @@ STORE_FAULTS: dict[Fault, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("fault", STORE_FAULTS)
+@pytest.mark.slow
 async def test_a_file_that_cannot_be_verified_keeps_its_rows(
     app: Sereno,
     connection: psycopg.Connection,
     bucket: Bucket,
-    held: int,
     caplog: pytest.LogCaptureFixture,
-    fault: Fault,
+    subtests: pytest.Subtests,
 ) -> None:
-    event, words = STORE_FAULTS[fault]
-    with bad(bucket, fault, only=".parquet"):
-        exported = await working(app, bucket).export()
-    assert (exported.files, exported.dropped, len(exported.problems)) == (0, 0, 1)
-    assert words in exported.problems[0]
-    assert error_events(caplog) == {event}
-    assert one(connection, "select error from sereno.archive_files") in exported.problems[0]
-    assert one(connection, "select failed_at is not null and verified_at is null from sereno.archive_files")
-    assert places_of(connection) == {"moved": 1}
-    assert one(connection, f"select count(*) from sereno_archive.logs_{held}") == 50
-    assert [name for name, value in CANARIES.items() if value in caplog.text + str(exported)] == []
-    again = await working(app, bucket).export()
-    assert (again.problems, again.rows, again.dropped) == ([], 50, 1)
-    assert one(connection, "select failed_at is null and error is null from sereno.archive_files")
+    for fault, (event, words) in STORE_FAULTS.items():
+        with subtests.test(fault=fault):
+            held = hold(app, connection)
+            caplog.clear()
+            with bad(bucket, fault, only=".parquet"):
+                exported = await working(app, bucket).export()
+            assert (exported.files, exported.dropped, len(exported.problems)) == (0, 0, 1)
+            assert stored_secrets(connection) == []
+            assert words in exported.problems[0]
+            assert error_events(caplog) == {event}
+            row = connection.execute(
+                "select error, failed_at is not null, verified_at is null from sereno.archive_files "
+                "where batch_id = %s",
+                [held],
+            ).fetchone()
+            assert row is not None
+            assert (row[0] in exported.problems[0], *row[1:]) == (True, True, True)
+            assert places_of(connection)["moved"] == 1
+            assert one(connection, f"select count(*) from sereno_archive.logs_{held}") == 50
+            assert [name for name, value in CANARIES.items() if value in caplog.text + str(exported)] == []
+            again = await working(app, bucket).export()
+            assert (again.problems, again.rows, again.dropped) == ([], 50, 1)
+            left = "select count(*) from sereno.archive_files where failed_at is not null or error is not null"
+            assert one(connection, left) == 0
 
 
-@pytest.mark.parametrize(
-    "fault", ["cut on the way in", "changed on the way out", "dropped on the way in", "unavailable"]
-)
+@pytest.mark.slow
 async def test_a_manifest_is_read_back_as_well(
-    app: Sereno, connection: psycopg.Connection, bucket: Bucket, held: int, fault: Fault
+    app: Sereno, connection: psycopg.Connection, bucket: Bucket, subtests: pytest.Subtests
 ) -> None:
-    with bucket.store.bad(fault, only=".json"):
-        exported = await working(app, bucket).export()
-    assert (exported.dropped, len(exported.problems)) == (0, 1)
-    assert places_of(connection) == {"moved": 1}
-    assert (await working(app, bucket).export()).dropped == 1
-    assert held
+    faults: tuple[Fault, ...] = (
+        "cut on the way in", "changed on the way out", "dropped on the way in", "unavailable",
+    )  # fmt: skip
+    for fault in faults:
+        with subtests.test(fault=fault):
+            hold(app, connection)
+            with bucket.store.bad(fault, only=".json"):
+                exported = await working(app, bucket).export()
+            assert (exported.dropped, len(exported.problems)) == (0, 1)
+            assert places_of(connection)["moved"] == 1
+            assert stored_secrets(connection) == []
+            assert (await working(app, bucket).export()).dropped == 1
 
 
-@pytest.mark.parametrize("fault", ["forbidden", "unavailable", "slow to respond"])
+@pytest.mark.slow
 async def test_a_store_that_fails_at_the_last_check_keeps_the_rows(
     app: Sereno,
     connection: psycopg.Connection,
     bucket: Bucket,
-    held: int,
     caplog: pytest.LogCaptureFixture,
-    fault: Fault,
+    subtests: pytest.Subtests,
 ) -> None:
-    assert (await working(app, bucket, archive_grace_days=1).export()).files == 1
-    advance(connection, 2 * DAY)
-    with bad(bucket, fault, method="HEAD"):
-        exported = await working(app, bucket).export()
-    assert (exported.files, exported.dropped, len(exported.problems)) == (0, 0, 1)
-    assert error_events(caplog) == {"archive.failed"}
-    assert places_of(connection) == {"verified": 1}
-    assert one(connection, f"select count(*) from sereno_archive.logs_{held}") == 50
-    again = await working(app, bucket).export()
-    assert (again.files, again.dropped) == (0, 1)
+    faults: tuple[Fault, ...] = ("forbidden", "unavailable", "slow to respond")
+    for fault in faults:
+        with subtests.test(fault=fault):
+            held = hold(app, connection)
+            assert (await working(app, bucket, archive_grace_days=1).export()).files == 1
+            advance(connection, 2 * DAY)
+            caplog.clear()
+            with bad(bucket, fault, method="HEAD"):
+                exported = await working(app, bucket).export()
+            assert (exported.files, exported.dropped, len(exported.problems)) == (0, 0, 1)
+            assert stored_secrets(connection) == []
+            assert error_events(caplog) == {"archive.failed"}
+            assert places_of(connection)["verified"] == 1
+            assert one(connection, f"select count(*) from sereno_archive.logs_{held}") == 50
+            again = await working(app, bucket).export()
+            assert (again.files, again.dropped) == (0, 1)
 
 
 async def test_an_object_missing_before_the_drop_is_written_again(
@@ -185,10 +213,11 @@ async def test_an_unreachable_store_and_a_missing_bucket_are_reported(
     assert held
 
 
+@pytest.mark.slow
 async def test_a_store_that_is_down_gets_few_requests(
     app: Sereno, connection: psycopg.Connection, bucket: Bucket
 ) -> None:
-    add_everything(connection)
+    add_some(connection)
     advance(connection, 60 * DAY)
     mover = working(app, bucket)
     await mover.move()
@@ -207,6 +236,7 @@ async def test_a_store_that_is_down_gets_few_requests(
     assert set(places_of(connection)) == {"dropped"}
 
 
+@pytest.mark.slow
 def test_a_large_object_is_uploaded_in_parts_and_read_back(bucket: Bucket, tmp_path: Path) -> None:
     content = os.urandom(20_000_000)
     file, back = tmp_path / "written", tmp_path / "read"
@@ -224,6 +254,7 @@ def test_a_large_object_is_uploaded_in_parts_and_read_back(bucket: Bucket, tmp_p
     assert place.length("large/two") is None, "the whole object or nothing"
 
 
+@pytest.mark.slow
 def test_a_large_object_may_take_longer_than_one_request(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,12 +1,9 @@
 """Old rows are moved from their table to a batch in one transaction; young, live and refused rows stay."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from threading import Thread
 
 import psycopg
 import pytest
-from psycopg.sql import SQL, Identifier
 
 from sereno.archive import store as archive
 from sereno.database import partitions
@@ -19,32 +16,11 @@ from tests.archive.archive_steps import (
     add_fires,
     add_jobs,
     add_logs,
-    add_tenders,
     everything,
 )
+from tests.archive.store_steps import AGE, MOST, NOWHERE, batches, today
 from tests.facts import advance, one, until
 from tests.jobs.job_steps import Connection, do, waits_for_a_lock
-
-NOWHERE = Path("/nowhere")
-MOST = 100_000
-AGE = 30.0 * DAY
-
-
-@pytest.fixture
-def connection(database_url: str) -> Iterator[Connection]:
-    with psycopg.connect(database_url, autocommit=True) as opened:
-        yield opened
-
-
-def batches(connection: Connection) -> list[tuple[str, int]]:
-    """Return kind and rows of each batch."""
-    found = connection.execute("select kind, held_in from sereno.archive_batches order by id").fetchall()
-    return [(kind, one(connection, f'select count(*) from sereno_archive."{held}"')) for kind, held in found]
-
-
-def today(connection: Connection, parent: str = "history_done") -> str:
-    return str(one(connection, f"select '{parent}_' || to_char(sereno.now() at time zone 'UTC', 'YYYYMMDD')"))
-
 
 # Daily partitions
 
@@ -95,15 +71,14 @@ def test_a_missing_or_empty_partition_makes_no_batch(connection: Connection) -> 
     assert one(connection, "select count(*) from pg_tables where schemaname = 'sereno_archive'") == 0
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["jobs", "history_dead", "history_done_default", "history_done_20260101; drop table sereno.jobs", "", "audit"],
-)
-def test_only_daily_partitions_can_be_moved(connection: Connection, name: str) -> None:
-    with pytest.raises(psycopg.errors.RaiseException, match="is not a day"):
-        do(connection, archive.move_day("jobs", name))
-    with pytest.raises(psycopg.errors.RaiseException, match="is not a day"):
-        run(connection, archive.move_day("logs", "logs_20260101"))  # type: ignore[arg-type]
+def test_only_daily_partitions_can_be_moved(connection: Connection, subtests: pytest.Subtests) -> None:
+    injection = "history_done_20260101; drop table sereno.jobs"
+    for name in ("jobs", "history_dead", "history_done_default", injection, "", "audit"):
+        with subtests.test(name=name):
+            with pytest.raises(psycopg.errors.RaiseException, match="is not a day"):
+                do(connection, archive.move_day("jobs", name))
+            with pytest.raises(psycopg.errors.RaiseException, match="is not a day"):
+                run(connection, archive.move_day("logs", "logs_20260101"))  # type: ignore[arg-type]
 
 
 def test_a_partition_of_fires_is_moved(connection: Connection) -> None:
@@ -275,176 +250,6 @@ def test_a_transaction_that_fails_moves_nothing(connection: Connection) -> None:
 def test_unknown_tables_are_refused(connection: Connection) -> None:
     with pytest.raises(psycopg.errors.RaiseException, match="is not archived by rows"):
         do(connection, archive.move_rows("audit", AGE, MOST))  # type: ignore[arg-type]
-
-
-# Tables of users
-
-
-def move_table(connection: Connection, name: str, moment: str = "at", most: int = MOST) -> int:
-    return do(connection, archive.move_table(name, moment, AGE, most))
-
-
-def test_rows_of_a_users_table_are_moved_in_the_order_of_its_key(connection: Connection) -> None:
-    add_tenders(connection, 20)
-    before = everything(connection, NOWHERE)
-    advance(connection, 60 * DAY)
-    add_tenders_now = "insert into public.tenders (code, part, published_at) values ('young', 1, sereno.now())"
-    connection.execute(add_tenders_now)
-    assert [move_table(connection, "public.tenders", "published_at", 15) for _ in range(3)] == [15, 5, 0]
-    assert one(connection, "select code from public.tenders") == "young"
-    assert (everything(connection, NOWHERE) - before).total() == 1
-    assert one(connection, "select key_columns from sereno.archive_batches limit 1") == ["code", "part"]
-
-
-REFERRED = """
-    create table public.t (id int primary key, at timestamptz);
-    create table public.u (id int default 1 references public.t {});
-    insert into public.t values (1, '2020-01-01');
-    insert into public.u values (1)
-"""
-REFUSED = {
-    "no key": ("create table public.t (at timestamptz)", "has no primary key"),
-    "no such table": ("select 1", "there is no table"),
-    "no such column": ("create table public.t (id int primary key)", "has no column at"),
-    "no instant": ("create table public.t (id int primary key, at text)", "has no column at"),
-    "view": ("create view public.t as select 1 as id, now() as at", "not an ordinary table"),
-    "materialized view": ("create materialized view public.t as select 1 as id, now() as at", "not an ordinary table"),
-    "partitioned": (
-        "create table public.t (id int, at timestamptz, primary key (id, at)) partition by range (at)",
-        "not an ordinary table",
-    ),
-    "cascade": (REFERRED.format("on delete cascade"), "would be deleted or changed"),
-    "set null": (REFERRED.format("on delete set null"), "would be deleted or changed"),
-    "set default": (REFERRED.format("on delete set default"), "would be deleted or changed"),
-    "restricted": (REFERRED.format(""), "violates foreign key"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_table_that_cannot_be_archived_is_refused_unchanged(connection: Connection, case: str) -> None:
-    made, words = REFUSED[case]
-    connection.execute(made.encode())
-    with pytest.raises(psycopg.Error, match=words):
-        move_table(connection, "public.t")
-    assert one(connection, "select count(*) from sereno.archive_batches") == 0
-    assert one(connection, "select count(*) from pg_tables where schemaname = 'sereno_archive'") == 0
-
-
-@pytest.mark.parametrize("name", ["sereno.jobs", "sereno.logs", "sereno.archive_batches", "pg_catalog.pg_class"])
-def test_tables_of_sereno_and_of_postgresql_are_refused(connection: Connection, name: str) -> None:
-    with pytest.raises(psycopg.errors.WrongObjectType):
-        move_table(connection, name)
-
-
-def test_a_batch_cannot_be_archived_as_a_users_table(connection: Connection) -> None:
-    add_fires(connection, 3)
-    do(connection, archive.move_day("fires", today(connection, "fires")))
-    held = one(connection, "select held_in from sereno.archive_batches")
-    with pytest.raises(psycopg.errors.WrongObjectType):
-        move_table(connection, f"sereno_archive.{held}", "planned_at")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "public.t; drop table public.t",
-        "public.t as t where true; --",
-        "(select 1)",
-        'public."t',
-        "a.b.c",
-        "a.b.c.d",
-        "",
-        "public.",
-        "public.t'",
-        "public.%I",
-        "../../etc/passwd",
-        "é" * 300,
-    ],
-)
-def test_a_hostile_name_is_only_a_name(connection: Connection, name: str) -> None:
-    connection.execute("create table public.t (id int primary key, at timestamptz)")
-    with pytest.raises(psycopg.Error) as caught:
-        move_table(connection, name)
-    assert caught.value.sqlstate is not None
-    with pytest.raises(psycopg.Error):
-        move_table(connection, "public.t", name)
-    assert one(connection, "select to_regclass('public.t') is not null")
-
-
-HOSTILE = [("odd schema", 'ta"ble'), ("dots.and", "dots.too"), ("Größe", "Tür 🚪"), ("%s", "%I'; --"), ("a/..", "../b")]
-
-
-@pytest.mark.parametrize(("schema", "table"), HOSTILE)
-def test_a_table_with_an_odd_name_is_archived(connection: Connection, schema: str, table: str) -> None:
-    quoted = Identifier(schema, table).as_string(connection)
-    connection.execute(SQL("create schema {}").format(Identifier(schema)))
-    columns = '("k""ey" int primary key, "Wann?" timestamptz, "archive_key" int)'
-    connection.execute(f"create table {quoted} {columns}".encode())
-    connection.execute(f"insert into {quoted} select n, '2020-01-01', n from generate_series(1, 5) as n".encode())
-    assert move_table(connection, quoted, "Wann?") == 5
-    batch, kind = connection.execute("select id, kind from sereno.archive_batches").fetchall()[0]
-    do(connection, archive.plan(batch, 100))
-    prepared = do(connection, archive.prepare(batch, 1))
-    assert prepared is not None
-    recipe, measured = prepared
-    assert measured.rows == 5
-    assert len(connection.execute(recipe.query.encode()).fetchall()) == 5
-    assert recipe.kind == kind
-    # One directory, below the others.
-    folder = recipe.object.split("/")[0]
-    assert folder not in ("", ".", "..")
-    assert folder.isascii()
-    assert recipe.object.count("/") == 4
-
-
-def test_an_odd_name_matches_only_one_table(connection: Connection) -> None:
-    connection.execute('create schema a; create schema "a.b"')
-    for name in ('a."b.c"', '"a.b".c'):
-        connection.execute(f"create table {name} (id int primary key, at date)".encode())
-        connection.execute(f"insert into {name} values (1, '2020-01-01')".encode())
-        assert move_table(connection, name) == 1
-    assert one(connection, "select count(distinct kind) from sereno.archive_batches") == 2
-
-
-def test_rows_of_tables_that_inherit_are_not_touched(connection: Connection) -> None:
-    connection.execute("create table public.t (id int primary key, at timestamptz)")
-    connection.execute("create table public.heir (primary key (id)) inherits (public.t)")
-    connection.execute("insert into public.t values (1, '2020-01-01'), (2, '2020-01-01')")
-    connection.execute("insert into public.heir values (11, now() + interval '1 year'), (12, '2020-01-01')")
-    assert move_table(connection, "public.t") == 2
-    assert connection.execute("select id from public.heir order by id").fetchall() == [(11,), (12,)]
-
-
-def test_only_the_columns_of_the_key_are_the_key(connection: Connection) -> None:
-    connection.execute("create table public.t (id int, at timestamptz, more text, primary key (id) include (more))")
-    connection.execute("insert into public.t values (1, '2020-01-01', null)")
-    assert move_table(connection, "public.t") == 1
-    assert one(connection, "select key_columns from sereno.archive_batches") == ["id"]
-
-
-def test_generated_and_dropped_columns_are_handled(connection: Connection) -> None:
-    connection.execute(
-        "create table public.t (id bigint generated always as identity primary key, gone int, at date, "
-        "twice int generated always as (extract(year from at)::int * 2) stored)"
-    )
-    connection.execute("alter table public.t drop column gone")
-    connection.execute("insert into public.t (at) values ('2020-01-01'), ('2020-01-02')")
-    before = everything(connection, NOWHERE, ["public.t"])
-    assert move_table(connection, "public.t") == 2
-    assert everything(connection, NOWHERE, ["public.t"]) == before
-
-
-def test_a_trigger_that_keeps_a_row_keeps_it(connection: Connection) -> None:
-    connection.execute("create table public.t (id int primary key, at date)")
-    connection.execute("insert into public.t select n, '2020-01-01' from generate_series(1, 5) as n")
-    connection.execute(
-        "create function public.keep() returns trigger language plpgsql as $$ "
-        "begin if old.id = 3 then return null; end if; return old; end $$; "
-        "create trigger keep before delete on public.t for each row execute function public.keep()"
-    )
-    assert move_table(connection, "public.t") == 4
-    assert move_table(connection, "public.t") == 0
-    assert one(connection, "select id from public.t") == 3
 
 
 # Files

@@ -63,6 +63,7 @@ def test_operations_in_another_schema_do_not_touch_the_default_one(
     assert connection.execute("select count(*) from elsewhere.audit").fetchone() == (5,)
 
 
+@pytest.mark.slow
 async def test_every_derived_name_of_the_longest_schema_fits(database_url: str, connection: psycopg.Connection) -> None:
     """Enqueue, notify, run, schedule, cancel and archive in it."""
     schema = "s" * SCHEMA_LENGTH

@@ -59,6 +59,7 @@ def test_an_application_migrates_its_own_schema(empty_database_url: str) -> None
     app.close()
 
 
+@pytest.mark.slow
 def test_two_schemas_in_one_database_share_nothing(connection: psycopg.Connection, database_url: str) -> None:
     other = Sereno(database_url, schema="other_app")
     other.migrate()
@@ -86,6 +87,7 @@ def test_two_schemas_in_one_database_share_nothing(connection: psycopg.Connectio
     other.close()
 
 
+@pytest.mark.slow
 def test_functions_of_another_schema_never_reference_this_one(empty: psycopg.Connection) -> None:
     migrate(empty, "other_app")
     references = (
@@ -141,6 +143,7 @@ def test_a_held_lock_is_retried_without_blocking_others(
     assert one(connection, "select count(extra) from sereno.jobs") == 0
 
 
+@pytest.mark.slow
 def test_a_lock_that_is_never_released_ends_in_an_error(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = migrations()
     monkeypatch.setattr(migrating, "migrations", lambda: [*known, MORE])

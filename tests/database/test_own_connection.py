@@ -98,6 +98,7 @@ def test_a_refused_job_writes_nothing(app: Sereno, connection: psycopg.Connectio
     assert one(connection, "select count(*) from sereno.jobs") == 0
 
 
+@pytest.mark.slow
 def test_connections_of_ended_event_loops_are_closed(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work(number: int) -> None: ...

@@ -46,13 +46,13 @@ def connection(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
         yield opened
 
 
-@pytest.mark.parametrize("table", EXPIRED)
-def test_old_rows_are_deleted_by_bounded_pages(connection: Connection, table: str) -> None:
-    columns, forget = EXPIRED[table]
-    connection.execute(f"insert into sereno.{table} {columns} {ROWS}".encode())
-    left = f"select count(*) from sereno.{table}"
-    found = [(do(connection, forget()), one(connection, left)) for _ in range(3)]
-    assert found == [(True, 15), (True, 5), (False, 0)]
+def test_old_rows_are_deleted_by_bounded_pages(connection: Connection, subtests: pytest.Subtests) -> None:
+    for table, (columns, forget) in EXPIRED.items():
+        with subtests.test(table=table):
+            connection.execute(f"insert into sereno.{table} {columns} {ROWS}".encode())
+            left = f"select count(*) from sereno.{table}"
+            found = [(do(connection, forget()), one(connection, left)) for _ in range(3)]
+            assert found == [(True, 15), (True, 5), (False, 0)]
 
 
 def test_the_hours_of_an_error_group_are_deleted_by_pages_before_the_group(connection: Connection) -> None:
@@ -75,6 +75,7 @@ def test_the_hours_of_an_error_group_are_deleted_by_pages_before_the_group(conne
     assert one(connection, "select count(*) from sereno.error_hours") == 0
 
 
+@pytest.mark.slow
 def test_a_page_of_shares_reads_the_lanes_of_its_own_keys(connection: Connection) -> None:
     """Every third key has no lane; no page of ten keys reads more lanes than keys."""
     connection.execute(

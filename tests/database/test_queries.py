@@ -19,23 +19,25 @@ def test_every_query_file_is_found_and_has_queries() -> None:
     assert all(queries(file) for file in FILES)
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_every_query_can_be_planned(connection: psycopg.Connection, file: str) -> None:
-    for name, sql in queries(file).items():
-        if HAS_A_PLAN.match(sql) is None:
-            continue
-        try:
-            if connection.info.server_version >= GENERIC_PLAN_SINCE:
-                connection.execute(f"explain (generic_plan) {numbered(sql)}".encode())
-            else:
-                connection.execute(f"explain {sql}".encode(), dict.fromkeys(PLACEHOLDER.findall(sql)))
-        except psycopg.Error as error:
-            raise AssertionError(f"{file}.{name}: {error}") from error
+def test_every_query_can_be_planned(connection: psycopg.Connection, subtests: pytest.Subtests) -> None:
+    for file in FILES:
+        with subtests.test(file=file):
+            for name, sql in queries(file).items():
+                if HAS_A_PLAN.match(sql) is None:
+                    continue
+                try:
+                    if connection.info.server_version >= GENERIC_PLAN_SINCE:
+                        connection.execute(f"explain (generic_plan) {numbered(sql)}".encode())
+                    else:
+                        connection.execute(f"explain {sql}".encode(), dict.fromkeys(PLACEHOLDER.findall(sql)))
+                except psycopg.Error as error:
+                    raise AssertionError(f"{file}.{name}: {error}") from error
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_every_query_names_itself(file: str) -> None:
-    for name, sql in queries(file).items():
-        assert sql.startswith(f"/* sereno.{file.replace('/', '.')}.{name} */ ")
-        assert "--" not in sql
-        assert not sql.endswith(";")
+def test_every_query_names_itself(subtests: pytest.Subtests) -> None:
+    for file in FILES:
+        with subtests.test(file=file):
+            for name, sql in queries(file).items():
+                assert sql.startswith(f"/* sereno.{file.replace('/', '.')}.{name} */ ")
+                assert "--" not in sql
+                assert not sql.endswith(";")

@@ -68,6 +68,7 @@ def test_an_order_blocked_by_a_dead_job_is_reported(app: Sereno, connection: Con
     assert "orders" not in found(connection, app)
 
 
+@pytest.mark.slow
 def test_unread_wake_ups_are_reported(app: Sereno, connection: Connection) -> None:
     connection.execute(
         "insert into sereno.lane_wakes (lane, queue, priority, ready_seq) "

@@ -9,20 +9,13 @@ from sereno.jobs import operations as jobs
 from sereno.jobs.attempt import SUCCEEDED, Settlement
 from sereno.jobs.filters import JobFilter
 from sereno.monitoring.invariants import INVARIANTS
-from sereno.monitoring.verify import InvariantResult, verify
+from sereno.monitoring.verify import verify
 from tests.manual_worker import ManualWorker
-
-
-def _results(manual: ManualWorker, window: int | None = 1000) -> dict[str, InvariantResult]:
-    return {result.name: result for result in manual.app.database.run(verify(lease=30.0, window=window))}
+from tests.monitoring.verify_steps import LEASE, broken, broken_inside, undone
 
 
 def _broken(manual: ManualWorker, window: int | None = 1000) -> dict[str, list[int]]:
-    return {
-        name: [violation.id for violation in result.violations]
-        for name, result in _results(manual, window).items()
-        if not result.holds
-    }
+    return broken(manual.app, window)
 
 
 def _free_of_constraints(manual: ManualWorker) -> psycopg.Connection:
@@ -55,25 +48,24 @@ def test_a_system_in_use_violates_nothing(manual: ManualWorker) -> None:
     drive(jobs.retry(JobFilter(ids=[retried])), manual.app.database.run)
     manual.claim(session)
     assert _broken(manual, None) == {}
-    assert set(_results(manual)) == {*INVARIANTS, "schema_checksum"}
+    checked = manual.app.database.run(verify(lease=LEASE))
+    assert {result.name for result in checked} == {*INVARIANTS, "schema_checksum"}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "update sereno.sessions set state = 'dead', ended_at = now() - interval '41 seconds'",
-        "update sereno.sessions set lease_until = now() - interval '41 seconds'",
-        "delete from sereno.sessions",
-    ],
-)
-def test_a_running_job_of_a_dead_session_is_reported(manual: ManualWorker, change: str) -> None:
+def test_a_running_job_of_a_dead_session_is_reported(manual: ManualWorker, subtests: pytest.Subtests) -> None:
     manual.worker()
     job_id = manual.enqueue()
     manual.claim(1)
     manual.connection.execute("update sereno.jobs set claimed_at = now() - interval '10 minutes'")
     assert _broken(manual) == {}
-    manual.connection.execute(change)
-    assert _broken(manual) == {"orphaned": [job_id]}
+    for change in (
+        "update sereno.sessions set state = 'dead', ended_at = now() - interval '41 seconds'",
+        "update sereno.sessions set lease_until = now() - interval '41 seconds'",
+        "delete from sereno.sessions",
+    ):
+        with subtests.test(change=change), undone(manual.connection):
+            manual.connection.execute(change)
+            assert broken_inside(manual.connection) == {"orphaned": [job_id]}
 
 
 def test_a_session_that_has_just_died_is_tolerated(manual: ManualWorker) -> None:
@@ -119,11 +111,12 @@ def test_a_running_attempt_that_is_recorded_as_ended_is_reported(manual: ManualW
     assert _broken(manual) == {"attempts_of_live_jobs": [job_id]}
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_an_attempt_number_used_twice_is_reported(manual: ManualWorker, number: int) -> None:
+def test_an_attempt_number_used_twice_is_reported(manual: ManualWorker, subtests: pytest.Subtests) -> None:
     job_id = manual.dead()
-    _attempt(manual, job_id, number)
-    assert _broken(manual) == {"attempts_of_finished_jobs": [job_id]}
+    for number in (1, 2):
+        with subtests.test(number=number), undone(manual.connection):
+            _attempt(manual, job_id, number)
+            assert broken_inside(manual.connection) == {"attempts_of_finished_jobs": [job_id]}
 
 
 def test_an_attempt_recorded_on_two_days_is_reported(manual: ManualWorker) -> None:
@@ -136,11 +129,13 @@ def test_an_attempt_recorded_on_two_days_is_reported(manual: ManualWorker) -> No
     assert _broken(manual) == {"attempts_once": [job_id]}
 
 
-@pytest.mark.parametrize("state", ["'ready', session_id = 1", "'running', session_id = null"])
-def test_a_waiting_job_with_a_session_is_reported(manual: ManualWorker, state: str) -> None:
+def test_a_waiting_job_with_a_session_is_reported(manual: ManualWorker, subtests: pytest.Subtests) -> None:
     job_id = manual.enqueue()
-    _free_of_constraints(manual).execute(f"update sereno.jobs set state = {state}")
-    assert _broken(manual)["sessions_of_jobs"] == [job_id]
+    _free_of_constraints(manual)
+    for state in ("'ready', session_id = 1", "'running', session_id = null"):
+        with subtests.test(state=state), undone(manual.connection):
+            manual.connection.execute(f"update sereno.jobs set state = {state}")
+            assert broken_inside(manual.connection)["sessions_of_jobs"] == [job_id]
 
 
 def test_a_ready_job_without_a_position_is_reported(manual: ManualWorker) -> None:
@@ -172,11 +167,12 @@ def test_a_stored_key_of_two_jobs_is_reported(manual: ManualWorker) -> None:
     assert _broken(manual) == {"unique_stored_keys": [1]}
 
 
-@pytest.mark.parametrize("column", ["created_at", "started_at"])
-def test_a_job_finished_before_it_began_is_reported(manual: ManualWorker, column: str) -> None:
+def test_a_job_finished_before_it_began_is_reported(manual: ManualWorker, subtests: pytest.Subtests) -> None:
     job_id = manual.dead()
-    manual.connection.execute(f"update sereno.history set {column} = finished_at + interval '1 minute'")
-    assert _broken(manual) == {"times_in_order": [job_id]}
+    for column in ("created_at", "started_at"):
+        with subtests.test(column=column), undone(manual.connection):
+            manual.connection.execute(f"update sereno.history set {column} = finished_at + interval '1 minute'")
+            assert broken_inside(manual.connection) == {"times_in_order": [job_id]}
 
 
 def test_jobs_beyond_the_crash_limit_are_reported(manual: ManualWorker) -> None:
@@ -206,12 +202,12 @@ def test_a_retry_before_its_time_is_reported(manual: ManualWorker) -> None:
     assert _broken(manual) == {"retry_never_early": [job_id]}
 
 
-@pytest.mark.parametrize("table", ["steps", "progress"])
-def test_steps_and_progress_of_an_ended_job_are_reported(manual: ManualWorker, table: str) -> None:
+def test_steps_and_progress_of_an_ended_job_are_reported(manual: ManualWorker, subtests: pytest.Subtests) -> None:
     """They are deleted in the transaction that ends the job, so no tolerance is needed."""
-    values = "(77, 'charged', 1, 'null', now())" if table == "steps" else "(77, 1, 0.5, null, now())"
-    manual.connection.execute(f"insert into sereno.{table} values {values}")
-    assert _broken(manual) == {"side_rows": [77]}
+    for row in ("steps values (77, 'charged', 1, 'null', now())", "progress values (77, 1, 0.5, null, now())"):
+        with subtests.test(row=row), undone(manual.connection):
+            manual.connection.execute(f"insert into sereno.{row}")
+            assert broken_inside(manual.connection) == {"side_rows": [77]}
 
 
 def test_a_changed_migration_is_reported(manual: ManualWorker) -> None:

@@ -7,16 +7,11 @@ import pytest
 
 from sereno import Sereno, in_app
 from sereno.channels.outcome import Invalid, Receipt, Retryable
-from sereno.monitoring.verify import verify
 from tests.facts import advance, auntil, one
+from tests.monitoring.verify_steps import broken, broken_inside, undone
 from tests.notifications.conftest import Pager, Tender
 
 Connection = psycopg.Connection[Any]
-
-
-def broken(app: Sereno, window: int | None = 1000) -> dict[str, list[int]]:
-    results = app.database.run(verify(lease=30.0, window=window))
-    return {result.name: [violation.id for violation in result.violations] for result in results if not result.holds}
 
 
 @pytest.fixture
@@ -130,25 +125,25 @@ def test_a_constraint_that_allows_duplicates_without_an_address_is_reported(
     assert broken(app) == {"deliveries_once": [0]}
 
 
-@pytest.mark.parametrize(
-    ("wrong", "right"),
-    [
-        ("state = 'sent'", "sent_at = sereno.now()"),
-        ("state = 'delivered'", "sent_at = sereno.now()"),
-        ("state = 'read'", "sent_at = sereno.now()"),
-        ("state = 'sending'", "job_id = 1"),
-        ("state = 'skipped'", "reason = 'preference off'"),
-        ("state = 'expired', reason = ''", "reason = 'no longer true'"),
-        ("state = 'dead'", "reason = '9 tries'"),
-    ],
+INCONSISTENT_STATES = (
+    # The change that makes a delivery inconsistent, and the one that makes it consistent again.
+    ("state = 'sent'", "sent_at = sereno.now()"),
+    ("state = 'delivered'", "sent_at = sereno.now()"),
+    ("state = 'read'", "sent_at = sereno.now()"),
+    ("state = 'sending'", "job_id = 1"),
+    ("state = 'skipped'", "reason = 'preference off'"),
+    ("state = 'expired', reason = ''", "reason = 'no longer true'"),
+    ("state = 'dead'", "reason = '9 tries'"),
 )
-def test_an_inconsistent_state_is_reported(
-    app: Sereno, connection: Connection, delivery: int, wrong: str, right: str
-) -> None:
-    connection.execute(f"update sereno.deliveries set {wrong}".encode())
-    assert broken(app) == {"deliveries_legal": [delivery]}
-    connection.execute(f"update sereno.deliveries set {right}".encode())
-    assert broken(app) == {}
+
+
+def test_an_inconsistent_state_is_reported(connection: Connection, delivery: int, subtests: pytest.Subtests) -> None:
+    for wrong, right in INCONSISTENT_STATES:
+        with subtests.test(wrong=wrong), undone(connection):
+            connection.execute(f"update sereno.deliveries set {wrong}".encode())
+            assert broken_inside(connection) == {"deliveries_legal": [delivery]}
+            connection.execute(f"update sereno.deliveries set {right}".encode())
+            assert broken_inside(connection) == {}
 
 
 def test_a_refused_address_that_is_active_is_reported(app: Sereno, connection: Connection, delivery: int) -> None:
@@ -185,16 +180,17 @@ def test_an_overdue_delivery_without_a_job_is_reported(app: Sereno, connection: 
     assert broken(app) == {}
 
 
-@pytest.mark.parametrize(
-    ("account", "paused", "holds"), [("", "", True), ("t", "", True), ("t", "t", True), ("", "t", False)]
-)
 def test_only_a_pause_of_its_channel_and_account_excuses_an_overdue_delivery(
-    app: Sereno, connection: Connection, delivery: int, account: str, paused: str, holds: bool
+    connection: Connection, delivery: int, subtests: pytest.Subtests
 ) -> None:
-    connection.execute("update sereno.batches set account = %s", [account])
-    connection.execute("insert into sereno.channel_pauses values ('email', '', 'x'), ('pager', %s, 'x')", [paused])
-    advance(connection, 3600)
-    assert broken(app) == ({} if holds else {"pending_has_a_job": [delivery]})
+    for account, paused, holds in (("", "", True), ("t", "", True), ("t", "t", True), ("", "t", False)):
+        with subtests.test(account=account, paused=paused), undone(connection):
+            connection.execute("update sereno.batches set account = %s", [account])
+            connection.execute(
+                "insert into sereno.channel_pauses values ('email', '', 'x'), ('pager', %s, 'x')", [paused]
+            )
+            advance(connection, 3600)
+            assert broken_inside(connection) == ({} if holds else {"pending_has_a_job": [delivery]})
 
 
 def test_a_receipt_without_a_polling_job_is_reported(app: Sereno, connection: Connection, delivery: int) -> None:
@@ -210,8 +206,9 @@ def test_a_receipt_without_a_polling_job_is_reported(app: Sereno, connection: Co
     assert broken(app) == {}
 
 
-@pytest.mark.parametrize("wrong", ["set state = 'failed'", "set recipient_id = recipient_id + 1", "gone"])
-def test_an_undelivered_inbox_entry_is_reported(app: Sereno, connection: Connection, delivery: int, wrong: str) -> None:
+def test_an_undelivered_inbox_entry_is_reported(
+    app: Sereno, connection: Connection, delivery: int, subtests: pytest.Subtests
+) -> None:
     connection.execute("update sereno.deliveries set channel = 'in_app', state = 'delivered', sent_at = sereno.now()")
     row = one(
         connection,
@@ -219,6 +216,11 @@ def test_an_undelivered_inbox_entry_is_reported(app: Sereno, connection: Connect
         "select recipient_id, id, 'e', 't', 'b' from sereno.deliveries returning id",
     )
     assert broken(app) == {}
-    query = "delete from sereno.deliveries" if wrong == "gone" else f"update sereno.deliveries {wrong}"
-    connection.execute(query.encode())
-    assert broken(app) == {"inbox_delivered": [row]}
+    for change in (
+        "update sereno.deliveries set state = 'failed'",
+        "update sereno.deliveries set recipient_id = recipient_id + 1",
+        "delete from sereno.deliveries",
+    ):
+        with subtests.test(change=change), undone(connection):
+            connection.execute(change)
+            assert broken_inside(connection) == {"inbox_delivered": [row]}

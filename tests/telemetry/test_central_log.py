@@ -35,58 +35,55 @@ def lines(connection: psycopg.Connection) -> list[int]:
     return [one(connection, insert + values, *line[:-1], NOW - timedelta(hours=line[-1])) for line in LINES]
 
 
-@pytest.mark.parametrize(
-    ("search", "expected"),
-    [
-        ("", [4, 3, 2, 1, 0]),
-        ("job:1", [1, 0]),
-        ("job:1,3", [4, 1, 0]),
-        ("-job:1", [4, 3, 2]),
-        ("trace:t-1 tenant:r43", [4]),
-        ("trace:t-*", [4, 2, 1, 0]),
-        ("tenant:r42", [1, 0]),
-        ("tenant:r42 tenant:r43", []),
-        ("-tenant:*", [3]),
-        ("event:job.dead", [1]),
-        ("event:job.*", [4, 2, 1, 0]),
-        ("-event:job.log,job.dead", [3, 0]),
-        ("level:warning,error -level:error", [4, 0]),
-        ("task:menu queue:ifood", [1, 0]),
-        ("session:7", [3, 1, 0]),
-        ("connection", [0]),
-        ('"lease is"', [3]),
-        ("job -retry", [1]),
-        ("100%", [2]),
-        ("it_is", [2]),
-        ("itxis", []),
-        ("at:2026-11-13", [0]),
-        ("at:..2026-11-14", [1, 0]),
-        ("at:2h..", [4, 3]),
-        ("at:>2026-11-15T09:30 at:<2026-11-15T10:30", [3]),
-        ("at:1d.. tenant:r43", [4, 2]),
-    ],
+# A search, and the positions of the lines that it finds.
+SEARCHES: tuple[tuple[str, list[int]], ...] = (
+    ("", [4, 3, 2, 1, 0]),
+    ("job:1", [1, 0]),
+    ("job:1,3", [4, 1, 0]),
+    ("-job:1", [4, 3, 2]),
+    ("trace:t-1 tenant:r43", [4]),
+    ("trace:t-*", [4, 2, 1, 0]),
+    ("tenant:r42", [1, 0]),
+    ("tenant:r42 tenant:r43", []),
+    ("-tenant:*", [3]),
+    ("event:job.dead", [1]),
+    ("event:job.*", [4, 2, 1, 0]),
+    ("-event:job.log,job.dead", [3, 0]),
+    ("level:warning,error -level:error", [4, 0]),
+    ("task:menu queue:ifood", [1, 0]),
+    ("session:7", [3, 1, 0]),
+    ("connection", [0]),
+    ('"lease is"', [3]),
+    ("job -retry", [1]),
+    ("100%", [2]),
+    ("it_is", [2]),
+    ("itxis", []),
+    ("at:2026-11-13", [0]),
+    ("at:..2026-11-14", [1, 0]),
+    ("at:2h..", [4, 3]),
+    ("at:>2026-11-15T09:30 at:<2026-11-15T10:30", [3]),
+    ("at:1d.. tenant:r43", [4, 2]),
 )
-def test_a_search_finds_lines(
-    connection: psycopg.Connection, lines: list[int], search: str, expected: list[int]
-) -> None:
-    found = run(connection, list_lines(lines_wanted(search, NOW)))
-    assert [lines.index(line.id) for line in found.items] == expected
 
 
-@pytest.mark.parametrize(
-    ("search", "message"),
-    [
+def test_a_search_finds_lines(connection: psycopg.Connection, lines: list[int], subtests: pytest.Subtests) -> None:
+    for search, expected in SEARCHES:
+        with subtests.test(search=search):
+            found = run(connection, list_lines(lines_wanted(search, NOW)))
+            assert [lines.index(line.id) for line in found.items] == expected
+
+
+def test_invalid_searches_are_refused(subtests: pytest.Subtests) -> None:
+    for search, message in (
         ("jobs:1", "did you mean job?"),
         ("job:one", '"one" is not a number'),
         ("session:" + "9" * 19, "is not a number"),
         ("level:loud", "loud is not a value of level"),
         ("at:soon", "is not a time"),
         ("-at:1h..", "cannot be negated"),
-    ],
-)
-def test_invalid_searches_are_refused(search: str, message: str) -> None:
-    with pytest.raises(InvalidArguments, match=message):
-        lines_wanted(search, NOW)
+    ):
+        with subtests.test(search=search), pytest.raises(InvalidArguments, match=message):
+            lines_wanted(search, NOW)
 
 
 def test_lines_are_paged_and_new_lines_are_found(connection: psycopg.Connection, lines: list[int]) -> None:

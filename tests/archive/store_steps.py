@@ -1,0 +1,24 @@
+"""Steps of the tests that move rows directly on the store."""
+
+from pathlib import Path
+
+from tests.archive.archive_steps import (
+    DAY,
+)
+from tests.facts import one
+from tests.jobs.job_steps import Connection
+
+NOWHERE = Path("/nowhere")
+# Rows of a move, and the age of rows that are moved.
+MOST = 100_000
+AGE = 30.0 * DAY
+
+
+def batches(connection: Connection) -> list[tuple[str, int]]:
+    """Return kind and rows of each batch."""
+    found = connection.execute("select kind, held_in from sereno.archive_batches order by id").fetchall()
+    return [(kind, one(connection, f'select count(*) from sereno_archive."{held}"')) for kind, held in found]
+
+
+def today(connection: Connection, parent: str = "history_done") -> str:
+    return str(one(connection, f"select '{parent}_' || to_char(sereno.now() at time zone 'UTC', 'YYYYMMDD')"))
