@@ -138,7 +138,7 @@ class JobStore(RuleBasedStateMachine):
     "examples",
     [
         15,
-        pytest.param(80, marks=pytest.mark.slow),
+        pytest.param(80, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
         pytest.param(2000, marks=[pytest.mark.storm, pytest.mark.timeout(3600)]),
     ],
 )

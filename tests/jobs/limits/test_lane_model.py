@@ -381,7 +381,7 @@ class Lanes(RuleBasedStateMachine):
     "examples",
     [
         8,
-        pytest.param(25, marks=pytest.mark.slow),
+        pytest.param(25, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
         pytest.param(1500, marks=[pytest.mark.storm, pytest.mark.timeout(3600)]),
     ],
 )

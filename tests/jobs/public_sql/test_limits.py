@@ -95,7 +95,7 @@ class SqlLanes(Lanes):
     "examples",
     [
         8,
-        pytest.param(25, marks=pytest.mark.slow),
+        pytest.param(25, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
         pytest.param(1500, marks=[pytest.mark.storm, pytest.mark.timeout(3600)]),
     ],
 )
