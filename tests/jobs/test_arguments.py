@@ -56,25 +56,24 @@ def test_arguments_are_stored_as_one_object_keyed_by_name() -> None:
     assert round_trip(plain, "r42", month=7) == ("r42", 7, None)
 
 
-@pytest.mark.parametrize(
-    ("args", "kwargs", "reason"),
-    [
+def test_a_missing_and_an_extra_argument_are_refused_by_name(subtests: pytest.Subtests) -> None:
+    for args, kwargs, reason in [
         (("r42",), {}, "missing a required argument: 'month'"),
         ((), {}, "account"),
         (("r42", 7, "n", 9), {}, "too many positional arguments"),
         (("r42", 7), {"colour": "red"}, "unexpected keyword argument 'colour'"),
         (("r42", 7), {"account": "r43"}, "multiple values"),
-    ],
-)
-def test_a_missing_and_an_extra_argument_are_refused_by_name(args: Any, kwargs: Any, reason: str) -> None:
-    message = refusal_of(plain, *args, **kwargs)
-    assert reason in message
-    assert "it takes (account, month, note)" in message
+    ]:
+        with subtests.test(args=args, kwargs=kwargs):
+            message = refusal_of(plain, *args, **kwargs)
+            assert reason in message
+            assert "it takes (account, month, note)" in message
 
 
-@pytest.mark.parametrize("wrong", [(1, 7), ("r42", "7"), ("r42", 7.5), ("r42", None), ("r42", 7, 8)])
-def test_a_wrong_type_is_refused(wrong: tuple[Any, ...]) -> None:
-    assert "Expected" in refusal_of(plain, *wrong)
+def test_a_wrong_type_is_refused(subtests: pytest.Subtests) -> None:
+    for wrong in [(1, 7), ("r42", "7"), ("r42", 7.5), ("r42", None), ("r42", 7, 8)]:
+        with subtests.test(wrong=wrong):
+            assert "Expected" in refusal_of(plain, *wrong)
 
 
 @dataclass
@@ -93,16 +92,18 @@ NESTINGS: list[Callable[[Any], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("bad", [NAN, INFINITY, -INFINITY], ids=["nan", "inf", "-inf"])
-@pytest.mark.parametrize("nest", range(len(NESTINGS)))
-def test_nan_and_infinity_are_refused_at_any_depth(bad: float, nest: int) -> None:
-    assert "NaN and infinity" in refusal_of(anything, NESTINGS[nest](bad))
-    assert "NaN and infinity" in refusal_of(untyped, NESTINGS[nest](bad))
+def test_nan_and_infinity_are_refused_at_any_depth(subtests: pytest.Subtests) -> None:
+    for bad in [NAN, INFINITY, -INFINITY]:
+        for nest in range(len(NESTINGS)):
+            with subtests.test(bad=bad, nest=nest):
+                assert "NaN and infinity" in refusal_of(anything, NESTINGS[nest](bad))
+                assert "NaN and infinity" in refusal_of(untyped, NESTINGS[nest](bad))
 
 
-@pytest.mark.parametrize("function", [optional, typed], ids=["optional", "typed"])
-def test_nan_is_refused_for_an_optional_number(function: Callable[..., Any]) -> None:
-    assert "NaN and infinity" in refusal_of(function, NAN)
+def test_nan_is_refused_for_an_optional_number(subtests: pytest.Subtests) -> None:
+    for function in [optional, typed]:
+        with subtests.test(function=function):
+            assert "NaN and infinity" in refusal_of(function, NAN)
 
 
 def test_nan_is_refused_in_a_typed_field() -> None:
@@ -117,11 +118,12 @@ def test_none_is_accepted_where_nan_is_refused() -> None:
     assert round_trip(anything, {"a": [None, "null"]}) == ({"a": [None, "null"]},)
 
 
-@pytest.mark.parametrize("nest", range(4))
-@pytest.mark.parametrize(("bad", "reason"), [("a\x00", "NUL byte"), ("\ud800", "surrogate")], ids=["nul", "surrogate"])
-def test_text_that_postgresql_cannot_store_is_refused_at_any_depth(bad: str, reason: str, nest: int) -> None:
-    assert reason in refusal_of(anything, NESTINGS[nest](bad))
-    assert reason in refusal_of(anything, {bad: 1})
+def test_text_that_postgresql_cannot_store_is_refused_at_any_depth(subtests: pytest.Subtests) -> None:
+    for nest in range(4):
+        for bad, reason in [("a\x00", "NUL byte"), ("\ud800", "surrogate")]:
+            with subtests.test(nest=nest, bad=bad, reason=reason):
+                assert reason in refusal_of(anything, NESTINGS[nest](bad))
+                assert reason in refusal_of(anything, {bad: 1})
 
 
 def test_text_that_only_looks_like_nul_is_accepted() -> None:
@@ -133,9 +135,10 @@ def test_arguments_over_the_size_limit_are_refused_with_both_sizes() -> None:
     assert round_trip(anything, "x" * (1000 - len('{"value":""}')))
 
 
-@pytest.mark.parametrize("value", [object(), lambda: None, 1j], ids=["object", "function", "complex"])
-def test_a_value_without_a_json_form_is_refused(value: Any) -> None:
-    refusal_of(anything, value)
+def test_a_value_without_a_json_form_is_refused(subtests: pytest.Subtests) -> None:
+    for value in [object(), lambda: None, 1j]:
+        with subtests.test(value=value):
+            refusal_of(anything, value)
 
 
 def test_a_cyclic_value_is_refused() -> None:
@@ -275,15 +278,22 @@ def positional_only(value: int, /) -> None: ...
 def unresolved(value: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821 - the point
 
 
-@pytest.mark.parametrize(
-    "function", [ambiguous_union, two_classes, with_args, with_kwargs, positional_only, unresolved]
-)
-def test_a_signature_that_cannot_be_stored_is_refused_when_it_is_declared(function: Callable[..., Any]) -> None:
-    with pytest.raises(ConfigurationError):
-        arguments_of(function)
+def test_a_signature_that_cannot_be_stored_is_refused_when_it_is_declared(subtests: pytest.Subtests) -> None:
+    functions: list[Callable[..., None]] = [
+        ambiguous_union,
+        two_classes,
+        with_args,
+        with_kwargs,
+        positional_only,
+        unresolved,
+    ]
+    for function in functions:
+        with subtests.test(function=function), pytest.raises(ConfigurationError):
+            arguments_of(function)
 
 
-@pytest.mark.parametrize("function", [plain, anything, with_args])
-def test_a_batch_task_that_takes_no_list_is_refused(function: Callable[..., Any]) -> None:
-    with pytest.raises(ConfigurationError):
-        arguments_of(function, each=True)
+def test_a_batch_task_that_takes_no_list_is_refused(subtests: pytest.Subtests) -> None:
+    functions: list[Callable[..., None]] = [plain, anything, with_args]
+    for function in functions:
+        with subtests.test(function=function), pytest.raises(ConfigurationError):
+            arguments_of(function, each=True)

@@ -28,17 +28,18 @@ def decide(ending: Ending, failures: int = 0, crashes: int = 0, policy: Backoff 
     return settlement(ending, failures=failures, crashes=crashes, policy=policy, chance=Random(1))
 
 
-@pytest.mark.parametrize("failures", range(6))
-@pytest.mark.parametrize("ending", [ValueError("x"), Retry("x"), TimeoutError(), Outcome("x")], ids=repr)
-def test_a_failure_is_retried_until_no_retry_is_left(ending: Ending, failures: int) -> None:
-    decision = decide(ending, failures)
-    if failures < 3:
-        assert (decision.outcome, decision.delay, decision.failed) == ("retry", 60 * 2**failures, 0)
-    else:
-        assert (decision.outcome, decision.failed) == ("dead", 1)
-        assert decision.reason == f"failed {failures + 1} times"
-    assert isinstance(ending, Exception)
-    assert decision.error == describe(ending)
+def test_a_failure_is_retried_until_no_retry_is_left(subtests: pytest.Subtests) -> None:
+    for failures in range(6):
+        for ending in [ValueError("x"), Retry("x"), TimeoutError(), Outcome("x")]:
+            with subtests.test(failures=failures, ending=ending):
+                decision = decide(ending, failures)
+                if failures < 3:
+                    assert (decision.outcome, decision.delay, decision.failed) == ("retry", 60 * 2**failures, 0)
+                else:
+                    assert (decision.outcome, decision.failed) == ("dead", 1)
+                    assert decision.reason == f"failed {failures + 1} times"
+                assert isinstance(ending, Exception)
+                assert decision.error == describe(ending)
 
 
 @given(
@@ -84,14 +85,15 @@ def test_dead_stores_the_error_that_caused_it() -> None:
     assert decide(dead).error == ErrorText("ValueError", "cause")
 
 
-@pytest.mark.parametrize("crashes", range(CRASH_LIMIT + 2))
-def test_a_job_is_dead_after_the_crash_limit(crashes: int) -> None:
-    decision = decide(CrashedAttempt("signal 9"), crashes=crashes)
-    if crashes + 1 < CRASH_LIMIT:
-        assert (decision.outcome, decision.delay) == ("crash", 60)
-    else:
-        assert (decision.outcome, decision.crashed, decision.failed) == ("dead", 1, 0)
-        assert "crash loop" in str(decision.reason)
+def test_a_job_is_dead_after_the_crash_limit(subtests: pytest.Subtests) -> None:
+    for crashes in range(CRASH_LIMIT + 2):
+        with subtests.test(crashes=crashes):
+            decision = decide(CrashedAttempt("signal 9"), crashes=crashes)
+            if crashes + 1 < CRASH_LIMIT:
+                assert (decision.outcome, decision.delay) == ("crash", 60)
+            else:
+                assert (decision.outcome, decision.crashed, decision.failed) == ("dead", 1, 0)
+                assert "crash loop" in str(decision.reason)
 
 
 def test_a_crash_is_retried_even_without_retries() -> None:
@@ -110,10 +112,11 @@ def test_a_settlement_decided_in_another_process_is_not_changed() -> None:
 NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001 - the point
 
 
-@pytest.mark.parametrize("wrong", [{}, {"wait": 1, "until": NAIVE.replace(tzinfo=UTC)}, {"until": NAIVE}])
-def test_an_invalid_snooze_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError):
-        Snooze(**wrong)
+def test_an_invalid_snooze_is_refused(subtests: pytest.Subtests) -> None:
+    table: list[dict[str, Any]] = [{}, {"wait": 1, "until": NAIVE.replace(tzinfo=UTC)}, {"until": NAIVE}]
+    for wrong in table:
+        with subtests.test(wrong=wrong), pytest.raises(ConfigurationError):
+            Snooze(**wrong)
 
 
 class DateTime(datetime):

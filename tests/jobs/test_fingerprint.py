@@ -88,9 +88,8 @@ def test_messages_that_differ_in_ids_have_the_same_fingerprint(data: st.DataObje
     assert failure_of(ValueError(texts[0])).fingerprint == failure_of(ValueError(texts[1])).fingerprint
 
 
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
+def test_a_message_is_normalised(subtests: pytest.Subtests) -> None:
+    for message, expected in [
         ("order 4711 of r42@shop.example", "order <id> of <mail>"),
         (
             "503 from https://api.shop.example/orders/77?x=1 (try 2)",
@@ -100,10 +99,9 @@ def test_messages_that_differ_in_ids_have_the_same_fingerprint(data: st.DataObje
         ("no row\n\t with  id=-3.5", "no row with id=<id>"),
         (f"token {UUID(int=7)} of ORD-12ab", "token <id> of <id>"),
         ("connection reset by peer", "connection reset by peer"),
-    ],
-)
-def test_a_message_is_normalised(message: str, expected: str) -> None:
-    assert normalised(message) == expected
+    ]:
+        with subtests.test(message=message):
+            assert normalised(message) == expected
 
 
 def test_different_failures_have_different_fingerprints() -> None:

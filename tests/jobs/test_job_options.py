@@ -9,64 +9,61 @@ import pytest
 from sereno import InvalidArguments
 from sereno.jobs.job import JobOptions, NewJob
 
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"priority": 10},
-        {"priority": -1},
-        {"priority": True},
-        {"priority": 1.0},
-        {"run_at": datetime(2030, 1, 1)},  # noqa: DTZ001 - the point
-        {"expires_at": datetime(2030, 1, 1)},  # noqa: DTZ001 - the point
-        {"run_at": "2030-01-01"},
-        {"run_at": datetime(1, 1, 1, tzinfo=UTC)},
-        {"run_at": datetime.max.replace(tzinfo=UTC)},
-        {"expires_at": datetime.max.replace(tzinfo=UTC)},
-        {"run_at": datetime(2030, 1, 1, tzinfo=UTC), "delay": 1},
-        {"delay": -1},
-        {"delay": "soon"},
-        {"delay": float("nan")},
-        {"delay": "99999999999d"},
-        {"queue": ""},
-        {"queue": "q" * 501},
-        {"tenant": "a\x00b"},
-        {"tenant": 7},
-        {"unique_key": "\ud800"},
-        {"unique_key": ""},
-        {"trace": "t" * 501},
-        {"tags": "red"},
-        {"tags": ["a", 7]},
-        {"tags": ["a\x00"]},
-        {"on_conflict": "raise"},
-        {"unique_for": "1h"},
-        {"unique_key": "k", "on_conflict": "unknown"},
-        {"unique_key": "k", "unique_for": "a while"},
-        {"unique_key": "k", "unique_for": -1},
-        {"unique_key": "k", "unique_for": "99999999999d"},
-    ],
-    ids=repr,
+INVALID_OPTIONS: tuple[dict[str, Any], ...] = (
+    {"priority": 10},
+    {"priority": -1},
+    {"priority": True},
+    {"priority": 1.0},
+    {"run_at": datetime(2030, 1, 1)},  # noqa: DTZ001 - the point
+    {"expires_at": datetime(2030, 1, 1)},  # noqa: DTZ001 - the point
+    {"run_at": "2030-01-01"},
+    {"run_at": datetime(1, 1, 1, tzinfo=UTC)},
+    {"run_at": datetime.max.replace(tzinfo=UTC)},
+    {"expires_at": datetime.max.replace(tzinfo=UTC)},
+    {"run_at": datetime(2030, 1, 1, tzinfo=UTC), "delay": 1},
+    {"delay": -1},
+    {"delay": "soon"},
+    {"delay": float("nan")},
+    {"delay": "99999999999d"},
+    {"queue": ""},
+    {"queue": "q" * 501},
+    {"tenant": "a\x00b"},
+    {"tenant": 7},
+    {"unique_key": "\ud800"},
+    {"unique_key": ""},
+    {"trace": "t" * 501},
+    {"tags": "red"},
+    {"tags": ["a", 7]},
+    {"tags": ["a\x00"]},
+    {"on_conflict": "raise"},
+    {"unique_for": "1h"},
+    {"unique_key": "k", "on_conflict": "unknown"},
+    {"unique_key": "k", "unique_for": "a while"},
+    {"unique_key": "k", "unique_for": -1},
+    {"unique_key": "k", "unique_for": "99999999999d"},
 )
-def test_an_invalid_option_is_refused_by_name(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArguments, match=next(reversed(wrong)).removesuffix("s")):
-        JobOptions(**wrong).checked()
 
 
-@pytest.mark.parametrize(
-    "right",
-    [
+def test_an_invalid_option_is_refused_by_name(subtests: pytest.Subtests) -> None:
+    for wrong in INVALID_OPTIONS:
+        refused = pytest.raises(InvalidArguments, match=next(reversed(wrong)).removesuffix("s"))
+        with subtests.test(wrong=wrong), refused:
+            JobOptions(**wrong).checked()
+
+
+def test_valid_options_are_not_changed(subtests: pytest.Subtests) -> None:
+    table: list[dict[str, Any]] = [
         {},
         {"priority": 0, "queue": "q", "tenant": "é" * 500, "trace": "t", "tags": ("a", "b")},
         {"run_at": datetime(1900, 1, 2, tzinfo=UTC), "expires_at": datetime(9999, 12, 30, tzinfo=UTC)},
         {"delay": timedelta(days=1)},
         {"unique_key": "k", "unique_for": "forever", "on_conflict": "raise"},
         {"unique_key": "k", "unique_for": "1h", "on_conflict": "replace"},
-    ],
-    ids=repr,
-)
-def test_valid_options_are_not_changed(right: dict[str, Any]) -> None:
-    options = JobOptions(**right)
-    assert options.checked() is options
+    ]
+    for right in table:
+        with subtests.test(right=right):
+            options = JobOptions(**right)
+            assert options.checked() is options
 
 
 def test_a_job_row_contains_only_the_given_options() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
@@ -133,13 +134,21 @@ class JobStore(RuleBasedStateMachine):
         self.before = {id_: row[0] for id_, row in after.items()}
 
 
-def test_the_store_matches_the_reference_model(database_url: str) -> None:
+@pytest.mark.parametrize(
+    "examples",
+    [
+        15,
+        pytest.param(80, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+        pytest.param(2000, marks=[pytest.mark.storm, pytest.mark.timeout(3600)]),
+    ],
+)
+def test_the_store_matches_the_reference_model(database_url: str, examples: int) -> None:
     with line(database_url) as opened:
         JobStore.connection = opened
         run_state_machine_as_test(
             JobStore,
             settings=settings(
-                max_examples=80,
+                max_examples=examples,
                 stateful_step_count=50,
                 deadline=None,
                 database=None,

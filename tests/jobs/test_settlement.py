@@ -70,30 +70,28 @@ def test_a_success_without_history_leaves_no_row(connection: Connection) -> None
     assert one(connection, "select (select count(*) from sereno.jobs) + (select count(*) from sereno.history)") == 0
 
 
-@pytest.mark.parametrize(
-    ("ending", "outcome", "counted"),
-    [
+def test_each_outcome_has_its_own_counter(connection: Connection, subtests: pytest.Subtests) -> None:
+    endings: list[tuple[Ending, str, tuple[int, ...]]] = [
         (Retry("busy"), "retry", (1, 1, 0, 0, 0)),
         (ValueError("no luck"), "retry", (1, 1, 0, 0, 0)),
         (Snooze("1m", reason="later"), "snooze", (1, 0, 0, 1, 0)),
         (ReleasedAttempt("shutdown"), "release", (1, 0, 0, 0, 1)),
         (CrashedAttempt("killed"), "crash", (1, 0, 1, 0, 0)),
-    ],
-    ids=["retry", "error", "snooze", "release", "crash"],
-)
-def test_each_outcome_has_its_own_counter(
-    connection: Connection, ending: Ending, outcome: str, counted: tuple[int, ...]
-) -> None:
-    (id_,) = add(connection)
-    owner = session(connection)
-    job = take_one(connection, owner)
-    end(connection, owner, [job], decided(ending))
-    found = row(connection, id_)
-    assert counters(found) == counted
-    assert found["session_id"] is None
-    assert tries(connection, id_) == [(1, outcome)]
-    assert one(connection, "select started_at from sereno.attempts") - found["claimed_at"] == timedelta(seconds=0.5)
-    assert one(connection, "select finished_at from sereno.attempts") >= found["claimed_at"]
+    ]
+    for ending, outcome, counted in endings:
+        with subtests.test(ending=ending), connection.transaction(force_rollback=True):
+            (id_,) = add(connection)
+            owner = session(connection)
+            job = take_one(connection, owner)
+            end(connection, owner, [job], decided(ending))
+            found = row(connection, id_)
+            assert counters(found) == counted
+            assert found["session_id"] is None
+            assert tries(connection, id_) == [(1, outcome)]
+            assert one(connection, "select started_at from sereno.attempts") - found["claimed_at"] == timedelta(
+                seconds=0.5
+            )
+            assert one(connection, "select finished_at from sereno.attempts") >= found["claimed_at"]
 
 
 def test_the_attempt_number_increases_with_every_claim(connection: Connection) -> None:
@@ -189,20 +187,22 @@ def test_a_job_settles_with_any_reason_of_its_handler(connection: Connection) ->
             assert end(connection, owner, [take_one(connection, owner)], decided(kind(reason))) == {id_}
 
 
-@pytest.mark.parametrize(
-    "ending", [Retry("busy"), Snooze("1m"), ReleasedAttempt("shutdown"), CrashedAttempt("killed")], ids=repr
-)
-def test_a_job_that_was_asked_to_stop_is_not_retried(connection: Connection, ending: Ending) -> None:
-    (id_,) = add(connection, unique_key="k")
-    owner = session(connection)
-    job = take_one(connection, owner)
-    do(connection, keep_step(owner, id_, 1, "pay", b"1"))
-    assert do(connection, transitions.cancel([id_], "operator")) == ([], [id_])
-    assert end(connection, owner, [job], decided(ending)) == {id_}
-    found = past(connection, id_)
-    assert (found["state"], found["attempt"], found["session_id"]) == ("cancelled", 1, owner)
-    assert tries(connection, id_) == []
-    assert one(connection, "select (select count(*) from sereno.jobs) + (select count(*) from sereno.steps)") == 0
+def test_a_job_that_was_asked_to_stop_is_not_retried(connection: Connection, subtests: pytest.Subtests) -> None:
+    endings: list[Ending] = [Retry("busy"), Snooze("1m"), ReleasedAttempt("shutdown"), CrashedAttempt("killed")]
+    for ending in endings:
+        with subtests.test(ending=ending), connection.transaction(force_rollback=True):
+            (id_,) = add(connection, unique_key="k")
+            owner = session(connection)
+            job = take_one(connection, owner)
+            do(connection, keep_step(owner, id_, 1, "pay", b"1"))
+            assert do(connection, transitions.cancel([id_], "operator")) == ([], [id_])
+            assert end(connection, owner, [job], decided(ending)) == {id_}
+            found = past(connection, id_)
+            assert (found["state"], found["attempt"], found["session_id"]) == ("cancelled", 1, owner)
+            assert tries(connection, id_) == []
+            assert (
+                one(connection, "select (select count(*) from sereno.jobs) + (select count(*) from sereno.steps)") == 0
+            )
 
 
 def test_steps_and_progress_outlive_a_release_and_end_with_the_job(connection: Connection) -> None:

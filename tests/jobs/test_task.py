@@ -39,28 +39,27 @@ def test_the_options_of_a_task_are_stored() -> None:
     assert task.arguments.names == ("item",)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"name": "two words"},
-        {"name": "a;b"},
-        {"name": "..."},
-        {"priority": 10},
-        {"priority": -1},
-        {"queue": ""},
-        {"queue": "a\x00"},
-        {"timeout": "soon"},
-        {"timeout": -1},
-        {"batch": -1},
-        {"batch": 1001},
-        {"batch": 10, "isolate": True},
-        {"batch": 10},
-    ],
-    ids=repr,
+INVALID_DECLARATIONS = (
+    {"name": "two words"},
+    {"name": "a;b"},
+    {"name": "..."},
+    {"priority": 10},
+    {"priority": -1},
+    {"queue": ""},
+    {"queue": "a\x00"},
+    {"timeout": "soon"},
+    {"timeout": -1},
+    {"batch": -1},
+    {"batch": 1001},
+    {"batch": 10, "isolate": True},
+    {"batch": 10},
 )
-def test_invalid_declarations_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError):
-        declared(**wrong)
+
+
+def test_invalid_declarations_are_refused(subtests: pytest.Subtests) -> None:
+    for wrong in INVALID_DECLARATIONS:
+        with subtests.test(wrong=wrong), pytest.raises(ConfigurationError):
+            declared(**wrong)
 
 
 def test_a_lambda_without_a_task_name_is_refused() -> None:
@@ -94,9 +93,10 @@ def test_every_state_has_transitions_to_known_states() -> None:
     assert set().union(*TRANSITIONS.values()) == set(STATES)
 
 
-@pytest.mark.parametrize("state", FINAL)
-def test_a_finished_job_can_only_become_ready_or_scheduled(state: str) -> None:
-    assert {after for after in STATES if is_legal(state, after)} == {"ready", "scheduled"}
+def test_a_finished_job_can_only_become_ready_or_scheduled(subtests: pytest.Subtests) -> None:
+    for state in FINAL:
+        with subtests.test(state=state):
+            assert {after for after in STATES if is_legal(state, after)} == {"ready", "scheduled"}
 
 
 def test_only_a_ready_job_is_claimed_and_only_a_running_one_succeeds_or_dies() -> None:

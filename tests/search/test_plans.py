@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -23,20 +24,14 @@ ROWS = 20_000
 FULL_SCANS = {"Seq Scan", "Bitmap Heap Scan", "Sample Scan"}
 
 
-@pytest.fixture(scope="module", params=["never analysed", "analysed"])
-def connection(request: pytest.FixtureRequest, server_url: str, template: str) -> Iterator[Connection]:
-    """Create many rows of each kind; with statistics, and without."""
-    name = f"search_{template}_{request.param.replace(' ', '_')}"
-    with line(server_url) as admin:
-        admin.execute(f"create database {name} template {template}".encode())
-        with line(server_url.replace("/postgres?", f"/{name}?", 1)) as opened:
-            # A generic plan is explained without parameter values.
-            opened.prepare_threshold = None
-            fill(opened)
-            if request.param == "analysed":
-                opened.execute("analyze")
-            yield opened
-        admin.execute(f"drop database {name} with (force)".encode())
+@pytest.fixture
+def connection(database_url: str) -> Iterator[Connection]:
+    """Create many rows of each kind."""
+    with line(database_url) as opened:
+        # A generic plan is explained without parameter values.
+        opened.prepare_threshold = None
+        fill(opened)
+        yield opened
 
 
 INSERTS = (
@@ -83,42 +78,48 @@ def parsed(text: str, fields: tuple[SearchField, ...]) -> SearchParams | None:
     return search_params(text, fields, datetime.now(UTC))
 
 
-@pytest.mark.parametrize(
-    "text", ["state:sent", "unmatched", "event:bill.* recipient:ana", "id:7", "event_id:7", "age:<1h"]
-)
-def test_deliveries_are_read_along_an_index(connection: Connection, text: str) -> None:
-    found = accessed(
-        connection, notifications.list_deliveries(DeliveryFilter(search_params=parsed(text, DELIVERY_FIELDS)))
-    )
-    assert {each.by for each in found["deliveries"]} <= {
-        "deliveries_pkey",
-        "deliveries_once",
-        "deliveries_of_recipient",
-    }
-    _assert_no_full_scan(found)
+DELIVERIES = ("state:sent", "unmatched", "event:bill.* recipient:ana", "id:7", "event_id:7", "age:<1h")
+EVENTS = ("type:bill.*", "nothing", "payload.n:2", "id:7", "subject:T-7", "trace:t-7")
+RECIPIENTS = ("unmatched", "channel:push data.n:2", "tenant:r1 key:user:1", "tenant:r1 zone:UTC")
+SCHEDULES = ("nothing", "key:menu:7", "key:menu:9*", "tenant:r1 task:x", "state:paused args.n:2")
 
 
-@pytest.mark.parametrize("text", ["type:bill.*", "nothing", "payload.n:2", "id:7", "subject:T-7", "trace:t-7"])
-def test_events_are_read_along_an_index(connection: Connection, text: str) -> None:
-    found = accessed(connection, notifications.list_events(search_params=parsed(text, EVENT_FIELDS)))
-    assert {each.by for each in found["events"]} <= {"events_pkey", "events_subject", "events_trace"}
-    _assert_no_full_scan(found)
+class SearchedList(NamedTuple):
+    """A search of a list: the statements of the list, its table, and the indexes along which it may be read."""
+
+    text: str
+    operation: Operation[Any]
+    table: str
+    indexes: set[str]
 
 
-@pytest.mark.parametrize("text", ["unmatched", "channel:push data.n:2", "tenant:r1 key:user:1", "tenant:r1 zone:UTC"])
-def test_recipients_are_read_along_an_index(connection: Connection, text: str) -> None:
-    found = accessed(connection, notifications.list_recipients(search_params=parsed(text, RECIPIENT_FIELDS)))
-    assert {each.by for each in found["recipients"]} <= {"recipients_pkey", "recipients_in_order", "recipients_key"}
-    _assert_no_full_scan(found)
+def searched_lists() -> Iterator[SearchedList]:
+    for text in DELIVERIES:
+        wanted = DeliveryFilter(search_params=parsed(text, DELIVERY_FIELDS))
+        indexes = {"deliveries_pkey", "deliveries_once", "deliveries_of_recipient"}
+        yield SearchedList(text, notifications.list_deliveries(wanted), "deliveries", indexes)
+    for text in EVENTS:
+        events = notifications.list_events(search_params=parsed(text, EVENT_FIELDS))
+        yield SearchedList(text, events, "events", {"events_pkey", "events_subject", "events_trace"})
+    for text in RECIPIENTS:
+        recipients = notifications.list_recipients(search_params=parsed(text, RECIPIENT_FIELDS))
+        indexes = {"recipients_pkey", "recipients_in_order", "recipients_key"}
+        yield SearchedList(text, recipients, "recipients", indexes)
+    for text, soonest in product(SCHEDULES, (False, True)):
+        schedules = list_schedules(ScheduleFilter(search_params=parsed(text, SCHEDULE_FIELDS)), soonest=soonest)
+        yield SearchedList(text, schedules, "schedules", {"schedules_key", "schedules_tenant", "schedules_due"})
 
 
-@pytest.mark.parametrize("text", ["nothing", "key:menu:7", "key:menu:9*", "tenant:r1 task:x", "state:paused args.n:2"])
-@pytest.mark.parametrize("soonest", [False, True])
-def test_schedules_are_read_along_an_index(connection: Connection, text: str, soonest: bool) -> None:
-    wanted = ScheduleFilter(search_params=parsed(text, SCHEDULE_FIELDS))
-    found = accessed(connection, list_schedules(wanted, soonest=soonest))
-    assert {each.by for each in found["schedules"]} <= {"schedules_key", "schedules_tenant", "schedules_due"}
-    _assert_no_full_scan(found)
+def test_every_search_reads_along_an_index(connection: Connection, subtests: pytest.Subtests) -> None:
+    """Without statistics, and with them."""
+    for statistics in ("never analysed", "analysed"):
+        if statistics == "analysed":
+            connection.execute("analyze")
+        for text, operation, table, indexes in searched_lists():
+            with subtests.test(statistics=statistics, table=table, text=text):
+                found = accessed(connection, operation)
+                assert {each.by for each in found[table]} <= indexes
+                _assert_no_full_scan(found)
 
 
 def _assert_no_full_scan(found: dict[str, set[Access]]) -> None:

@@ -375,9 +375,10 @@ def test_a_search_finds_matching_audit_lines(connection: psycopg.Connection, mon
     assert (find("actor:ops"), find('subject:"queue ifood"')) == ([], [ids[1]])
 
 
-@pytest.mark.parametrize(
-    ("text", "fields", "at"),
-    [
+def test_an_invalid_search_of_schedules_errors_or_tenants_is_refused_with_its_position(
+    subtests: pytest.Subtests,
+) -> None:
+    for text, fields, at in [
         ("kind:hourly", SCHEDULE_FIELDS, 5),
         ("menu:1", SCHEDULE_FIELDS, 0),
         ("failed:x", SCHEDULE_FIELDS, 7),
@@ -386,11 +387,8 @@ def test_a_search_finds_matching_audit_lines(connection: psycopg.Connection, mon
         ("muted:maybe", ERROR_FIELDS, 6),
         ("seconds:1.5", TENANT_FIELDS, 8),
         ("at:now", AUDIT_FIELDS, 3),
-    ],
-)
-def test_an_invalid_search_of_schedules_errors_or_tenants_is_refused_with_its_position(
-    text: str, fields: tuple[SearchField, ...], at: int
-) -> None:
-    with pytest.raises(InvalidSearch) as caught:
-        parsed(text, fields)
-    assert caught.value.at == at
+    ]:
+        with subtests.test(text=text):
+            with pytest.raises(InvalidSearch) as caught:
+                parsed(text, fields)
+            assert caught.value.at == at

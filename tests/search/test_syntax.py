@@ -36,92 +36,94 @@ FIELDS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "terms"),
-    [
-        ("", ()),
-        ("  ", ()),
-        ("state:dead", (SearchTerm("state", (SearchWord("dead"),)),)),
-        ("state:dead,ready", (SearchTerm("state", (SearchWord("dead"), SearchWord("ready"))),)),
-        ("-tag:canary", (SearchTerm("tag", (SearchWord("canary"),), is_negated=True),)),
-        ("task:menu:*", (SearchTerm("task", (SearchWord("menu:", is_prefix=True),)),)),
-        ("task:*", (SearchTerm("task", (SearchWord("", is_prefix=True),)),)),
-        ('error:"connection reset"', (SearchTerm("error", (SearchWord("connection reset", is_quoted=True),)),)),
-        ('task:"a,\\"b\\\\"', (SearchTerm("task", (SearchWord('a,"b\\', is_quoted=True),)),)),
-        ('task:"a b"*', (SearchTerm("task", (SearchWord("a b", is_prefix=True, is_quoted=True),)),)),
-        ("task:*end", (SearchTerm("task", (SearchWord("end", is_suffix=True),)),)),
-        ("*part*", (SearchTerm("", (SearchWord("part", is_prefix=True, is_suffix=True),)),)),
-        ('task:*"a b"*', (SearchTerm("task", (SearchWord("a b", is_prefix=True, is_quoted=True, is_suffix=True),)),)),
-        (
-            "job:7 -job:8",
-            (SearchTerm("job", (SearchWord("7"),)), SearchTerm("job", (SearchWord("8"),), is_negated=True)),
-        ),
-        ("message:a,b*", (SearchTerm("message", (SearchWord("a"), SearchWord("b", is_prefix=True))),)),
-        ("id:7,8", (SearchTerm("id", (SearchWord("7"), SearchWord("8"))),)),
-        ("attempts:>3", (SearchTerm("attempts", (SearchComparison(">", "3"),)),)),
-        ("attempts:<=3", (SearchTerm("attempts", (SearchComparison("<=", "3"),)),)),
-        ("created:2026-11-01..", (SearchTerm("created", (SearchRange("2026-11-01", ""),)),)),
-        ("attempts:2..5", (SearchTerm("attempts", (SearchRange("2", "5"),)),)),
-        ("args.a.b:42", (SearchTerm("args", (SearchWord("42"),), path=("a", "b")),)),
-        ("word", (SearchTerm("", (SearchWord("word"),)),)),
-        (
-            '-"a:b" c',
-            (SearchTerm("", (SearchWord("a:b", is_quoted=True),), is_negated=True), SearchTerm("", (SearchWord("c"),))),
-        ),
-        ("tag:>3 tag:a..b", (SearchTerm("tag", (SearchWord(">3"),)), SearchTerm("tag", (SearchWord("a..b"),)))),
-    ],
+SEARCHES = (
+    ("", ()),
+    ("  ", ()),
+    ("state:dead", (SearchTerm("state", (SearchWord("dead"),)),)),
+    ("state:dead,ready", (SearchTerm("state", (SearchWord("dead"), SearchWord("ready"))),)),
+    ("-tag:canary", (SearchTerm("tag", (SearchWord("canary"),), is_negated=True),)),
+    ("task:menu:*", (SearchTerm("task", (SearchWord("menu:", is_prefix=True),)),)),
+    ("task:*", (SearchTerm("task", (SearchWord("", is_prefix=True),)),)),
+    ('error:"connection reset"', (SearchTerm("error", (SearchWord("connection reset", is_quoted=True),)),)),
+    ('task:"a,\\"b\\\\"', (SearchTerm("task", (SearchWord('a,"b\\', is_quoted=True),)),)),
+    ('task:"a b"*', (SearchTerm("task", (SearchWord("a b", is_prefix=True, is_quoted=True),)),)),
+    ("task:*end", (SearchTerm("task", (SearchWord("end", is_suffix=True),)),)),
+    ("*part*", (SearchTerm("", (SearchWord("part", is_prefix=True, is_suffix=True),)),)),
+    ('task:*"a b"*', (SearchTerm("task", (SearchWord("a b", is_prefix=True, is_quoted=True, is_suffix=True),)),)),
+    (
+        "job:7 -job:8",
+        (SearchTerm("job", (SearchWord("7"),)), SearchTerm("job", (SearchWord("8"),), is_negated=True)),
+    ),
+    ("message:a,b*", (SearchTerm("message", (SearchWord("a"), SearchWord("b", is_prefix=True))),)),
+    ("id:7,8", (SearchTerm("id", (SearchWord("7"), SearchWord("8"))),)),
+    ("attempts:>3", (SearchTerm("attempts", (SearchComparison(">", "3"),)),)),
+    ("attempts:<=3", (SearchTerm("attempts", (SearchComparison("<=", "3"),)),)),
+    ("created:2026-11-01..", (SearchTerm("created", (SearchRange("2026-11-01", ""),)),)),
+    ("attempts:2..5", (SearchTerm("attempts", (SearchRange("2", "5"),)),)),
+    ("args.a.b:42", (SearchTerm("args", (SearchWord("42"),), path=("a", "b")),)),
+    ("word", (SearchTerm("", (SearchWord("word"),)),)),
+    (
+        '-"a:b" c',
+        (SearchTerm("", (SearchWord("a:b", is_quoted=True),), is_negated=True), SearchTerm("", (SearchWord("c"),))),
+    ),
+    ("tag:>3 tag:a..b", (SearchTerm("tag", (SearchWord(">3"),)), SearchTerm("tag", (SearchWord("a..b"),)))),
 )
-def test_a_search_is_parsed_into_terms(text: str, terms: tuple[SearchTerm, ...]) -> None:
-    assert parse(text, FIELDS) == Search(terms)
 
 
-@pytest.mark.parametrize(
-    ("text", "at", "message"),
-    [
-        ("stat:dead", 0, 'there is no field "stat": did you mean state?'),
-        ("id:7 -stat:dead", 6, "did you mean state"),
-        ("zzz:1", 0, "fields are state, task, tag"),
-        ("state:deed", 6, "did you mean dead"),
-        ("state:dead,x", 11, "values are dead, ready"),
-        ("state:de*", 6, "not a value of state"),
-        ("id:7*", 3, "whole value"),
-        ("task:", 5, "missing"),
-        ("task:a,", 7, "missing"),
-        ("-", 1, "missing"),
-        ("task:a*b", 6, "only at the start or the end"),
-        ("task:*a*b*", 7, "only at the start or the end"),
-        ("task:**", 5, "only at the start or the end"),
-        ('task:*"a', 6, "not closed"),
-        ("job:one", 4, "not a number"),
-        ("job:7*", 4, "whole value"),
-        ("job:1234567890123456789", 4, "not a number"),
-        ("state:*ad", 6, "not a value of state"),
-        ('task:"a', 5, "not closed"),
-        ('task:""', 5, "text is empty"),
-        ('task:"a"b', 8, "a space or a comma"),
-        ('task:a"b"', 6, "a space or a comma"),
-        ("attempts:1..2..3", 9, "write a range"),
-        ("attempts:..", 9, "write a range"),
-        ("attempts:>", 10, "missing"),
-        ("attempts:1,2", 10, "one value"),
-        ("-attempts:>3", 0, "reverse the comparison"),
-        ("-error:x", 0, "cannot be negated"),
-        ("error:x error:y", 8, "given twice"),
-        ("args:1", 0, "needs a path"),
-        ("args.:1", 0, "needs a path"),
-        ("args.a.b.c.d.e.f:1", 0, f"at most {DEEPEST}"),
-        ("task.x:1", 0, "no field"),
-        ("a\x00b", 1, "cannot be stored"),
-        ("a " * (MOST_TERMS + 1), 2 * MOST_TERMS, "at most"),
-        ("a" * (LONGEST + 1), LONGEST, "at most"),
-    ],
+def test_a_search_is_parsed_into_terms(subtests: pytest.Subtests) -> None:
+    for text, terms in SEARCHES:
+        with subtests.test(text=text):
+            assert parse(text, FIELDS) == Search(terms)
+
+
+SYNTAX_ERRORS = (
+    ("stat:dead", 0, 'there is no field "stat": did you mean state?'),
+    ("id:7 -stat:dead", 6, "did you mean state"),
+    ("zzz:1", 0, "fields are state, task, tag"),
+    ("state:deed", 6, "did you mean dead"),
+    ("state:dead,x", 11, "values are dead, ready"),
+    ("state:de*", 6, "not a value of state"),
+    ("id:7*", 3, "whole value"),
+    ("task:", 5, "missing"),
+    ("task:a,", 7, "missing"),
+    ("-", 1, "missing"),
+    ("task:a*b", 6, "only at the start or the end"),
+    ("task:*a*b*", 7, "only at the start or the end"),
+    ("task:**", 5, "only at the start or the end"),
+    ('task:*"a', 6, "not closed"),
+    ("job:one", 4, "not a number"),
+    ("job:7*", 4, "whole value"),
+    ("job:1234567890123456789", 4, "not a number"),
+    ("state:*ad", 6, "not a value of state"),
+    ('task:"a', 5, "not closed"),
+    ('task:""', 5, "text is empty"),
+    ('task:"a"b', 8, "a space or a comma"),
+    ('task:a"b"', 6, "a space or a comma"),
+    ("attempts:1..2..3", 9, "write a range"),
+    ("attempts:..", 9, "write a range"),
+    ("attempts:>", 10, "missing"),
+    ("attempts:1,2", 10, "one value"),
+    ("-attempts:>3", 0, "reverse the comparison"),
+    ("-error:x", 0, "cannot be negated"),
+    ("error:x error:y", 8, "given twice"),
+    ("args:1", 0, "needs a path"),
+    ("args.:1", 0, "needs a path"),
+    ("args.a.b.c.d.e.f:1", 0, f"at most {DEEPEST}"),
+    ("task.x:1", 0, "no field"),
+    ("a\x00b", 1, "cannot be stored"),
+    ("a " * (MOST_TERMS + 1), 2 * MOST_TERMS, "at most"),
+    ("a" * (LONGEST + 1), LONGEST, "at most"),
 )
-def test_a_search_with_a_syntax_error_is_refused_with_its_position(text: str, at: int, message: str) -> None:
-    with pytest.raises(InvalidSearch) as caught:
-        parse(text, FIELDS)
-    assert caught.value.at == at
-    assert message in str(caught.value)
-    assert f"at character {at + 1} " in str(caught.value)
+
+
+def test_a_search_with_a_syntax_error_is_refused_with_its_position(subtests: pytest.Subtests) -> None:
+    for text, at, message in SYNTAX_ERRORS:
+        with subtests.test(text=text):
+            with pytest.raises(InvalidSearch) as caught:
+                parse(text, FIELDS)
+            assert caught.value.at == at
+            assert message in str(caught.value)
+            assert f"at character {at + 1} " in str(caught.value)
 
 
 PIECES = st.sampled_from(

@@ -60,14 +60,17 @@ WRITES = {
 }
 
 
-@pytest.mark.parametrize("name", WRITES)
-def test_sql_refuses_arguments_nested_too_deep(app: Sereno, connection: psycopg.Connection, name: str) -> None:
+def test_sql_refuses_arguments_nested_too_deep(
+    app: Sereno, connection: psycopg.Connection, subtests: pytest.Subtests
+) -> None:
     app.event("bare", Fact, channels=[in_app])
     run(connection, app.notifications.declare())
-    for depth in (DEEPEST + 1, TOO_DEEP_FOR_PYTHON):
-        with pytest.raises(psycopg.errors.CheckViolation, match="nested_at_most_100_deep"):
-            connection.execute(WRITES[name].encode(), [as_json(depth)])
-    connection.execute(WRITES[name].encode(), [as_json(DEEPEST)])
+    for name, write in WRITES.items():
+        with subtests.test(name=name):
+            for depth in (DEEPEST + 1, TOO_DEEP_FOR_PYTHON):
+                with pytest.raises(psycopg.errors.CheckViolation, match="nested_at_most_100_deep"):
+                    connection.execute(write.encode(), [as_json(depth)])
+            connection.execute(write.encode(), [as_json(DEEPEST)])
 
 
 def test_the_depth_of_a_compressed_value_is_checked(connection: psycopg.Connection) -> None:

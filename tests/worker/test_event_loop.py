@@ -5,14 +5,10 @@ import gc
 import signal
 from typing import Any
 
-import psycopg
 import pytest
 import uvloop
 
-from sereno import Sereno
 from sereno.worker.event_loop import run_loop
-from tests.facts import auntil, one, state
-from tests.worker.isolation import isolated_tasks
 
 LOOPS = {"standard": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
@@ -80,13 +76,3 @@ def test_ctrl_c_ends_the_loop_before_signal_handlers_are_installed() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run_loop(main())
-
-
-async def test_system_exit_in_an_isolated_process_is_a_failure_and_no_crash(
-    app: Sereno, connection: psycopg.Connection
-) -> None:
-    isolated_tasks.adopt(app)
-    (job,) = await app.aenqueue_many([isolated_tasks.child_exits.job("exit")])
-    async with app.working():
-        await auntil(lambda: state(connection, job.id) == "dead")
-    assert one(connection, "select row(error_type, failures, crashes)::text from sereno.history") == "(SystemExit,1,0)"

@@ -78,25 +78,26 @@ async def test_successes_are_counted_by_their_number_of_attempts(app: Sereno, co
     assert one(connection, "select sereno.sum_of(tries) from sereno.tries where task = 'work'")[:3] == [4, 1, 0]
 
 
-@pytest.mark.parametrize("kind", [Dead, ValueError, KeyError])
-async def test_any_error_of_a_handler_settles_its_job(
-    app: Sereno, connection: psycopg.Connection, kind: type[Exception]
-) -> None:
-    @app.task(retry=0)
-    def work(number: int) -> None:
-        raise kind(HOSTILE[number])
+async def test_any_error_of_a_handler_settles_its_job(app: Sereno, connection: psycopg.Connection) -> None:
+    kinds: list[type[Exception]] = [Dead, ValueError, KeyError]
+    count = len(kinds) * len(HOSTILE)
 
-    for number in range(len(HOSTILE)):
-        await work.using(tenant="\x1b[31m<b>").aenqueue(number)
+    @app.task(retry=0)
+    def work(kind: int, text: int) -> None:
+        raise kinds[kind](HOSTILE[text])
+
+    hostile = work.using(tenant="\x1b[31m<b>")
+    await app.aenqueue_many([hostile.job(kind, text) for kind in range(len(kinds)) for text in range(len(HOSTILE))])
     async with app.working():
-        await auntil(lambda: one(connection, "select count(*) from sereno.history_dead") == len(HOSTILE))
+        await auntil(lambda: one(connection, "select count(*) from sereno.history_dead") == count)
     assert one(connection, "select count(*) from sereno.history_dead where fingerprint is null") == 0
-    assert one(connection, "select sum(count) from sereno.error_groups") == len(HOSTILE)
+    assert one(connection, "select sum(count) from sereno.error_groups") == count
     assert one(connection, "select max(length(message)) from sereno.error_groups") <= 500
     for group in app.database.run(error_operations.list_groups()):
         assert app.database.run(error_operations.show(group.fingerprint)) is not None
 
 
+@pytest.mark.slow
 async def test_a_crashed_isolated_process_has_a_fingerprint(app: Sereno, connection: psycopg.Connection) -> None:
     isolated_tasks.adopt(app)
     job = (await app.aenqueue_many([isolated_tasks.kills_its_process.job()]))[0]

@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
+import pytest
 
 from sereno import Backoff, Sereno
+from sereno.jobs.job import Job
 from sereno.jobs.task_handle import Task
 from tests.facts import auntil, one, state
 from tests.worker.isolation import isolated_tasks
@@ -17,9 +19,18 @@ ONCE = Backoff(0)
 
 async def assert_all_settle(app: Sereno, connection: psycopg.Connection, task: Task[Any, Any], is_sync: bool) -> None:
     """Run one job per exception in one slot: an exception that does not free the slot would block all others."""
-    jobs = dict(zip(EXITS, await app.aenqueue_many([task.job(name) for name in EXITS]), strict=True))
+    jobs = await enqueue_exits(app, task)
     async with app.working({"default": 1}):
         await auntil(lambda: one(connection, "select count(*) from sereno.jobs") == 0, timeout=60)
+    assert_settled(connection, jobs, is_sync=is_sync)
+
+
+async def enqueue_exits(app: Sereno, task: Task[Any, Any]) -> dict[str, Job]:
+    """Enqueue one job per exception; return them by the name of the exception."""
+    return dict(zip(EXITS, await app.aenqueue_many([task.job(name) for name in EXITS]), strict=True))
+
+
+def assert_settled(connection: psycopg.Connection, jobs: dict[str, Job], *, is_sync: bool) -> None:
     assert {name: state(connection, job.id) for name, job in jobs.items()} == dict.fromkeys(EXITS, "dead")
     rows = connection.execute("select id, error_type, error_message, crashes, attempt from sereno.history").fetchall()
     found = {name: row[1:] for name, job in jobs.items() for row in rows if row[0] == job.id}
@@ -62,18 +73,23 @@ async def test_anything_raised_by_a_sync_batch_settles_its_jobs(app: Sereno, con
     await assert_all_settle(app, connection, fails, is_sync=True)
 
 
-async def test_anything_raised_by_an_isolated_async_handler_settles_its_job(
+@pytest.mark.slow
+async def test_anything_raised_by_an_isolated_handler_settles_its_job(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
+    """In a coroutine, in a thread, and in an asyncio task that the handler awaits."""
     isolated_tasks.adopt(app)
-    await assert_all_settle(app, connection, isolated_tasks.raises_in_a_coroutine, is_sync=False)
-
-
-async def test_anything_raised_by_an_isolated_sync_handler_settles_its_job(
-    app: Sereno, connection: psycopg.Connection
-) -> None:
-    isolated_tasks.adopt(app)
-    await assert_all_settle(app, connection, isolated_tasks.raises_in_a_thread, is_sync=True)
+    in_coroutines = await enqueue_exits(app, isolated_tasks.raises_in_a_coroutine)
+    in_threads = await enqueue_exits(app, isolated_tasks.raises_in_a_thread)
+    (child,) = await app.aenqueue_many([isolated_tasks.child_exits.job("exit")])
+    async with app.working({"default": 1}):
+        await auntil(lambda: one(connection, "select count(*) from sereno.jobs") == 0, timeout=60)
+    assert_settled(connection, in_coroutines, is_sync=False)
+    assert_settled(connection, in_threads, is_sync=True)
+    found = connection.execute(
+        "select state, error_type, failures, crashes from sereno.history where id = %s", [child.id]
+    ).fetchone()
+    assert found == ("dead", "SystemExit", 1, 0)
 
 
 async def test_a_batch_that_returns_an_invalid_iterable_fails_its_jobs(
@@ -124,6 +140,8 @@ async def test_a_discarded_coroutine_settles_nothing(app: Sereno, connection: ps
         begun.set()
         await asyncio.Event().wait()
 
+    # A worker that stops waits so long for this job.
+    app.override(grace=0.1)
     job = await waits.aenqueue()
     async with app.working() as worker:
         await begun.wait()

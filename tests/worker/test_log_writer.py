@@ -87,8 +87,8 @@ async def test_nothing_is_stored_when_the_central_log_is_off(app: Sereno, connec
 async def test_a_flood_of_lines_is_dropped_and_counted_without_slowing_a_job(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_writer, "MOST_LINES", 2000)
-    many = 6000
+    monkeypatch.setattr(log_writer, "MOST_LINES", 1000)
+    many = 3000
 
     @app.task(timeout="30s", retry=ONCE)
     async def work(ctx: Context) -> None:
@@ -244,13 +244,15 @@ def test_a_timeout_during_logging_is_not_swallowed() -> None:
     }  # fmt: skip
 
 
-def test_the_buffer_is_bounded_in_bytes_too() -> None:
+def test_the_buffer_is_bounded_in_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_writer, "MOST_BYTES", log_writer.MOST_BYTES // 10)
+    monkeypatch.setattr(log_writer, "BATCH_BYTES", log_writer.BATCH_BYTES // 10)
     buffer = LogBuffer(logging.WARNING, 1, lambda: None)
     record = {"msg": "x" * 9000, "levelno": logging.INFO}
-    for _ in range(2500):
+    for _ in range(250):
         buffer.handle(logging.makeLogRecord(record))
     assert buffer.waiting * 9000 < log_writer.MOST_BYTES
-    assert buffer.waiting + buffer.dropped == 2500
+    assert buffer.waiting + buffer.dropped == 250
     batches = []
     while batch := buffer.take():
         batches.append(sum(len(line) for _, line in batch))

@@ -150,6 +150,7 @@ def worker_process(database_url: str) -> Iterator[subprocess.Popen[bytes]]:
             worker.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a process when its parent dies")
 def test_an_isolated_process_dies_with_its_worker(
     connection: psycopg.Connection, worker_process: subprocess.Popen[bytes], tmp_path: Path

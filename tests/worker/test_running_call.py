@@ -20,6 +20,7 @@ from tests.facts import advance, auntil, one, state
 from tests.worker.isolation import isolated_tasks
 
 ONCE = Backoff(0)
+SIDE_ROWS = "select (select count(*) from sereno.steps) + (select count(*) from sereno.progress)"
 
 
 async def test_sync_handlers_run_in_threads(app: Sereno, connection: psycopg.Connection) -> None:
@@ -230,26 +231,27 @@ def isolated(app: Sereno) -> None:
     isolated_tasks.adopt(app)
 
 
-async def test_an_isolated_task_runs_in_a_separate_process(
+@pytest.mark.quick
+async def test_isolated_tasks_run_in_separate_processes_with_the_database_of_their_worker(
     app: Sereno, connection: psycopg.Connection, isolated: None
 ) -> None:
+    """Such a process imports the application again, whose database was given on the command line."""
     connection.execute("create table seen (pid integer, attempt integer)")
-    job = (await app.aenqueue_many([isolated_tasks.in_own_process.job("here")]))[0]
+    jobs = await app.aenqueue_many(
+        [
+            isolated_tasks.in_own_process.job("here"),
+            isolated_tasks.enqueues_another.job(),
+            isolated_tasks.writes_a_step_and_commits.job(),
+        ]
+    )
     async with app.working():
-        await auntil(lambda: state(connection, job.id) == "succeeded")
+        await auntil(lambda: {state(connection, job.id) for job in jobs} == {"succeeded"})
+        assert one(connection, SIDE_ROWS) == 0, "steps are deleted with the commit of the job"
     assert one(connection, "select pid from seen") != os.getpid()
+    assert one(connection, "select args ->> 'parent' from sereno.jobs where task = 'follow'") == str(jobs[1].id)
 
 
-async def test_an_isolated_task_enqueues_in_the_database_of_its_worker(
-    app: Sereno, connection: psycopg.Connection, isolated: None
-) -> None:
-    """Its process imports the application again, whose database was given on the command line."""
-    job = (await app.aenqueue_many([isolated_tasks.enqueues_another.job()]))[0]
-    async with app.working():
-        await auntil(lambda: state(connection, job.id) == "succeeded")
-    assert one(connection, "select args ->> 'parent' from sereno.jobs where task = 'follow'") == str(job.id)
-
-
+@pytest.mark.slow
 async def test_an_isolated_task_past_its_deadline_is_killed(
     app: Sereno, connection: psycopg.Connection, isolated: None
 ) -> None:
@@ -259,6 +261,7 @@ async def test_an_isolated_task_past_its_deadline_is_killed(
     assert one(connection, "select error_type from sereno.history") == "TimeoutError"
 
 
+@pytest.mark.quick
 async def test_a_job_that_kills_its_process_is_dead_after_three_crashes(
     app: Sereno, connection: psycopg.Connection, isolated: None
 ) -> None:
@@ -275,40 +278,20 @@ async def test_a_job_that_kills_its_process_is_dead_after_three_crashes(
     assert crashes == 3
 
 
+@pytest.mark.slow
 async def test_a_suspect_runs_in_a_separate_process_and_can_succeed(
     app: Sereno, connection: psycopg.Connection, isolated: None
 ) -> None:
+    """All its steps are deleted with it, including those of the attempt that died with its worker."""
     connection.execute("create table seen (pid integer, attempt integer)")
-    job = (await app.aenqueue_many([isolated_tasks.ordinary.job()]))[0]
-    connection.execute("update sereno.jobs set crashes = 1")
-    async with app.working():
-        await auntil(lambda: state(connection, job.id) == "succeeded")
-    assert one(connection, "select pid from seen") != os.getpid()
-
-
-SIDE_ROWS = "select (select count(*) from sereno.steps) + (select count(*) from sereno.progress)"
-
-
-async def test_steps_of_a_suspect_are_deleted_with_it(
-    app: Sereno, connection: psycopg.Connection, isolated: None
-) -> None:
-    """Including the steps of the attempt that died with its worker."""
-    (job,) = await app.aenqueue_many([isolated_tasks.writes_a_step.job()])
+    jobs = await app.aenqueue_many([isolated_tasks.ordinary.job(), isolated_tasks.writes_a_step.job()])
     connection.execute("update sereno.jobs set crashes = 1, attempt = 1")
-    connection.execute("insert into sereno.steps values (%s, 'first', 1, '{}')", [job.id])
-    connection.execute("insert into sereno.progress values (%s, 1, 0.1)", [job.id])
+    connection.execute("insert into sereno.steps values (%s, 'first', 1, '{}')", [jobs[1].id])
+    connection.execute("insert into sereno.progress values (%s, 1, 0.1)", [jobs[1].id])
     async with app.working():
-        await auntil(lambda: state(connection, job.id) == "succeeded")
+        await auntil(lambda: {state(connection, job.id) for job in jobs} == {"succeeded"})
         assert one(connection, SIDE_ROWS) == 0
-
-
-async def test_steps_of_an_isolated_job_are_deleted_with_its_own_commit(
-    app: Sereno, connection: psycopg.Connection, isolated: None
-) -> None:
-    (job,) = await app.aenqueue_many([isolated_tasks.writes_a_step_and_commits.job()])
-    async with app.working():
-        await auntil(lambda: state(connection, job.id) == "succeeded")
-        assert one(connection, SIDE_ROWS) == 0
+    assert one(connection, "select pid from seen") != os.getpid()
 
 
 async def test_steps_of_an_earlier_task_version_are_deleted_with_the_job(
@@ -327,6 +310,7 @@ async def test_steps_of_an_earlier_task_version_are_deleted_with_the_job(
         assert one(connection, SIDE_ROWS) == 0
 
 
+@pytest.mark.slow
 async def test_an_idle_process_that_died_does_not_fail_the_next_job(
     app: Sereno, connection: psycopg.Connection, isolated: None, tmp_path: Path
 ) -> None:

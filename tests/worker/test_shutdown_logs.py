@@ -51,6 +51,7 @@ async def test_a_stop_while_statistics_are_written_counts_nothing_twice(
     assert one(connection, "select sum(succeeded) from sereno.minutes") == 1
 
 
+@pytest.mark.slow
 async def test_the_last_lines_of_an_isolated_job_reach_the_central_log(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
@@ -66,6 +67,7 @@ async def test_the_last_lines_of_an_isolated_job_reach_the_central_log(
     assert one(connection, count) == 2
 
 
+@pytest.mark.slow
 async def test_an_isolated_process_that_does_not_exit_is_killed(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -71,41 +71,44 @@ def changes_nothing(connection: Connection, write: Write, owner: int, job: Claim
     return not write(connection, owner, job) and everything(connection) == before
 
 
-@pytest.mark.parametrize("name", WRITES)
-def test_a_session_that_does_not_hold_the_attempt_changes_nothing(connection: Connection, name: str) -> None:
-    write = WRITES[name]
-    add(connection)
-    owner, other = session(connection), session(connection)
-    first = take_one(connection, owner)
+def test_a_session_that_does_not_hold_the_attempt_changes_nothing(
+    connection: Connection, subtests: pytest.Subtests
+) -> None:
+    for name, write in WRITES.items():
+        with subtests.test(name=name), connection.transaction(force_rollback=True):
+            add(connection)
+            owner, other = session(connection), session(connection)
+            first = take_one(connection, owner)
 
-    later = ClaimedJob(first.id, first.attempt + 1, *list(_values(first))[2:])
-    assert changes_nothing(connection, write, other, first), "another session"
-    assert changes_nothing(connection, write, owner, later), "another attempt"
+            later = ClaimedJob(first.id, first.attempt + 1, *list(_values(first))[2:])
+            assert changes_nothing(connection, write, other, first), "another session"
+            assert changes_nothing(connection, write, owner, later), "another attempt"
 
-    end(connection, owner, [first], decided(ReleasedAttempt("shutdown")))
-    assert changes_nothing(connection, write, owner, first), "released"
+            end(connection, owner, [first], decided(ReleasedAttempt("shutdown")))
+            assert changes_nothing(connection, write, owner, first), "released"
 
-    second = take_one(connection, owner)
-    assert second.attempt == 2
-    assert changes_nothing(connection, write, owner, first), "an earlier attempt of the same session"
+            second = take_one(connection, owner)
+            assert second.attempt == 2
+            assert changes_nothing(connection, write, owner, first), "an earlier attempt of the same session"
 
-    do(connection, sessions.finish([owner], "dead"))
-    assert do(connection, sessions.rescue()) == [first.id]
-    assert changes_nothing(connection, write, owner, second), "rescued"
+            do(connection, sessions.finish([owner], "dead"))
+            assert do(connection, sessions.rescue()) == [first.id]
+            assert changes_nothing(connection, write, owner, second), "rescued"
 
-    third = take_one(connection, other)
-    assert changes_nothing(connection, write, owner, second), "held by another session now"
-    assert write(connection, other, third), "the session that holds it may write"
+            third = take_one(connection, other)
+            assert changes_nothing(connection, write, owner, second), "held by another session now"
+            assert write(connection, other, third), "the session that holds it may write"
 
 
-@pytest.mark.parametrize("name", SETTLES)
-def test_a_settlement_counts_once(connection: Connection, name: str) -> None:
-    add(connection)
-    owner = session(connection)
-    job = take_one(connection, owner)
-    assert SETTLES[name](connection, owner, job)
-    for write in WRITES.values():
-        assert changes_nothing(connection, write, owner, job)
+def test_a_settlement_counts_once(connection: Connection, subtests: pytest.Subtests) -> None:
+    for name, settle in SETTLES.items():
+        with subtests.test(name=name), connection.transaction(force_rollback=True):
+            add(connection)
+            owner = session(connection)
+            job = take_one(connection, owner)
+            assert settle(connection, owner, job)
+            for later in WRITES.values():
+                assert changes_nothing(connection, later, owner, job)
 
 
 def test_a_dead_session_settles_only_jobs_it_still_holds(connection: Connection) -> None:

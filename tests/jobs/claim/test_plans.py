@@ -72,10 +72,11 @@ def test_a_claim_reads_the_index_of_ready_rows_from_its_floor(connection: Connec
     assert not {node["Node Type"] for node in nodes(top)} & {"Sort", "Seq Scan", "Bitmap Heap Scan", "Incremental Sort"}
 
 
-@pytest.mark.parametrize("way", ["succeed", "forget", "bury", "reschedule"])
-def test_a_settlement_finds_its_rows_by_primary_key(connection: Connection, way: str) -> None:
-    params = SUCCEEDING if way in ("succeed", "forget") else SETTLING
-    assert accesses(plan(connection, "jobs/settlement", way, params)) == {BY_KEY}
+def test_a_settlement_finds_its_rows_by_primary_key(connection: Connection, subtests: pytest.Subtests) -> None:
+    for way in ["succeed", "forget", "bury", "reschedule"]:
+        with subtests.test(way=way):
+            params = SUCCEEDING if way in ("succeed", "forget") else SETTLING
+            assert accesses(plan(connection, "jobs/settlement", way, params)) == {BY_KEY}
 
 
 def test_a_promotion_reads_only_what_is_due(connection: Connection) -> None:
@@ -93,12 +94,15 @@ def test_a_poll_reads_by_index(connection: Connection) -> None:
     }
 
 
-@pytest.mark.parametrize("everywhere", [False, True])
-def test_a_rescue_reads_running_rows_and_writes_by_primary_key(connection: Connection, everywhere: bool) -> None:
-    top = plan(connection, "worker/sessions", "rescue", {"everywhere": everywhere})
-    scans = Access("Index Scan", "jobs_running", True), Access("Index Scan", "jobs_running", False)
-    assert accesses(top) - set(scans) == {BY_KEY}
-    assert accesses(top["Plans"][0]) - {BY_KEY} == {scans[everywhere]}
+def test_a_rescue_reads_running_rows_and_writes_by_primary_key(
+    connection: Connection, subtests: pytest.Subtests
+) -> None:
+    for everywhere in [False, True]:
+        with subtests.test(everywhere=everywhere):
+            top = plan(connection, "worker/sessions", "rescue", {"everywhere": everywhere})
+            scans = Access("Index Scan", "jobs_running", True), Access("Index Scan", "jobs_running", False)
+            assert accesses(top) - set(scans) == {BY_KEY}
+            assert accesses(top["Plans"][0]) - {BY_KEY} == {scans[everywhere]}
 
 
 def test_a_reconciliation_reads_the_rows_of_its_session(connection: Connection) -> None:
@@ -111,10 +115,11 @@ def test_a_report_reads_only_the_jobs_held(connection: Connection) -> None:
     assert accesses(top) == {BY_KEY}
 
 
-@pytest.mark.parametrize("name", ["cancel", "delete"])
-def test_a_cancel_or_delete_finds_its_rows_by_primary_key(connection: Connection, name: str) -> None:
-    params = {"ids": IDS[:3], "reason": "x"}
-    assert accesses(plan(connection, "jobs/transitions", name, params)) == {BY_KEY}
+def test_a_cancel_or_delete_finds_its_rows_by_primary_key(connection: Connection, subtests: pytest.Subtests) -> None:
+    for name in ["cancel", "delete"]:
+        with subtests.test(name=name):
+            params = {"ids": IDS[:3], "reason": "x"}
+            assert accesses(plan(connection, "jobs/transitions", name, params)) == {BY_KEY}
 
 
 def test_a_requeue_finds_its_rows_by_index(connection: Connection) -> None:

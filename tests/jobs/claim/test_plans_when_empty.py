@@ -27,7 +27,10 @@ def test_a_claim_planned_on_an_empty_table_never_reads_every_ready_row(connectio
     assert found == {Access("Index Scan", "jobs_ready", True), BY_KEY}
 
 
-@pytest.mark.parametrize("way", ["succeed", "forget"])
-def test_a_settlement_planned_on_an_empty_table_uses_the_primary_key(connection: psycopg.Connection, way: str) -> None:
-    connection.execute(PLANNER)
-    assert accesses(plan(connection, "jobs/settlement", way, PARAMS[way])) == {BY_KEY}
+def test_a_settlement_planned_on_an_empty_table_uses_the_primary_key(
+    connection: psycopg.Connection, subtests: pytest.Subtests
+) -> None:
+    for way in ["succeed", "forget"]:
+        with subtests.test(way=way):
+            connection.execute(PLANNER)
+            assert accesses(plan(connection, "jobs/settlement", way, PARAMS[way])) == {BY_KEY}

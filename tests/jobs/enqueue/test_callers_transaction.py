@@ -10,7 +10,7 @@ from psycopg.rows import dict_row
 
 from sereno import Sereno, Task
 from tests.facts import one
-from tests.jobs.enqueue.ways import ASYNC_METHODS, SYNC_METHODS, AsyncMethod, ChangedMyMindError, SyncMethod
+from tests.jobs.enqueue.ways import ASYNC_METHODS, SYNC_METHODS, ChangedMyMindError
 
 
 @pytest.fixture
@@ -25,55 +25,70 @@ COUNT = "select count(*) from sereno.jobs"
 TRICKY = "100% :name ? $1 '; \\ ::text é"
 
 
-@pytest.mark.parametrize("opens", SYNC_METHODS.values(), ids=SYNC_METHODS)
+def delete_jobs(connection: psycopg.Connection) -> None:
+    connection.execute("delete from sereno.jobs")
+    connection.execute("delete from sereno.unique_keys")
+
+
 def test_a_commit_makes_the_job_visible(
-    work: Task[[str], None], database_url: str, connection: psycopg.Connection, opens: SyncMethod
+    work: Task[[str], None], database_url: str, connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:
-    with opens(database_url) as callers:
-        job = work.using(callers).enqueue(TRICKY)
-        keyed = work.using(callers, unique_key=TRICKY).enqueue(TRICKY)
-        again = work.using(callers, unique_key=TRICKY).enqueue(TRICKY)
-        assert one(connection, COUNT) == 0
-    stored = connection.execute("select id, args ->> 'text', unique_key from sereno.jobs order by id").fetchall()
-    assert stored == [(job.id, TRICKY, None), (keyed.id, TRICKY, TRICKY)]
-    assert (again.id, again.created) == (keyed.id, False)
+    for name, opens in SYNC_METHODS.items():
+        with subtests.test(name=name):
+            delete_jobs(connection)
+            with opens(database_url) as callers:
+                job = work.using(callers).enqueue(TRICKY)
+                keyed = work.using(callers, unique_key=TRICKY).enqueue(TRICKY)
+                again = work.using(callers, unique_key=TRICKY).enqueue(TRICKY)
+                assert one(connection, COUNT) == 0
+            stored = connection.execute(
+                "select id, args ->> 'text', unique_key from sereno.jobs order by id"
+            ).fetchall()
+            assert stored == [(job.id, TRICKY, None), (keyed.id, TRICKY, TRICKY)]
+            assert (again.id, again.created) == (keyed.id, False)
 
 
-@pytest.mark.parametrize("opens", SYNC_METHODS.values(), ids=SYNC_METHODS)
 def test_a_rollback_leaves_no_job(
-    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, opens: SyncMethod
+    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:
-    with suppress(ChangedMyMindError), opens(database_url) as callers:
-        work.using(callers).enqueue("a")
-        app.enqueue_many([work.job("b"), work.using(unique_key="k").job("c")], callers)
-        raise ChangedMyMindError
-    assert one(connection, COUNT) == 0
+    for name, opens in SYNC_METHODS.items():
+        with subtests.test(name=name):
+            with suppress(ChangedMyMindError), opens(database_url) as callers:
+                work.using(callers).enqueue("a")
+                app.enqueue_many([work.job("b"), work.using(unique_key="k").job("c")], callers)
+                raise ChangedMyMindError
+            assert one(connection, COUNT) == 0
 
 
-@pytest.mark.parametrize("opens", ASYNC_METHODS.values(), ids=ASYNC_METHODS)
 async def test_a_commit_makes_the_job_visible_in_async_code(
-    work: Task[[str], None], database_url: str, connection: psycopg.Connection, opens: AsyncMethod
+    work: Task[[str], None], database_url: str, connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:
-    async with opens(database_url) as callers:
-        job = await work.using(callers).aenqueue(TRICKY)
-        keyed = await work.using(callers, unique_key=TRICKY).aenqueue(TRICKY)
-        again = await work.using(callers, unique_key=TRICKY).aenqueue(TRICKY)
-        assert one(connection, COUNT) == 0
-    stored = connection.execute("select id, args ->> 'text', unique_key from sereno.jobs order by id").fetchall()
-    assert stored == [(job.id, TRICKY, None), (keyed.id, TRICKY, TRICKY)]
-    assert (again.id, again.created) == (keyed.id, False)
+    for name, opens in ASYNC_METHODS.items():
+        with subtests.test(name=name):
+            delete_jobs(connection)
+            async with opens(database_url) as callers:
+                job = await work.using(callers).aenqueue(TRICKY)
+                keyed = await work.using(callers, unique_key=TRICKY).aenqueue(TRICKY)
+                again = await work.using(callers, unique_key=TRICKY).aenqueue(TRICKY)
+                assert one(connection, COUNT) == 0
+            stored = connection.execute(
+                "select id, args ->> 'text', unique_key from sereno.jobs order by id"
+            ).fetchall()
+            assert stored == [(job.id, TRICKY, None), (keyed.id, TRICKY, TRICKY)]
+            assert (again.id, again.created) == (keyed.id, False)
 
 
-@pytest.mark.parametrize("opens", ASYNC_METHODS.values(), ids=ASYNC_METHODS)
 async def test_a_rollback_leaves_no_job_in_async_code(
-    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, opens: AsyncMethod
+    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:
-    with suppress(ChangedMyMindError):
-        async with opens(database_url) as callers:
-            await work.using(callers).aenqueue("a")
-            await app.aenqueue_many([work.job("b"), work.using(unique_key="k").job("c")], callers)
-            raise ChangedMyMindError
-    assert one(connection, COUNT) == 0
+    for name, opens in ASYNC_METHODS.items():
+        with subtests.test(name=name):
+            with suppress(ChangedMyMindError):
+                async with opens(database_url) as callers:
+                    await work.using(callers).aenqueue("a")
+                    await app.aenqueue_many([work.job("b"), work.using(unique_key="k").job("c")], callers)
+                    raise ChangedMyMindError
+            assert one(connection, COUNT) == 0
 
 
 def test_the_callers_row_factory_and_cursor_have_no_effect(work: Task[[str], None], database_url: str) -> None:

@@ -60,20 +60,16 @@ def test_a_trigger_enqueues_in_the_transaction_of_its_row(connection: psycopg.Co
     assert [args for (args,) in stored] == [{"order": 1, "amount": 9.90}, {"order": 2, "amount": 12}]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
+def test_invalid_sql_arguments_are_refused(connection: psycopg.Connection, subtests: pytest.Subtests) -> None:
+    for arguments, error in [
         ("'work', '[1]'", psycopg.errors.CheckViolation),
         ("'work', priority => 10", psycopg.errors.CheckViolation),
         ("'work', run_at => 'infinity'", psycopg.errors.CheckViolation),
         ("'work', run_at => '-infinity'", psycopg.errors.CheckViolation),
         ("null", psycopg.errors.NotNullViolation),
         ("'work', null", psycopg.errors.NotNullViolation),
-    ],
-)
-def test_invalid_sql_arguments_are_refused(
-    connection: psycopg.Connection, arguments: str, error: type[psycopg.Error]
-) -> None:
-    with pytest.raises(error):
-        connection.execute(f"select sereno.enqueue({arguments})".encode())
-    assert one(connection, "select count(*) from sereno.jobs") == 0
+    ]:
+        with subtests.test(arguments=arguments, error=error):
+            with pytest.raises(error):
+                connection.execute(f"select sereno.enqueue({arguments})".encode())
+            assert one(connection, "select count(*) from sereno.jobs") == 0

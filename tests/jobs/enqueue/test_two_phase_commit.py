@@ -11,6 +11,9 @@ from sereno.database.embedded import EmbeddedPostgres
 from tests.conftest import POSTGRES_BIN
 from tests.facts import auntil, one, state
 
+# A server of its own: the shared one prepares no transactions.
+pytestmark = pytest.mark.slow
+
 PARAMETERS = {"fsync": "off", "max_prepared_transactions": "10"}
 
 

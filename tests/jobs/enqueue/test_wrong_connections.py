@@ -30,10 +30,11 @@ async def aassert_refused(work: Task[[], None], wrong: object) -> None:
         await work.using(wrong).aenqueue()
 
 
-@pytest.mark.parametrize("wrong", ["postgresql://", 7, object()])
-async def test_an_object_that_is_not_a_connection_is_refused(work: Task[[], None], wrong: object) -> None:
-    assert_refused(work, wrong)
-    await aassert_refused(work, wrong)
+async def test_an_object_that_is_not_a_connection_is_refused(work: Task[[], None], subtests: pytest.Subtests) -> None:
+    for wrong in ["postgresql://", 7, object()]:
+        with subtests.test(wrong=wrong):
+            assert_refused(work, wrong)
+            await aassert_refused(work, wrong)
 
 
 async def test_a_sync_connection_in_async_code_is_refused(work: Task[[], None], database_url: str) -> None:

@@ -1,7 +1,6 @@
 """The lane decision: it never exceeds a limit, serves lanes in turn, and forgets no waiting lane."""
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -78,13 +77,14 @@ def counts(*lanes: Lane) -> list[int]:
 # One limiter.
 
 
-@pytest.mark.parametrize(("size", "held", "free"), [(3, 0, 3), (3, 2, 1), (3, 3, 0), (3, 5, 0), (0, 0, 0)])
-def test_slots_count_running_and_starting_jobs(size: int, held: int, free: int) -> None:
-    only = lane(1, 7)
-    decision = decided([only], [slots(7, size, held)])
-    assert only.count == free
-    assert only.waits == 7
-    assert [limiter.id for limiter in decision.limiters] == [7]
+def test_slots_count_running_and_starting_jobs(subtests: pytest.Subtests) -> None:
+    for size, held, free in [(3, 0, 3), (3, 2, 1), (3, 3, 0), (3, 5, 0), (0, 0, 0)]:
+        with subtests.test(size=size, held=held, free=free):
+            only = lane(1, 7)
+            decision = decided([only], [slots(7, size, held)])
+            assert only.count == free
+            assert only.waits == 7
+            assert [limiter.id for limiter in decision.limiters] == [7]
 
 
 def test_slots_are_shared_by_all_lanes_of_a_limiter() -> None:
@@ -99,21 +99,16 @@ def test_jobs_of_one_key_share_its_slots_unless_they_must_start_at_once() -> Non
     assert [(each.count, each.at_once) for each in lanes] == [(4, 1), (5, 2)]
 
 
-@pytest.mark.parametrize(
-    "which",
-    [
-        lambda each: setattr(each, "fair", "t"),
-        lambda each: setattr(each, "limiters", [7, 8]),
-        lambda each: setattr(each, "id", None),
-    ],
-)
-def test_jobs_do_not_share_a_slot_if_that_delays_other_lanes(which: Callable[[Lane], None]) -> None:
-    only = lane(1, 7)
-    which(only)
-    only.units = [1] * len(only.limiters)
-    only.band = FAIR_BAND if only.fair else only.band
-    decided([only], [slots(7, 1), slots(8, 1)], free_slots=10, now=1)
-    assert (only.count, only.at_once) == (1, 1)
+def test_jobs_do_not_share_a_slot_if_that_delays_other_lanes(subtests: pytest.Subtests) -> None:
+    changes: list[tuple[str, Any]] = [("fair", "t"), ("limiters", [7, 8]), ("id", None)]
+    for name, value in changes:
+        with subtests.test(name=name):
+            only = lane(1, 7)
+            setattr(only, name, value)
+            only.units = [1] * len(only.limiters)
+            only.band = FAIR_BAND if only.fair else only.band
+            decided([only], [slots(7, 1), slots(8, 1)], free_slots=10, now=1)
+            assert (only.count, only.at_once) == (1, 1)
 
 
 def test_a_lane_of_slow_jobs_gives_one_job_per_slot() -> None:
@@ -122,20 +117,22 @@ def test_a_lane_of_slow_jobs_gives_one_job_per_slot() -> None:
     assert counts(*lanes) == [1, 9]
 
 
-@pytest.mark.parametrize("limiter", [slots(7, 5, closed=3.0), rate(7, 5.0, closed=3.0)])
-def test_a_closed_limiter_admits_no_job_and_has_its_opening_time(limiter: Limiter) -> None:
-    only = lane(1, 7)
-    (written,) = decided([only], [limiter]).limiters
-    assert (only.count, only.waits) == (0, 7)
-    assert written.check_in(0, 0.0) == 3.0
+def test_a_closed_limiter_admits_no_job_and_has_its_opening_time(subtests: pytest.Subtests) -> None:
+    for limiter in [slots(7, 5, closed=3.0), rate(7, 5.0, closed=3.0)]:
+        with subtests.test(limiter=limiter):
+            only = lane(1, 7)
+            (written,) = decided([only], [limiter]).limiters
+            assert (only.count, only.waits) == (0, 7)
+            assert written.check_in(0, 0.0) == 3.0
 
 
-@pytest.mark.parametrize("limiter", [slots(7, None, kind="unknown"), slots(7, None)])
-def test_an_undeclared_limit_admits_no_job(limiter: Limiter) -> None:
-    only = lane(1, 7)
-    (written,) = decided([only], [limiter]).limiters
-    assert (only.count, only.waits) == (0, 7)
-    assert written.check_in(0, 0.0) is not None
+def test_an_undeclared_limit_admits_no_job(subtests: pytest.Subtests) -> None:
+    for limiter in [slots(7, None, kind="unknown"), slots(7, None)]:
+        with subtests.test(limiter=limiter):
+            only = lane(1, 7)
+            (written,) = decided([only], [limiter]).limiters
+            assert (only.count, only.waits) == (0, 7)
+            assert written.check_in(0, 0.0) is not None
 
 
 def test_an_order_admits_only_its_head() -> None:
@@ -150,13 +147,14 @@ def test_no_job_of_an_order_starts_while_one_runs() -> None:
     assert (head.count, head.waits) == (0, 7)
 
 
-@pytest.mark.parametrize("free_slots", [1, 2, 50])
-def test_an_order_that_gave_its_head_is_checked_again(free_slots: int) -> None:
-    head = lane(1, 7, order_id=7, has_head=True)
-    (written,) = decided([head], [slots(7, 1, kind="order")], free_slots).limiters
-    assert head.count == 1
-    assert written.check_in(1, 0.0) == SHORTEST_CHECK_INTERVAL
-    assert written.check_in(0, 0.0) == SHORTEST_CHECK_INTERVAL, "also when the head could not be claimed"
+def test_an_order_that_gave_its_head_is_checked_again(subtests: pytest.Subtests) -> None:
+    for free_slots in [1, 2, 50]:
+        with subtests.test(free_slots=free_slots):
+            head = lane(1, 7, order_id=7, has_head=True)
+            (written,) = decided([head], [slots(7, 1, kind="order")], free_slots).limiters
+            assert head.count == 1
+            assert written.check_in(1, 0.0) == SHORTEST_CHECK_INTERVAL
+            assert written.check_in(0, 0.0) == SHORTEST_CHECK_INTERVAL, "also when the head could not be claimed"
 
 
 def test_the_poll_interval_of_an_idle_limiter_grows() -> None:
@@ -173,13 +171,12 @@ def test_the_poll_interval_of_an_idle_limiter_grows() -> None:
 # Rates.
 
 
-@pytest.mark.parametrize(
-    ("tokens", "units", "starts"), [(5.0, 1, 5), (4.9, 1, 4), (5.0, 2, 2), (0.5, 1, 0), (10.0, 10, 1)]
-)
-def test_tokens_are_spent_by_units(tokens: float, units: int, starts: int) -> None:
-    only = lane(1, 7, units=[units])
-    decided([only], [rate(7, tokens)])
-    assert only.count == starts
+def test_tokens_are_spent_by_units(subtests: pytest.Subtests) -> None:
+    for tokens, units, starts in [(5.0, 1, 5), (4.9, 1, 4), (5.0, 2, 2), (0.5, 1, 0), (10.0, 10, 1)]:
+        with subtests.test(tokens=tokens, units=units, starts=starts):
+            only = lane(1, 7, units=[units])
+            decided([only], [rate(7, tokens)])
+            assert only.count == starts
 
 
 def test_a_job_that_costs_more_than_the_burst_starts_when_it_is_full() -> None:
@@ -239,11 +236,12 @@ def test_lanes_without_a_fair_key_take_turns_one_by_one() -> None:
     assert [each.count for each in sorted(lanes, key=lambda each: each.turn)] == [2, 2, 1]
 
 
-@pytest.mark.parametrize(("bands", "first"), [(BANDS, 0), ([FAIR_BAND, *reversed(PRIORITIES)], FAIR_BAND)])
-def test_bands_are_served_in_the_given_order(bands: list[int], first: int) -> None:
-    lanes = [lane(1, band=0), lane(2, band=9), fair(3, 0.0)]
-    decided(lanes, [], free_slots=3, bands=bands)
-    assert [each.band for each in lanes if each.count] == [first]
+def test_bands_are_served_in_the_given_order(subtests: pytest.Subtests) -> None:
+    for bands, first in [(BANDS, 0), ([FAIR_BAND, *reversed(PRIORITIES)], FAIR_BAND)]:
+        with subtests.test(first=first):
+            lanes = [lane(1, band=0), lane(2, band=9), fair(3, 0.0)]
+            decided(lanes, [], free_slots=3, bands=bands)
+            assert [each.band for each in lanes if each.count] == [first]
 
 
 # Queues, and lanes that could not be read.

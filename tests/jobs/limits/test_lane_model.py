@@ -377,7 +377,14 @@ class Lanes(RuleBasedStateMachine):
         self.every_job_is_in_one_place()
 
 
-@pytest.mark.parametrize("examples", [25, pytest.param(1500, marks=[pytest.mark.storm, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize(
+    "examples",
+    [
+        8,
+        pytest.param(25, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+        pytest.param(1500, marks=[pytest.mark.storm, pytest.mark.timeout(3600)]),
+    ],
+)
 def test_limits_hold_and_no_job_is_forgotten(database_url: str, examples: int) -> None:
     with ExitStack() as stack:
         Lanes.connection = stack.enter_context(line(database_url))

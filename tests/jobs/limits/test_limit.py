@@ -34,23 +34,24 @@ def task(**options: Any) -> TaskDefinition:
 # Templates.
 
 
-@pytest.mark.parametrize(
-    ("template", "parts"),
-    [
-        ("", []),
-        ("plain", [(False, "plain")]),
-        ("{tenant}", [(True, "tenant")]),
-        ("a{b}c{d}", [(False, "a"), (True, "b"), (False, "c"), (True, "d")]),
-        ("{", [(False, "{")]),
-        ("}", [(False, "}")]),
-        ("{}", [(False, "{"), (False, "}")]),
-        ("{{a}}", [(False, "{"), (True, "a"), (False, "}")]),
-        ("{a b}", [(True, "a b")]),
-        ("{größe}", [(True, "größe")]),
-    ],
+TEMPLATES: tuple[tuple[str, list[tuple[bool, str]]], ...] = (
+    ("", []),
+    ("plain", [(False, "plain")]),
+    ("{tenant}", [(True, "tenant")]),
+    ("a{b}c{d}", [(False, "a"), (True, "b"), (False, "c"), (True, "d")]),
+    ("{", [(False, "{")]),
+    ("}", [(False, "}")]),
+    ("{}", [(False, "{"), (False, "}")]),
+    ("{{a}}", [(False, "{"), (True, "a"), (False, "}")]),
+    ("{a b}", [(True, "a b")]),
+    ("{größe}", [(True, "größe")]),
 )
-def test_a_template_is_split_into_text_and_placeholders(template: str, parts: list[tuple[bool, str]]) -> None:
-    assert parse(template) == parts
+
+
+def test_a_template_is_split_into_text_and_placeholders(subtests: pytest.Subtests) -> None:
+    for template, parts in TEMPLATES:
+        with subtests.test(template=template):
+            assert parse(template) == parts
 
 
 @given(st.text())
@@ -63,22 +64,29 @@ def test_filled_in_values_are_literal(value: str) -> None:
     assert fill("<{a}|{b}>", {"a": value, "b": "{a}"}) == f"<{value}|{{a}}>"
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, ""), (True, "true"), (False, "false"), (0, "0"), (-7, "-7"), (2**70, str(2**70)), ("", "")],
-)
-def test_values_have_a_fixed_form_in_a_key(value: Any, text: str) -> None:
-    assert fill("{a}", {"a": value}) == text
+def test_values_have_a_fixed_form_in_a_key(subtests: pytest.Subtests) -> None:
+    for value, text in [
+        (None, ""),
+        (True, "true"),
+        (False, "false"),
+        (0, "0"),
+        (-7, "-7"),
+        (2**70, str(2**70)),
+        ("", ""),
+    ]:
+        with subtests.test(value=value):
+            assert fill("{a}", {"a": value}) == text
 
 
 def test_a_missing_argument_is_empty_in_a_key() -> None:
     assert fill("x{a}y", {}) == "xy"
 
 
-@pytest.mark.parametrize("value", [1.0, 1.5, float("nan"), [], {}, ["a"], b"a", object()])
-def test_a_value_without_a_canonical_text_is_refused(value: Any) -> None:
-    with pytest.raises(InvalidArguments, match=r"\{a\} cannot be part of a key"):
-        fill("{a}", {"a": value})
+def test_a_value_without_a_canonical_text_is_refused(subtests: pytest.Subtests) -> None:
+    for value in [1.0, 1.5, float("nan"), [], {}, ["a"], b"a", object()]:
+        refused = pytest.raises(InvalidArguments, match=r"\{a\} cannot be part of a key")
+        with subtests.test(value=value), refused:
+            fill("{a}", {"a": value})
 
 
 def test_a_key_has_a_maximum_length() -> None:
@@ -87,55 +95,57 @@ def test_a_key_has_a_maximum_length() -> None:
         fill("-{a}", {"a": "x" * NAME_LIMIT})
 
 
-@pytest.mark.parametrize("key", [None, 7, ("{tenant}",)])
-def test_a_key_that_is_not_text_is_refused(key: Any) -> None:
-    with pytest.raises(ConfigurationError, match="a key is text"):
-        Limit(1, key=key)
+def test_a_key_that_is_not_text_is_refused(subtests: pytest.Subtests) -> None:
+    wrong: list[Any] = [None, 7, ("{tenant}",)]
+    for key in wrong:
+        with subtests.test(key=key), pytest.raises(ConfigurationError, match="a key is text"):
+            Limit(1, key=key)
 
 
 # Numbers and names.
 
 
-@pytest.mark.parametrize("slots", [-1, MOST_SLOTS + 1, 1.0, "1", None, True])
-def test_invalid_slots_are_refused(slots: Any) -> None:
-    with pytest.raises(ConfigurationError, match="the number of slots"):
-        Limit(slots)
+def test_invalid_slots_are_refused(subtests: pytest.Subtests) -> None:
+    wrong: list[Any] = [-1, MOST_SLOTS + 1, 1.0, "1", None, True]
+    for slots in wrong:
+        with subtests.test(slots=slots), pytest.raises(ConfigurationError, match="the number of slots"):
+            Limit(slots)
 
 
-@pytest.mark.parametrize("slots", [0, 1, MOST_SLOTS])
-def test_slots_from_zero_to_the_maximum_are_accepted(slots: int) -> None:
-    assert Limit(slots).numbers == {"slots": slots}
+def test_slots_from_zero_to_the_maximum_are_accepted(subtests: pytest.Subtests) -> None:
+    for slots in [0, 1, MOST_SLOTS]:
+        with subtests.test(slots=slots):
+            assert Limit(slots).numbers == {"slots": slots}
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"amount": 0},
-        {"amount": -1},
-        {"amount": float("inf")},
-        {"amount": float("nan")},
-        {"amount": True},
-        {"amount": "1"},
-        {"amount": 1, "per": 0},
-        {"amount": 1, "per": "soon"},
-        {"amount": 1, "burst": 0.5},
-        {"amount": 1, "burst": float("inf")},
-        {"amount": 1, "units": 0},
-        {"amount": 1, "units": MOST_UNITS + 1},
-        {"amount": 1, "burst": 3, "units": 4},
-        {"amount": 1, "name": "two words"},
-        {"amount": 1, "name": ""},
-        {"amount": 1, "name": "x" * 201},
-    ],
+INVALID_RATES = (
+    {"amount": 0},
+    {"amount": -1},
+    {"amount": float("inf")},
+    {"amount": float("nan")},
+    {"amount": True},
+    {"amount": "1"},
+    {"amount": 1, "per": 0},
+    {"amount": 1, "per": "soon"},
+    {"amount": 1, "burst": 0.5},
+    {"amount": 1, "burst": float("inf")},
+    {"amount": 1, "units": 0},
+    {"amount": 1, "units": MOST_UNITS + 1},
+    {"amount": 1, "burst": 3, "units": 4},
+    {"amount": 1, "name": "two words"},
+    {"amount": 1, "name": ""},
+    {"amount": 1, "name": "x" * 201},
 )
-def test_an_invalid_rate_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(SerenoError):
-        Rate(**wrong)
 
 
-@pytest.mark.parametrize(
-    ("rate", "burst"),
-    [
+def test_an_invalid_rate_is_refused(subtests: pytest.Subtests) -> None:
+    for wrong in INVALID_RATES:
+        with subtests.test(wrong=wrong), pytest.raises(SerenoError):
+            Rate(**wrong)
+
+
+def test_a_burst_is_a_tenth_of_a_second_and_at_least_one_job(subtests: pytest.Subtests) -> None:
+    for rate, burst in [
         (Rate(1), 1),
         (Rate(1000), 100),
         (Rate(1001), 101),
@@ -143,10 +153,9 @@ def test_an_invalid_rate_is_refused(wrong: dict[str, Any]) -> None:
         (Rate(1, units=5), 5),
         (Rate(1, units="{pages}"), 1),
         (Rate(1, burst=7), 7),
-    ],
-)
-def test_a_burst_is_a_tenth_of_a_second_and_at_least_one_job(rate: Rate, burst: float) -> None:
-    assert rate.numbers["burst"] == burst
+    ]:
+        with subtests.test(rate=rate):
+            assert rate.numbers["burst"] == burst
 
 
 def test_a_rate_has_units_a_period_and_a_burst() -> None:
@@ -158,9 +167,8 @@ def test_limits_are_named_after_their_owner() -> None:
     assert [limit.name for limit in found.limits] == ["mail.concurrency", "mail.concurrency.2", "own", "mail.rate"]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_a_declaration_that_contradicts_itself_is_refused(subtests: pytest.Subtests) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"concurrency": [Limit(1, name="x"), Limit(2, name="x")]}, "the same name"),
         ({"concurrency": Limit(1, name="x"), "rate": Rate(1, name="x")}, "the same name"),
         ({"concurrency": Rate(1)}, r"takes Limit\(…\)"),
@@ -168,25 +176,23 @@ def test_limits_are_named_after_their_owner() -> None:
         ({"fair_key": ""}, "fair_key is a template"),
         ({"order_key": 7}, "order_key is a template"),
         ({"dead_blocks": True}, "needs an order_key"),
-    ],
-)
-def test_a_declaration_that_contradicts_itself_is_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        rule("mail", **options)
+    ]
+    for options, message in wrong:
+        with subtests.test(options=options), pytest.raises(ConfigurationError, match=message):
+            rule("mail", **options)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
+def test_a_placeholder_that_is_not_an_argument_is_refused(subtests: pytest.Subtests) -> None:
+    wrong: list[dict[str, Any]] = [
         {"concurrency": Limit(1, key="{acount}")},
         {"rate": Rate(1, units="{size}")},
         {"fair_key": "{unknown}"},
         {"order_key": "{account}-{other}"},
-    ],
-)
-def test_a_placeholder_that_is_not_an_argument_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match=re.escape("{account}, {pages}")):
-        task(**options)
+    ]
+    for options in wrong:
+        refused = pytest.raises(ConfigurationError, match=re.escape("{account}, {pages}"))
+        with subtests.test(options=options), refused:
+            task(**options)
 
 
 # Rules.
@@ -217,16 +223,17 @@ def test_the_keys_of_a_job_are_filled_in_from_its_values() -> None:
     }
 
 
-@pytest.mark.parametrize(("pages", "units"), [(1, 1), ("12", 12), (0, 1), (-5, 1), (10**9, MOST_UNITS)])
-def test_units_from_an_argument_stay_in_range(pages: Any, units: int) -> None:
-    (entry,) = rule("t", rate=Rate(1, units="{pages}")).keys({"pages": pages})["limits"]
-    assert entry[2] == units
+def test_units_from_an_argument_stay_in_range(subtests: pytest.Subtests) -> None:
+    for pages, units in [(1, 1), ("12", 12), (0, 1), (-5, 1), (10**9, MOST_UNITS)]:
+        with subtests.test(pages=pages):
+            (entry,) = rule("t", rate=Rate(1, units="{pages}")).keys({"pages": pages})["limits"]
+            assert entry[2] == units
 
 
-@pytest.mark.parametrize("pages", [None, True, "many", ""])
-def test_units_that_are_not_a_number_are_refused(pages: Any) -> None:
-    with pytest.raises(InvalidArguments, match="is not a whole number"):
-        rule("t", rate=Rate(1, units="{pages}")).keys({"pages": pages})
+def test_units_that_are_not_a_number_are_refused(subtests: pytest.Subtests) -> None:
+    for pages in [None, True, "many", ""]:
+        with subtests.test(pages=pages), pytest.raises(InvalidArguments, match="is not a whole number"):
+            rule("t", rate=Rate(1, units="{pages}")).keys({"pages": pages})
 
 
 def test_an_empty_rule_has_no_keys() -> None:
@@ -271,13 +278,14 @@ def test_tasks_that_name_the_same_limit_share_it() -> None:
     assert list(registry.limits) == ["shared"]
 
 
-@pytest.mark.parametrize("other", [Limit(3, name="shared"), Rate(2, name="shared")])
-def test_one_name_with_different_numbers_is_refused(other: Limit | Rate) -> None:
-    registry = Registry()
-    registry.add(task(name="one", concurrency=Limit(2, name="shared")))
-    options = {"concurrency": other} if isinstance(other, Limit) else {"rate": other}
-    with pytest.raises(ConfigurationError, match="different numbers"):
-        registry.add(task(name="two", **options))
+def test_one_name_with_different_numbers_is_refused(subtests: pytest.Subtests) -> None:
+    for other in [Limit(3, name="shared"), Rate(2, name="shared")]:
+        with subtests.test(other=other):
+            registry = Registry()
+            registry.add(task(name="one", concurrency=Limit(2, name="shared")))
+            options = {"concurrency": other} if isinstance(other, Limit) else {"rate": other}
+            with pytest.raises(ConfigurationError, match="different numbers"):
+                registry.add(task(name="two", **options))
 
 
 def test_a_queue_that_is_declared_twice_is_refused() -> None:
@@ -296,10 +304,10 @@ def test_a_queue_limit_without_a_key_applies_to_the_whole_queue() -> None:
     )
 
 
-@pytest.mark.parametrize("options", [{"rate": Rate(5, units=2)}, {"rate": Rate(5, units="{pages}")}])
-def test_a_rate_of_a_whole_queue_with_units_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError):
-        define_queue("q", **options)
+def test_a_rate_of_a_whole_queue_with_units_is_refused(subtests: pytest.Subtests) -> None:
+    for rate in [Rate(5, units=2), Rate(5, units="{pages}")]:
+        with subtests.test(rate=rate), pytest.raises(ConfigurationError):
+            define_queue("q", rate=rate)
 
 
 def test_keys_of_a_queue_cannot_use_arguments() -> None:

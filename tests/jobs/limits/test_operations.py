@@ -16,7 +16,7 @@ from tests.facts import advance, one
 from tests.manual_worker import ManualWorker
 
 TOO_LONG = "x" * 501
-HOSTILE = ["", TOO_LONG, "a\x00b", "\ud800", None, 7]
+HOSTILE: list[Any] = ["", TOO_LONG, "a\x00b", "\ud800", None, 7]
 
 
 @pytest.fixture
@@ -143,68 +143,76 @@ def test_a_change_of_the_kind_of_a_limit_is_refused(limited: ManualWorker) -> No
         run(limits.change("own.rate", queue="apart", slots=3))
 
 
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        {},
-        {"slots": 1, "rate": 1},
-        {"slots": 1, "per": "1m"},
-        {"slots": 1, "burst": 1},
-        {"slots": -1},
-        {"slots": 1.5},
-        {"slots": True},
-        {"slots": "2"},
-        {"slots": 10**12},
-        {"slots": 10**400},
-        {"slots": math.nan},
-        {"rate": 0},
-        {"rate": -5},
-        {"rate": math.nan},
-        {"rate": math.inf},
-        {"rate": 10**400},
-        {"rate": 1e-300},
-        {"rate": "5"},
-        {"rate": 5, "per": 0},
-        {"rate": 5, "per": "soon"},
-        {"rate": 5, "per": -1},
-        {"rate": 5, "per": math.nan},
-        {"rate": 5, "per": 5e-324},
-        {"rate": 5, "per": 1e300},
-        {"rate": 5, "burst": 0},
-        {"rate": 5, "burst": math.nan},
-        {"rate": 5, "burst": math.inf},
-    ],
-    ids=str,
+INVALID_NUMBERS: tuple[dict[str, Any], ...] = (
+    {},
+    {"slots": 1, "rate": 1},
+    {"slots": 1, "per": "1m"},
+    {"slots": 1, "burst": 1},
+    {"slots": -1},
+    {"slots": 1.5},
+    {"slots": True},
+    {"slots": "2"},
+    {"slots": 10**12},
+    {"slots": 10**400},
+    {"slots": math.nan},
+    {"rate": 0},
+    {"rate": -5},
+    {"rate": math.nan},
+    {"rate": math.inf},
+    {"rate": 10**400},
+    {"rate": 1e-300},
+    {"rate": "5"},
+    {"rate": 5, "per": 0},
+    {"rate": 5, "per": "soon"},
+    {"rate": 5, "per": -1},
+    {"rate": 5, "per": math.nan},
+    {"rate": 5, "per": 5e-324},
+    {"rate": 5, "per": 1e300},
+    {"rate": 5, "burst": 0},
+    {"rate": 5, "burst": math.nan},
+    {"rate": 5, "burst": math.inf},
 )
-def test_invalid_numbers_are_refused_before_anything_is_written(limited: ManualWorker, numbers: dict[str, Any]) -> None:
-    for name in ("ifood", "sync.concurrency"):
-        with pytest.raises(InvalidArguments):
-            limited.app.database.run(limits.change(name, **numbers))
-    with pytest.raises(InvalidArguments):
-        limited.app.database.run(limits.change(queue="mail", **numbers))
-    assert limited.audit() == []
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text)[:12])
-def test_hostile_names_are_refused(limited: ManualWorker, text: Any) -> None:
+def test_invalid_numbers_are_refused_before_anything_is_written(
+    limited: ManualWorker, subtests: pytest.Subtests
+) -> None:
+    for numbers in INVALID_NUMBERS:
+        with subtests.test(numbers=numbers):
+            for name in ("ifood", "sync.concurrency"):
+                with pytest.raises(InvalidArguments):
+                    limited.app.database.run(limits.change(name, **numbers))
+            with pytest.raises(InvalidArguments):
+                limited.app.database.run(limits.change(queue="mail", **numbers))
+            assert limited.audit() == []
+
+
+def test_hostile_names_are_refused(limited: ManualWorker, subtests: pytest.Subtests) -> None:
     run = limited.app.database.run
-    operations: list[Any] = [limits.find(text), limits.set_slots(text, 1), limits.reset(text), limits.close(text, 1)]
-    if text is not None:
-        operations += [
-            limits.change(queue=text, slots=1),
-            limits.set_slots("sync.concurrency", 1, note=text),
-            limits.set_slots("sync.concurrency", 1, actor=text),
-            limits.list_limits(text),
-        ]
-    if text not in ("", None):
-        operations += [limits.close("ifood", 1, key=text), limits.reopen("ifood", key=text)]
-        operations += [limits.show("ifood", key=text)]
-    if text != "":
-        operations += [weights.weigh(text, 2), weights.unweigh(text)]
-    for operation in operations:
-        with pytest.raises(InvalidArguments):
-            run(operation)
-    assert limited.audit() == []
+    for text in HOSTILE:
+        with subtests.test(text=repr(text)[:12]):
+            operations: list[Any] = [
+                limits.find(text),
+                limits.set_slots(text, 1),
+                limits.reset(text),
+                limits.close(text, 1),
+            ]
+            if text is not None:
+                operations += [
+                    limits.change(queue=text, slots=1),
+                    limits.set_slots("sync.concurrency", 1, note=text),
+                    limits.set_slots("sync.concurrency", 1, actor=text),
+                    limits.list_limits(text),
+                ]
+            if text not in ("", None):
+                operations += [limits.close("ifood", 1, key=text), limits.reopen("ifood", key=text)]
+                operations += [limits.show("ifood", key=text)]
+            if text != "":
+                operations += [weights.weigh(text, 2), weights.unweigh(text)]
+            for operation in operations:
+                with pytest.raises(InvalidArguments):
+                    run(operation)
+            assert limited.audit() == []
 
 
 def test_a_queue_whose_name_is_not_valid_for_a_limit_is_refused(limited: ManualWorker) -> None:
@@ -247,10 +255,11 @@ def test_keys_that_are_counted_separately_are_closed_one_by_one(limited: ManualW
     assert run(limits.reopen("sync.concurrency")) == 2
 
 
-@pytest.mark.parametrize("length", [0, -1, math.nan, math.inf, 1e300, "soon", None, "1000000w"], ids=str)
-def test_an_invalid_closing_time_is_refused(limited: ManualWorker, length: Any) -> None:
-    with pytest.raises(InvalidArguments):
-        limited.app.database.run(limits.close("ifood", length))
+def test_an_invalid_closing_time_is_refused(limited: ManualWorker, subtests: pytest.Subtests) -> None:
+    lengths: list[Any] = [0, -1, math.nan, math.inf, 1e300, "soon", None, "1000000w"]
+    for length in lengths:
+        with subtests.test(length=length), pytest.raises(InvalidArguments):
+            limited.app.database.run(limits.close("ifood", length))
 
 
 def test_a_limit_given_with_a_job_stays_while_jobs_use_it(limited: ManualWorker) -> None:
@@ -279,8 +288,10 @@ def test_weights_of_fair_keys_are_set_listed_and_removed(limited: ManualWorker) 
     assert len(limited.audit()) == 5
 
 
-@pytest.mark.parametrize("weight", [0, -1, math.nan, math.inf, 1e7, "3", True, None], ids=str)
-def test_an_invalid_weight_is_refused(limited: ManualWorker, weight: Any) -> None:
-    with pytest.raises(InvalidArguments, match="a weight is a number from"):
-        limited.app.database.run(weights.weigh("r1", weight))
-    assert limited.audit() == []
+def test_an_invalid_weight_is_refused(limited: ManualWorker, subtests: pytest.Subtests) -> None:
+    wrong: list[Any] = [0, -1, math.nan, math.inf, 1e7, "3", True, None]
+    for weight in wrong:
+        with subtests.test(weight=weight):
+            with pytest.raises(InvalidArguments, match="a weight is a number from"):
+                limited.app.database.run(weights.weigh("r1", weight))
+            assert limited.audit() == []

@@ -12,8 +12,12 @@ from tests.jobs.job_steps import Connection, add, do, line
 from tests.jobs.limits.lane_steps import Claimer, keys, put, set_limit
 from tests.jobs.public_sql.sql_worker import SqlWorker
 
-MANY, FLOOR, BACK, LANES = 20_000, 200, 1000, 500
-REASONS = ["tenant", "task", "unknown task"]
+MANY, FLOOR, BACK, LANES = 4000, 100, 400, 200
+REASONS = [
+    "tenant",
+    pytest.param("task", marks=pytest.mark.slow),
+    pytest.param("unknown task", marks=pytest.mark.slow),
+]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from sereno.jobs.limits import store as limits
 from tests.facts import one
 from tests.jobs.job_steps import do, line
 
-KEYS = 20_000
+KEYS, PAGE = 2000, 500
 
 
 def fill(connection: psycopg.Connection) -> None:
@@ -28,7 +28,10 @@ def fill(connection: psycopg.Connection) -> None:
 
 
 @pytest.mark.parametrize("table", ["lanes", "limiters"])
-def test_a_sweep_reads_each_row_a_bounded_number_of_times(database_url: str, table: str) -> None:
+def test_a_sweep_reads_each_row_a_bounded_number_of_times(
+    database_url: str, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SWEEP", PAGE)
     sweep = {"lanes": limits.sweep_lanes, "limiters": limits.sweep_limiters}[table]
     read = "select seq_tup_read + idx_tup_fetch from pg_stat_xact_user_tables where relid = %s::regclass"
     with line(database_url) as connection:
@@ -41,6 +44,6 @@ def test_a_sweep_reads_each_row_a_bounded_number_of_times(database_url: str, tab
                 pages += 1
             assert one(connection, f"select count(*) from sereno.{table}") == KEYS
             examined = one(connection, read, f"sereno.{table}") - KEYS
-        assert pages == 2 * KEYS / limits.SWEEP + 1
+        assert pages == 2 * KEYS / PAGE + 1
         # Each row is read with its page; idle ones again when they are locked and deleted.
-        assert examined <= 2 * KEYS + 2 * KEYS + limits.SWEEP
+        assert examined <= 2 * KEYS + 2 * KEYS + PAGE

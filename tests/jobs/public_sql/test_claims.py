@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import psycopg
@@ -103,28 +104,36 @@ def test_a_session_without_a_lease_is_refused(connection: Connection, way: str) 
     assert one(connection, "select state from sereno.jobs") == "ready"
 
 
-@pytest.mark.parametrize(
-    ("queues", "most"),
-    [(None, 0), (None, -1), (None, 1001), (None, None), (["other"], 1), (["default", None], 1)],
-    ids=str,
-)
-def test_an_invalid_claim_is_refused(connection: Connection, queues: Any, most: Any) -> None:
+def test_an_invalid_claim_is_refused(connection: Connection, subtests: pytest.Subtests) -> None:
+    table: list[tuple[Any, Any]] = [
+        (None, 0),
+        (None, -1),
+        (None, 1001),
+        (None, None),
+        (["other"], 1),
+        (["default", None], 1),
+    ]
     add(connection)
     worker = SqlWorker(connection)
-    with pytest.raises(psycopg.errors.InvalidParameterValue, match="cannot claim"):
-        worker.claim(most, queues)
+    for queues, most in table:
+        refused = pytest.raises(psycopg.errors.InvalidParameterValue, match="cannot claim")
+        with subtests.test(queues=queues, most=most), refused:
+            worker.claim(most, queues)
 
 
-@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
-@pytest.mark.parametrize("action", [SqlWorker.claim, SqlWorker.beat, SqlWorker.close, SqlWorker.settle])
-def test_a_transaction_with_a_fixed_snapshot_is_refused(
-    connection: Connection, level: str, action: Callable[[SqlWorker], Any]
-) -> None:
+def test_a_transaction_with_a_fixed_snapshot_is_refused(connection: Connection, subtests: pytest.Subtests) -> None:
     worker = SqlWorker(connection)
-    with connection.transaction():
-        connection.execute(f"set transaction isolation level {level}".encode())
-        with pytest.raises(psycopg.errors.InvalidTransactionState, match="workers need read committed"):
-            action(worker)
+    actions: dict[str, Callable[[], Any]] = {
+        "claim": worker.claim,
+        "beat": worker.beat,
+        "close": worker.close,
+        "settle": worker.settle,
+    }
+    for level, (name, action) in product(("repeatable read", "serializable"), actions.items()):
+        with subtests.test(level=level, action=name), connection.transaction():
+            connection.execute(f"set transaction isolation level {level}".encode())
+            with pytest.raises(psycopg.errors.InvalidTransactionState, match="workers need read committed"):
+                action()
 
 
 def test_a_claim_that_is_rolled_back_counts_no_attempt(connection: Connection) -> None:

@@ -94,7 +94,8 @@ class SqlLanes(Lanes):
 @pytest.mark.parametrize(
     "examples",
     [
-        25,
+        8,
+        pytest.param(25, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
         pytest.param(1500, marks=[pytest.mark.storm, pytest.mark.timeout(3600)]),
     ],
 )

@@ -31,32 +31,32 @@ def test_a_session_is_listed_for_operators(connection: Connection) -> None:
     assert do(connection, sessions.keep([worker.session], 30)) == {worker.session}
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"queues": []},
-        {"queues": ["a", None]},
-        {"queues": [""]},
-        {"queues": ["a" * 501]},
-        {"tasks": []},
-        {"tasks": [None]},
-        {"tasks": [""]},
-        {"tasks": ["work", "sereno.fan_out"]},
-        {"slots": 0},
-        {"slots": None},
-        {"lease": "0 seconds"},
-        {"lease": "2 hours"},
-        {"lease": "-1 second"},
-        {"host": ""},
-        {"version": "v" * 501},
-    ],
-    ids=str,
+INVALID_SESSIONS: tuple[dict[str, Any], ...] = (
+    {"queues": []},
+    {"queues": ["a", None]},
+    {"queues": [""]},
+    {"queues": ["a" * 501]},
+    {"tasks": []},
+    {"tasks": [None]},
+    {"tasks": [""]},
+    {"tasks": ["work", "sereno.fan_out"]},
+    {"slots": 0},
+    {"slots": None},
+    {"lease": "0 seconds"},
+    {"lease": "2 hours"},
+    {"lease": "-1 second"},
+    {"host": ""},
+    {"version": "v" * 501},
 )
-def test_an_invalid_session_is_refused(connection: Connection, given: dict[str, Any]) -> None:
-    with pytest.raises(psycopg.errors.InvalidParameterValue) as refused:
-        SqlWorker(connection, **given)
-    assert refused.value.diag.message_hint
-    assert one(connection, "select count(*) from sereno.sessions") == 0
+
+
+def test_an_invalid_session_is_refused(connection: Connection, subtests: pytest.Subtests) -> None:
+    for given in INVALID_SESSIONS:
+        with subtests.test(given=given):
+            with pytest.raises(psycopg.errors.InvalidParameterValue) as refused:
+                SqlWorker(connection, **given)
+            assert refused.value.diag.message_hint
+            assert one(connection, "select count(*) from sereno.sessions") == 0
 
 
 def test_only_queues_and_tasks_are_required(connection: Connection) -> None:

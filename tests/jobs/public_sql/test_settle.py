@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from itertools import product
 from typing import Any
 
 import psycopg
@@ -115,34 +116,32 @@ def prepared(connection: Connection, *, crashes: int = 0, stopping: bool = False
     return claimed
 
 
-@pytest.mark.parametrize("stopping", [False, True], ids=["", "asked to stop"])
-@pytest.mark.parametrize("crashes", [0, 2])
-@pytest.mark.parametrize("case", CASES)
-def test_every_outcome_is_written_as_by_the_python_worker(
-    connection: Connection, case: str, crashes: int, stopping: bool
-) -> None:
-    ending, policy = CASES[case]
-    claimed = prepared(connection, crashes=crashes, stopping=stopping)
-    decision = decided(ending, crashes=crashes, policy=policy)
-
-    with connection.transaction():
-        owner = session(connection)
-        by_python = take_one(connection, owner)
-        worker = SqlWorker(connection)
-        (by_sql,) = worker.claim(1)
-        claimed()
-        item = Ended(
-            by_python.id,
-            by_python.attempt,
-            0.0,
-            decision,
-            fingerprint="f" if decision.outcome in ("retry", "crash", "dead") else None,
-        )
-        assert do(connection, settlement.settle(item.way, owner, [item])) == {by_python.id}
-        do(connection, settlement.forget_side_rows([by_python.id]))
-        given = as_outcome(decided(ending, policy=policy), policy)
-        assert [each.settled for each in worker.settle(outcome(by_sql, **given))] == [True]
-    assert everything(connection, by_sql.id) == everything(connection, by_python.id)
+def test_every_outcome_is_written_as_by_the_python_worker(connection: Connection, subtests: pytest.Subtests) -> None:
+    for case, crashes, stopping in product(CASES, (0, 2), (False, True)):
+        with (
+            subtests.test(case=case, crashes=crashes, stopping=stopping),
+            connection.transaction(force_rollback=True),
+        ):
+            ending, policy = CASES[case]
+            claimed = prepared(connection, crashes=crashes, stopping=stopping)
+            decision = decided(ending, crashes=crashes, policy=policy)
+            owner = session(connection)
+            by_python = take_one(connection, owner)
+            worker = SqlWorker(connection)
+            (by_sql,) = worker.claim(1)
+            claimed()
+            item = Ended(
+                by_python.id,
+                by_python.attempt,
+                0.0,
+                decision,
+                fingerprint="f" if decision.outcome in ("retry", "crash", "dead") else None,
+            )
+            assert do(connection, settlement.settle(item.way, owner, [item])) == {by_python.id}
+            do(connection, settlement.forget_side_rows([by_python.id]))
+            given = as_outcome(decided(ending, policy=policy), policy)
+            assert [each.settled for each in worker.settle(outcome(by_sql, **given))] == [True]
+            assert everything(connection, by_sql.id) == everything(connection, by_python.id)
 
 
 def test_a_success_by_sql_without_history_leaves_no_row(connection: Connection) -> None:
@@ -215,51 +214,48 @@ def test_a_requeued_job_continues_its_attempts(connection: Connection) -> None:
 ONE = {"id": 1, "attempt": 1, "outcome": "succeeded"}
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ([7], "this is not an object: 7"),
-        ([{"attempt": 1, "outcome": "dead"}], "the id and the attempt must be as"),
-        ([{"id": 1, "outcome": "dead"}], "the id and the attempt must be as"),
-        ([{"id": 1, "attempt": 1}], "job 1: it cannot end as null"),
-        ([ONE | {"outcome": "done"}], 'job 1: it cannot end as "done"'),
-        ([ONE, ONE], "job 1: it is listed twice"),
-        ([ONE | {"id": "1"}], 'job 1: "id" cannot be "1"'),
-        ([ONE | {"dealy": 5}], 'job 1: "dealy" cannot be 5'),
-        ([ONE | {"delay": "NaN"}], 'job 1: "delay" cannot be "NaN"'),
-        ([ONE | {"delay": -1}], "are not negative"),
-        ([ONE | {"delay": 1e300}], "are not negative, and not more"),
-        ([ONE | {"seconds": 1e12}], "are not negative, and not more"),
-        ([ONE | {"outcome": "snooze"}], "a snooze needs a delay, or until"),
-        ([ONE | {"outcome": "snooze", "until": "infinity"}], "until is out of range"),
-        ([ONE | {"reason": {"a": 1}}], 'job 1: "reason" cannot be {"a": 1}'),
-        ([ONE | {"history": "no"}], 'job 1: "history" cannot be "no"'),
-        ([ONE] * 1001, "there are more than 1000"),
-    ],
-    ids=lambda value: str(value)[:40],
+INVALID_OUTCOMES: tuple[tuple[list[Any], str], ...] = (
+    ([7], "this is not an object: 7"),
+    ([{"attempt": 1, "outcome": "dead"}], "the id and the attempt must be as"),
+    ([{"id": 1, "outcome": "dead"}], "the id and the attempt must be as"),
+    ([{"id": 1, "attempt": 1}], "job 1: it cannot end as null"),
+    ([ONE | {"outcome": "done"}], 'job 1: it cannot end as "done"'),
+    ([ONE, ONE], "job 1: it is listed twice"),
+    ([ONE | {"id": "1"}], 'job 1: "id" cannot be "1"'),
+    ([ONE | {"dealy": 5}], 'job 1: "dealy" cannot be 5'),
+    ([ONE | {"delay": "NaN"}], 'job 1: "delay" cannot be "NaN"'),
+    ([ONE | {"delay": -1}], "are not negative"),
+    ([ONE | {"delay": 1e300}], "are not negative, and not more"),
+    ([ONE | {"seconds": 1e12}], "are not negative, and not more"),
+    ([ONE | {"outcome": "snooze"}], "a snooze needs a delay, or until"),
+    ([ONE | {"outcome": "snooze", "until": "infinity"}], "until is out of range"),
+    ([ONE | {"reason": {"a": 1}}], 'job 1: "reason" cannot be {"a": 1}'),
+    ([ONE | {"history": "no"}], 'job 1: "history" cannot be "no"'),
+    ([ONE] * 1001, "there are more than 1000"),
 )
-def test_invalid_outcomes_are_refused_and_nothing_is_changed(
-    connection: Connection, given: list[Any], message: str
-) -> None:
+
+
+def test_invalid_outcomes_are_refused_and_nothing_is_changed(connection: Connection, subtests: pytest.Subtests) -> None:
     add(connection)
     worker = SqlWorker(connection)
     (job,) = worker.claim()
     assert job.id == 1
     before = snapshot(connection)
-    with pytest.raises(psycopg.errors.InvalidParameterValue) as refused:
-        worker.settle(*given)
-    assert message in str(refused.value)
-    assert "nothing was changed" in str(refused.value.diag.message_hint)
-    assert snapshot(connection) == before
+    for given, message in INVALID_OUTCOMES:
+        with subtests.test(message=message, first=given[0]):
+            with pytest.raises(psycopg.errors.InvalidParameterValue) as refused:
+                worker.settle(*given)
+            assert message in str(refused.value)
+            assert "nothing was changed" in str(refused.value.diag.message_hint)
+            assert snapshot(connection) == before
 
 
-@pytest.mark.parametrize("text", ["null", "{}", '"x"', "7"])
-def test_outcomes_that_are_not_a_list_are_refused(connection: Connection, text: str) -> None:
+def test_outcomes_that_are_not_a_list_are_refused(connection: Connection, subtests: pytest.Subtests) -> None:
     worker = SqlWorker(connection)
-    with pytest.raises(psycopg.errors.InvalidParameterValue, match="they are not a list"):
-        worker.query("select sereno.settle_jobs(%s, %s::jsonb)", [worker.session, text])
-    with pytest.raises(psycopg.errors.InvalidParameterValue, match="they are not a list"):
-        worker.query("select sereno.settle_jobs(%s, null)", [worker.session])
+    for text in ["null", "{}", '"x"', "7", None]:
+        refused = pytest.raises(psycopg.errors.InvalidParameterValue, match="they are not a list")
+        with subtests.test(text=text), refused:
+            worker.query("select sereno.settle_jobs(%s, %s::jsonb)", [worker.session, text])
 
 
 def test_texts_that_are_too_long_are_truncated(connection: Connection) -> None:

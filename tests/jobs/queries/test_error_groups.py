@@ -137,16 +137,19 @@ def test_successes_are_counted_by_their_number_of_attempts(connection: psycopg.C
     assert run(connection, error_groups.tries("broken", DAY)) == []
 
 
-@pytest.mark.parametrize("message", ["\x00", "\ud800", "x" * 1_000_000, "\x1b[2J", "<b>", '"\\', "{}"])
-def test_hostile_error_messages_are_stored_and_read(connection: psycopg.Connection, message: str) -> None:
-    found = failure("work", decided(Dead(message)))
-    assert found is not None
-    tally = MetricTally()
-    tally.failed(found, 1, "a\ttenant 'with' \"all\"")
-    run(connection, error_groups.add(tally))
-    (group,) = run(connection, error_groups.list_groups(DAY))
-    assert group.message == found.message
-    assert run(connection, error_groups.tenants(found.fingerprint, DAY, 5))[0].tenant == "a\ttenant 'with' \"all\""
+def test_hostile_error_messages_are_stored_and_read(connection: psycopg.Connection, subtests: pytest.Subtests) -> None:
+    for message in ["\x00", "\ud800", "x" * 1_000_000, "\x1b[2J", "<b>", '"\\', "{}"]:
+        with subtests.test(message=message[:12]), connection.transaction(force_rollback=True):
+            found = failure("work", decided(Dead(message)))
+            assert found is not None
+            tally = MetricTally()
+            tally.failed(found, 1, "a\ttenant 'with' \"all\"")
+            run(connection, error_groups.add(tally))
+            (group,) = run(connection, error_groups.list_groups(DAY))
+            assert group.message == found.message
+            assert (
+                run(connection, error_groups.tenants(found.fingerprint, DAY, 5))[0].tenant == "a\ttenant 'with' \"all\""
+            )
 
 
 def test_the_jobs_of_an_error_group_are_found_by_an_index(connection: psycopg.Connection) -> None:

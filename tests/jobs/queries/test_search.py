@@ -128,59 +128,61 @@ def test_jobs_are_found_by_id(manual: ManualWorker) -> None:
     assert found(f"-id:{first}") == {second, third}
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("created:today", JobFilter(created_after=NOON.replace(hour=0), created_before=NOON.replace(day=15, hour=0))),
-        (
-            "created:yesterday",
-            JobFilter(created_after=NOON.replace(day=13, hour=0), created_before=NOON.replace(hour=0)),
-        ),
-        ("finished:2026-11-01..", JobFilter(finished_after=NOON.replace(day=1, hour=0))),
-        ("finished:..2026-11-01", JobFilter(finished_before=NOON.replace(day=2, hour=0))),
-        ("created:>2026-11-01", JobFilter(created_after=NOON.replace(day=2, hour=0))),
-        ("created:<2026-11-01", JobFilter(created_before=NOON.replace(day=1, hour=0))),
-        ("created:>=2026-11-01T03:05", JobFilter(created_after=NOON.replace(day=1, hour=3, minute=5))),
-        ("created:<=2026-11-01T03:05", JobFilter(created_before=NOON.replace(day=1, hour=3, minute=6))),
-        ("created:>2026-11-01T03:05:00", JobFilter(created_after=NOON.replace(day=1, hour=3, minute=5, second=1))),
-        ("created:>=2026-11-01T03:05Z", JobFilter(created_after=datetime(2026, 11, 1, 3, 5, tzinfo=UTC))),
-        ("age:>1h", JobFilter(created_before=NOON - timedelta(hours=1))),
-        ("age:1h..1d", JobFilter(created_after=NOON - timedelta(days=1), created_before=NOON - timedelta(hours=1))),
-        ("finished:2h..", JobFilter(finished_after=NOON - timedelta(hours=2))),
-    ],
+TIME_SEARCHES = (
+    ("created:today", JobFilter(created_after=NOON.replace(hour=0), created_before=NOON.replace(day=15, hour=0))),
+    (
+        "created:yesterday",
+        JobFilter(created_after=NOON.replace(day=13, hour=0), created_before=NOON.replace(hour=0)),
+    ),
+    ("finished:2026-11-01..", JobFilter(finished_after=NOON.replace(day=1, hour=0))),
+    ("finished:..2026-11-01", JobFilter(finished_before=NOON.replace(day=2, hour=0))),
+    ("created:>2026-11-01", JobFilter(created_after=NOON.replace(day=2, hour=0))),
+    ("created:<2026-11-01", JobFilter(created_before=NOON.replace(day=1, hour=0))),
+    ("created:>=2026-11-01T03:05", JobFilter(created_after=NOON.replace(day=1, hour=3, minute=5))),
+    ("created:<=2026-11-01T03:05", JobFilter(created_before=NOON.replace(day=1, hour=3, minute=6))),
+    ("created:>2026-11-01T03:05:00", JobFilter(created_after=NOON.replace(day=1, hour=3, minute=5, second=1))),
+    ("created:>=2026-11-01T03:05Z", JobFilter(created_after=datetime(2026, 11, 1, 3, 5, tzinfo=UTC))),
+    ("age:>1h", JobFilter(created_before=NOON - timedelta(hours=1))),
+    ("age:1h..1d", JobFilter(created_after=NOON - timedelta(days=1), created_before=NOON - timedelta(hours=1))),
+    ("finished:2h..", JobFilter(finished_after=NOON - timedelta(hours=2))),
 )
-def test_times_are_parsed_into_filters(text: str, wanted: JobFilter) -> None:
-    found = jobs_wanted(text, NOON)
-    assert found.window == WINDOW
-    assert found.both(wanted) == found
-    assert found.as_detail().keys() == wanted.as_detail().keys()
-    assert found.as_detail() == wanted.as_detail()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("menu:*", "Quote a word"),
-        ("created:soon", "write a day"),
-        ("created:2h", "2h.."),
-        ("created:0001-01-01", "the year must be"),
-        ("created:>9999-12-31", "the year must be"),
-        ("age:1h", "for older or"),
-        ("age:>99999d", "not a duration"),
-        ("age:>x", "not a duration"),
-        ("attempts:x", "not a non-negative number"),
-        ("attempts:>9999999999", "not a non-negative number"),
-        ("attempts:²", "not a non-negative number"),
-        ("id:9223372036854775808", "not a non-negative number"),
-        ("id:x", "not a non-negative number"),
-        ("by:me", "schedule:KEY"),
-        ("by:schedule:", "schedule:KEY"),
-    ],
+def test_times_are_parsed_into_filters(subtests: pytest.Subtests) -> None:
+    for text, wanted in TIME_SEARCHES:
+        with subtests.test(text=text):
+            found = jobs_wanted(text, NOON)
+            assert found.window == WINDOW
+            assert found.both(wanted) == found
+            assert found.as_detail().keys() == wanted.as_detail().keys()
+            assert found.as_detail() == wanted.as_detail()
+
+
+INVALID_SEARCHES = (
+    ("menu:*", "Quote a word"),
+    ("created:soon", "write a day"),
+    ("created:2h", "2h.."),
+    ("created:0001-01-01", "the year must be"),
+    ("created:>9999-12-31", "the year must be"),
+    ("age:1h", "for older or"),
+    ("age:>99999d", "not a duration"),
+    ("age:>x", "not a duration"),
+    ("attempts:x", "not a non-negative number"),
+    ("attempts:>9999999999", "not a non-negative number"),
+    ("attempts:²", "not a non-negative number"),
+    ("id:9223372036854775808", "not a non-negative number"),
+    ("id:x", "not a non-negative number"),
+    ("by:me", "schedule:KEY"),
+    ("by:schedule:", "schedule:KEY"),
 )
-def test_an_invalid_value_is_refused_with_a_hint(text: str, message: str) -> None:
-    with pytest.raises(InvalidSearch, match=r"at character \d+") as caught:
-        jobs_wanted(text, NOON)
-    assert message in str(caught.value)
+
+
+def test_an_invalid_value_is_refused_with_a_hint(subtests: pytest.Subtests) -> None:
+    for text, message in INVALID_SEARCHES:
+        with subtests.test(text=text):
+            with pytest.raises(InvalidSearch, match=r"at character \d+") as caught:
+                jobs_wanted(text, NOON)
+            assert message in str(caught.value)
 
 
 PIECES = st.sampled_from(

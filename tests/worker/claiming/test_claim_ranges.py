@@ -107,13 +107,14 @@ def test_floors_stay_below_recent_sequence_values() -> None:
     assert floors.of("default", 5) == 200
 
 
-@pytest.mark.parametrize(("cost", "floor"), [(claim_ranges.SLOW / 2, 0), (claim_ranges.SLOW * 2, 700)])
-def test_while_the_index_is_small_only_a_slow_claim_raises_its_floor(cost: float, floor: int) -> None:
-    floors = Floors()
-    small = ranges(700, 0, floors)
-    steps(small)
-    assert not small.read_to_the_end("default", [5], cost)
-    assert floors.of("default", 5) == floor
+def test_while_the_index_is_small_only_a_slow_claim_raises_its_floor(subtests: pytest.Subtests) -> None:
+    for cost, floor in [(claim_ranges.SLOW / 2, 0), (claim_ranges.SLOW * 2, 700)]:
+        with subtests.test(cost=cost, floor=floor):
+            floors = Floors()
+            small = ranges(700, 0, floors)
+            steps(small)
+            assert not small.read_to_the_end("default", [5], cost)
+            assert floors.of("default", 5) == floor
 
 
 def test_floors_are_reset_when_a_pause_ends() -> None:

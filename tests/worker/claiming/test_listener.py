@@ -37,7 +37,7 @@ async def test_a_listener_reconnects_and_finds_missed_jobs(database_url: str, co
 
     async with app.working():
         await auntil(lambda: one(connection, "select idle from sereno.sessions"))
-        for _ in range(10):
+        for _ in range(3):
             await auntil(lambda: one(connection, END_LISTENERS) == 1)
             job = await work.aenqueue()
             await auntil(lambda: state(connection, job.id) == "succeeded")  # noqa: B023

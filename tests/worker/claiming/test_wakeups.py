@@ -42,14 +42,15 @@ def test_a_worker_with_few_notifications_keeps_listening() -> None:
     assert not wakeups.begins_polling(now)
 
 
-@pytest.mark.parametrize("rate", [0, MANY_A_SECOND * 0.7])
-def test_a_worker_listens_again_after_a_burst(rate: float) -> None:
-    wakeups = Wakeups()
-    now = notify(wakeups, 100.0, WITHIN / OFTEN / 2)
-    assert wakeups.begins_polling(now)
-    assert not wakeups.begins_polling(now), "it polls already"
-    assert polls_for(wakeups, now, rate) == pytest.approx(PERIOD, abs=2 * LONGEST_REST)
-    assert not wakeups.is_polling
+def test_a_worker_listens_again_after_a_burst(subtests: pytest.Subtests) -> None:
+    for rate in [0, MANY_A_SECOND * 0.7]:
+        with subtests.test(rate=rate):
+            wakeups = Wakeups()
+            now = notify(wakeups, 100.0, WITHIN / OFTEN / 2)
+            assert wakeups.begins_polling(now)
+            assert not wakeups.begins_polling(now), "it polls already"
+            assert polls_for(wakeups, now, rate) == pytest.approx(PERIOD, abs=2 * LONGEST_REST)
+            assert not wakeups.is_polling
 
 
 def test_a_worker_polls_while_many_jobs_arrive() -> None:

@@ -53,6 +53,7 @@ async def test_a_process_is_forked_from_the_server_and_ends_with_the_worker(
     assert is_gone(server)
 
 
+@pytest.mark.slow
 async def test_idle_processes_and_their_fork_server_end(
     isolated: Sereno, connection: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,6 +68,7 @@ async def test_idle_processes_and_their_fork_server_end(
         assert await run_job(isolated, connection, tmp_path / "second") != first
 
 
+@pytest.mark.slow
 async def test_jobs_run_in_fresh_processes_after_the_fork_server_died(
     isolated: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
@@ -79,6 +81,7 @@ async def test_jobs_run_in_fresh_processes_after_the_fork_server_died(
     assert one(connection, "select max(crashes) + max(failures) from sereno.history") == 0
 
 
+@pytest.mark.slow
 async def test_an_application_that_starts_threads_is_not_forked(
     app: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:

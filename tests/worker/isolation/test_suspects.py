@@ -93,6 +93,7 @@ async def test_ordinary_jobs_run_while_suspects_wait(
     await one_process.aclose()
 
 
+@pytest.mark.slow
 async def test_a_job_that_waits_too_long_for_a_process_is_released(
     one_process: Sereno, connection: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +111,7 @@ async def test_a_job_that_waits_too_long_for_a_process_is_released(
     await one_process.aclose()
 
 
+@pytest.mark.slow
 async def test_a_worker_claims_no_isolated_jobs_that_it_cannot_start(
     one_process: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
@@ -126,6 +128,7 @@ async def test_a_worker_claims_no_isolated_jobs_that_it_cannot_start(
     await one_process.aclose()
 
 
+@pytest.mark.slow
 async def test_a_queue_of_isolated_tasks_claims_only_what_can_start(
     database_url: str, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
@@ -177,6 +180,7 @@ async def test_a_job_at_the_crash_limit_is_dead_without_running(
     await one_process.aclose()
 
 
+@pytest.mark.slow
 async def test_a_released_suspect_is_not_claimed_again_before_its_delay(
     one_process: Sereno, connection: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +211,7 @@ def test_free_for_counts_the_jobs_that_could_start() -> None:
     assert isolated.free_for([], {"a": 20, "b": 1}) == ([], 2, {"a": 0, "b": 0}, 2)
 
 
+@pytest.mark.slow
 async def test_a_limited_suspect_is_not_claimed_before_it_can_start(
     one_process: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:

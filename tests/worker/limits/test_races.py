@@ -3,7 +3,6 @@
 import asyncio
 
 import psycopg
-import pytest
 
 from sereno import Limit, Rate, Retry, Sereno
 from tests.facts import auntil, one
@@ -55,28 +54,25 @@ async def test_sql_enqueues_with_the_keys_that_the_code_declared(app: Sereno, co
     assert limiters == [("all", ""), ("work.concurrency", "a")]
 
 
-@pytest.mark.parametrize("kind", ["rate", "slots", "order"])
-async def test_a_worker_does_not_spin_while_no_job_can_start(
-    database_url: str, connection: psycopg.Connection, kind: str
-) -> None:
+async def test_a_worker_does_not_spin_while_no_job_can_start(database_url: str, connection: psycopg.Connection) -> None:
+    """Jobs wait for a rate, for a slot and for their order."""
     app = Sereno(database_url, poll=3600)
     proceed = asyncio.Event()
 
-    @app.task(name="rate", rate=Rate(1, per="1h"))
+    @app.task(rate=Rate(1, per="1h"))
     async def rated() -> None: ...
 
-    @app.task(name="slots", concurrency=Limit(1))
+    @app.task(concurrency=Limit(1))
     async def slotted() -> None:
         await proceed.wait()
 
-    @app.task(name="order", order_key="one")
+    @app.task(order_key="one")
     async def ordered() -> None:
         await proceed.wait()
 
-    tasks = {"rate": rated, "slots": slotted, "order": ordered}
     async with app.working() as worker:
-        await app.aenqueue_many([tasks[kind].job() for _ in range(3)])
-        await auntil(lambda: waiting(connection) == 1)
+        await app.aenqueue_many([task.job() for task in (rated, slotted, ordered) for _ in range(3)])
+        await auntil(lambda: waiting(connection) == 3)
         # The claim loop would do a hundred rounds within two seconds if it did not rest.
         before = worker.tally.claims
         for _ in range(40):

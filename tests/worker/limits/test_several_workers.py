@@ -10,7 +10,9 @@ from tests.facts import auntil, one
 from tests.worker.limits.limit_facts import Inside, finished, waiting
 
 
-@pytest.mark.parametrize("slots", [1, 3, 10])
+@pytest.mark.parametrize(
+    "slots", [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(10, marks=pytest.mark.slow)]
+)
 async def test_two_workers_never_exceed_a_limit(database_url: str, connection: psycopg.Connection, slots: int) -> None:
     inside = Inside()
     apps = [Sereno(database_url), Sereno(database_url)]
@@ -21,9 +23,9 @@ async def test_two_workers_never_exceed_a_limit(database_url: str, connection: p
             with inside.here(account, "all"):
                 await asyncio.sleep(0.002)
 
-    await apps[0].aenqueue_many([work.job(str(n % 8)) for n in range(300)])
+    await apps[0].aenqueue_many([work.job(str(n % 8)) for n in range(100)])
     async with apps[0].working(), apps[1].working():
-        await auntil(lambda: finished(connection) == 300)
+        await auntil(lambda: finished(connection) == 100)
         await auntil(lambda: one(connection, "select count(*) from sereno.lanes where has_work") == 0)
     assert min(slots, 2) <= inside.most["all"] <= slots
     assert max(inside.most[str(n)] for n in range(8)) <= 2
@@ -40,9 +42,9 @@ async def test_two_workers_never_exceed_the_limit_of_a_queue(database_url: str, 
             with inside.here("all"):
                 await asyncio.sleep(0.002)
 
-    await apps[0].aenqueue_many([work.job(n) for n in range(300)])
+    await apps[0].aenqueue_many([work.job(n) for n in range(100)])
     async with apps[0].working(), apps[1].working():
-        await auntil(lambda: finished(connection) == 300)
+        await auntil(lambda: finished(connection) == 100)
     assert inside.most["all"] == 3
 
 

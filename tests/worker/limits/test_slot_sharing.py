@@ -60,6 +60,7 @@ def test_every_job_that_has_not_started_is_released_at_the_end(queue: QueueSlots
     assert queue.take_all() == []
 
 
+@pytest.mark.slow
 async def test_short_jobs_of_a_key_share_a_slot_and_never_overlap(app: Sereno, connection: psycopg.Connection) -> None:
     inside = Inside()
     shared = 0
@@ -71,12 +72,12 @@ async def test_short_jobs_of_a_key_share_a_slot_and_never_overlap(app: Sereno, c
             await asyncio.sleep(0)
             shared += worker.queues["default"].waits_behind
 
-    await app.aenqueue_many([work.job(f"k{n % 40}") for n in range(6000)])
+    await app.aenqueue_many([work.job(f"k{n % 40}") for n in range(3000)])
     async with app.working() as worker:
-        await auntil(lambda: finished(connection) == 6000, timeout=60)
+        await auntil(lambda: finished(connection) == 3000, timeout=60)
     assert max(inside.most.values()) == 1
     assert shared > 0
-    assert len(inside.starts) == 6000
+    assert len(inside.starts) == 3000
     assert one(connection, "select count(*) from sereno.jobs") == 0
 
 

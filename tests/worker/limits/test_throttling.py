@@ -99,14 +99,18 @@ async def test_throttle_works_in_async_and_sync_handlers(app: Sereno, connection
         await auntil(lambda: finished(connection) == 3)
 
 
-@pytest.mark.parametrize("name", ["throttles", "throttles_in_a_thread"])
-async def test_throttle_works_in_an_isolated_process(app: Sereno, connection: psycopg.Connection, name: str) -> None:
+@pytest.mark.slow
+async def test_throttle_works_in_an_isolated_process(app: Sereno, connection: psycopg.Connection) -> None:
     limited_tasks.adopt(app)
+    new = [
+        app.new_job("throttles", b'{"account": "a"}'),
+        app.new_job("throttles_in_a_thread", b'{"account": "b"}'),
+    ]
     async with app.working():
-        await app.aenqueue_many([app.new_job(name, b'{"account": "a"}')])
-        await auntil(lambda: finished(connection) == 1, timeout=60)
-    assert closed(connection, "isolated") == ["a"]
-    assert state(connection, 1) == "succeeded"
+        jobs = await app.aenqueue_many(new)
+        await auntil(lambda: finished(connection) == 2, timeout=60)
+    assert closed(connection, "isolated") == ["a", "b"]
+    assert {state(connection, job.id) for job in jobs} == {"succeeded"}
 
 
 async def test_throttle_closes_a_limit_and_key_of_other_jobs(app: Sereno, connection: psycopg.Connection) -> None:
