@@ -33,7 +33,8 @@ def select(items: Sequence[pytest.Item], tier: str) -> tuple[list[pytest.Item], 
     others: list[pytest.Item] = []
     without: list[str] = []
     for item in items:
-        marks = [mark.name for mark in item.iter_markers()]
+        # The last mark of a test is that of its parameters.
+        marks = [mark.name for node in reversed(item.listchain()) for mark in reversed(node.own_markers)]
         found = tier_of(item.nodeid, marks, getattr(item, "fixturenames", ()))
         if found is None:
             without.append(item.nodeid)

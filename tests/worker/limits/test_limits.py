@@ -288,3 +288,24 @@ async def test_plain_and_limited_jobs_share_the_slots_of_a_queue(
         await auntil(lambda: finished(connection) == 300)
     # Each kind gets half of the slots while both have jobs; the exact counts vary with how they are claimed.
     assert min(among_first.count("plain"), among_first.count("limited")) >= 15
+
+
+async def test_a_slot_that_was_reserved_for_jobs_with_limits_goes_to_plain_ones(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    proceed = asyncio.Event()
+
+    @app.task
+    async def plain() -> None:
+        await proceed.wait()
+
+    async with app.working({"default": 1}) as worker:
+        await plain.aenqueue()
+        slots = worker.claimer._queues["default"]
+        await auntil(lambda: slots.calls == 1)
+        # As if another worker had started the last jobs with limits since this one saw them.
+        slots.more_limited = True
+        await plain.aenqueue()
+        proceed.set()
+        await auntil(lambda: finished(connection) == 2)
+        assert not slots.more_limited

@@ -117,6 +117,8 @@ class Claimer(Service):
             self._queues[name].more = got.get(name, 0) >= count or name in self._unread
         if self.lanes.conditions(self._queues):
             await self._claim_lanes()
+        else:
+            self._set_more_limited(dict.fromkeys(self._queues, False))
         rest = await self._rest_after(any(queue.more or queue.more_limited for queue in self._queues.values()))
         return self._shorten(rest)
 
@@ -190,8 +192,7 @@ class Claimer(Service):
         """Claim jobs with limits. Rate-limited ones only if they can start now: the claim counts as their start."""
         capacity = {name: count for name, queue in self._queues.items() if (count := queue.limited_slots_ahead()) > 0}
         if not capacity:
-            for name in self._queues:
-                self._queues[name].more_limited = self.lanes.has_work(name)
+            self._set_more_limited({name: self.lanes.has_work(name) for name in self._queues})
             await self.lanes.hand_over()
             return
         wanted = self._ranges_of(capacity)
@@ -208,9 +209,17 @@ class Claimer(Service):
         self._learn([job for job in got.jobs if job.id in got.unkeyed], capacity)
         unread = {name for name in got.short if self._ranges.read_to_the_end(name, PRIORITIES, cost)}
         for name in capacity:
-            self._queues[name].more_limited = name in self.lanes.busy or name in unread
             self._queues[name].learn_cost(cost)
+        self._set_more_limited({name: name in self.lanes.busy or name in unread for name in capacity})
         self._take_limited(got)
+
+    def _set_more_limited(self, more: Mapping[str, bool]) -> None:
+        """Store which queues may have more jobs with limits. The slots that were reserved for them go to other jobs."""
+        for name, is_more in more.items():
+            queue = self._queues[name]
+            was_more, queue.more_limited = queue.more_limited, is_more
+            if was_more and not is_more:
+                self.fill(queue)
 
     async def _run_claim(self, operation: Operation[ClaimResult], *, back: bool) -> ClaimResult:
         try:
