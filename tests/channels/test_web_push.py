@@ -314,7 +314,7 @@ WRONG_KEYS: list[Callable[[], Any]] = [
     lambda: "secret-secret-secret",
     lambda: in_base64(bytes(32)),
     lambda: in_base64(b"\xff" * 32),
-    lambda: pem(rsa.generate_private_key(65537, 2048)),
+    lambda: pem(rsa.generate_private_key(65537, 1024)),  # noqa: S505 - small keys are made quickly
     lambda: pem(ec.generate_private_key(ec.SECP384R1())),
     lambda: "-----BEGIN PRIVATE KEY-----\nnothing\n-----END PRIVATE KEY-----",
     lambda: pem(private_key(EXAMPLE_SENDER)).replace("M", "ü"),

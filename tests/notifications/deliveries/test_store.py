@@ -100,13 +100,13 @@ async def test_under_load_no_batch_is_left_behind(
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
     await add_recipients(app, *"abcdef")
-    for number in range(50):
+    for number in range(20):
         await published.anotify(Tender("T"), subject=str(number))
     async with app.working():
         await all_send_jobs_ended(connection)
     assert one(connection, "select count(*) from sereno.batches") == 0
-    assert [row[2] for row in states()] == ["sent"] * 300
-    assert len(pager.sent) == 300
+    assert [row[2] for row in states()] == ["sent"] * 120
+    assert len(pager.sent) == 120
 
 
 async def test_a_full_batch_is_claimed_even_if_the_last_one_must_be_split(

@@ -131,6 +131,7 @@ def test_lint_finds_the_same_in_a_process_and_nothing_is_compiled_here(tmp_path:
     assert len(found) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep these limits")
 @pytest.mark.parametrize(
     ("text", "cpu_seconds", "template", "expected"),
@@ -173,6 +174,7 @@ def test_a_template_is_compiled_in_a_process() -> None:
     assert templates._made.cache_info().misses == before
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep these limits")
 def test_a_template_that_takes_too_much_to_compile_is_refused() -> None:
     """In the server it took 270 MB and never freed them."""
