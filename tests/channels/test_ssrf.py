@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sereno.channels.ssrf import (
@@ -236,6 +236,7 @@ def test_no_ipv6_network_that_python_calls_private_is_public(ip: ipaddress.IPv6A
     assert (ip.ipv4_mapped or ip).is_global or not is_public(str(ip))
 
 
+@settings(max_examples=25)
 @given(st.ip_addresses(v=4))
 def test_all_notations_of_an_address_give_one_url(ip: ipaddress.IPv4Address) -> None:
     written = [host for host in encodings(str(ip)) if "[" not in host]

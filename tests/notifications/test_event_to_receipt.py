@@ -3,6 +3,7 @@
 from functools import partial
 
 import psycopg
+import pytest
 
 from sereno import Content, QuietHours, Recipient, Sereno, in_app
 from sereno.channels.outcome import Down, Failed, Invalid, Receipt, Retryable, Unknown
@@ -221,6 +222,7 @@ async def test_receipts_are_requested_and_states_only_move_forward(
         type(pager).receipts_after = None
 
 
+@pytest.mark.slow
 async def test_the_inbox_replaces_an_inactive_channel(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:

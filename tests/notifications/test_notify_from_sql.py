@@ -264,7 +264,7 @@ numbers = (
 )
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(text, numbers, st.booleans(), st.none(), st.just(...), st.just("x" * 600)), text.filter(bool))
 def test_digest_keys_are_the_same_in_sql_and_python(connection: psycopg.Connection, value: Any, field: str) -> None:
     definition = EventDefinition(
@@ -329,6 +329,7 @@ def test_an_application_without_events_writes_nothing(app: Sereno) -> None:
 # Independent of the caller's search path and schema
 
 
+@pytest.mark.slow
 def test_functions_work_in_another_schema_without_a_search_path(empty_database_url: str) -> None:
     with psycopg.connect(empty_database_url, autocommit=True) as own:
         migrate(own, "other_app")

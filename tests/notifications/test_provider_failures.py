@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import psycopg
+import pytest
 
 from sereno import Content, Digest, QuietHours, Recipient, Sereno, in_app
 from sereno.channels.contract import Exchange, Message
@@ -242,6 +243,7 @@ async def test_retries_requested_by_receipts_end_in_a_dead_delivery(
         assert states()[0][2] == state
 
 
+@pytest.mark.slow
 async def test_a_retried_digest_contains_all_its_payloads(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:

@@ -157,6 +157,7 @@ def test_ended_runs_of_locked_schedules_do_not_delay_others(app: Sereno, work: W
     assert app.schedules.get("locked").succeeded == 1500
 
 
+@pytest.mark.slow
 async def test_a_schedule_that_fails_too_often_is_disabled_and_counts_continue(
     app: Sereno, connection: Connection
 ) -> None:

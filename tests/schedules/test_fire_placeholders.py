@@ -138,7 +138,11 @@ def test_any_text_is_filled_or_refused_and_grows_little(text: str) -> None:
 
 
 @given(
-    st.recursive(st.text() | st.integers() | st.none(), lambda some: st.lists(some) | st.dictionaries(st.text(), some))
+    st.recursive(
+        st.text() | st.integers() | st.none(),
+        lambda some: st.lists(some, max_size=3) | st.dictionaries(st.text(), some, max_size=3),
+        max_leaves=8,
+    )
 )
 def test_arguments_without_placeholders_are_unchanged(value: Any) -> None:
     text = msgspec.json.encode(value).decode()

@@ -27,7 +27,7 @@ def parked(connection: Connection) -> set[str]:
     return {row[0] for row in connection.execute("select key from sereno.schedules where state = 'parked'")}
 
 
-@pytest.mark.parametrize("many", [1, 30])
+@pytest.mark.parametrize("many", [1, pytest.param(30, marks=pytest.mark.slow)])
 async def test_an_open_transaction_with_a_unique_key_delays_only_its_schedule(
     app: Sereno, work: Work, connection: Connection, many: int
 ) -> None:

@@ -252,7 +252,7 @@ async def test_receipts_of_a_deleted_account_expire(
     assert channel.requested_ids == []
 
 
-@pytest.mark.parametrize("is_requested", [True, False])
+@pytest.mark.parametrize("is_requested", [True, pytest.param(False, marks=pytest.mark.slow)])
 async def test_a_receipt_applies_to_all_deliveries_with_its_provider_id(
     app: Sereno, connection: psycopg.Connection, states: States, is_requested: bool
 ) -> None:

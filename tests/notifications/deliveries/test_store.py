@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
+import pytest
 
 from sereno import Content, Digest, Rate, Recipient, Sereno, in_app
 from sereno.channels.outcome import Failed, Retryable
@@ -95,6 +96,7 @@ async def test_partial_batches_are_all_sent_when_a_channel_is_resumed(
     assert len(pager.sent) == 120
 
 
+@pytest.mark.slow
 async def test_under_load_no_batch_is_left_behind(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:

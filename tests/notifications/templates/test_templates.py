@@ -185,6 +185,7 @@ def test_hostile_templates_are_stopped_by_steps_and_sizes_within_their_memory(gr
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_every_copy_is_charged_by_its_size(monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests) -> None:
     monkeypatch.setattr(sandbox_costs, "LONGEST_SECONDS", math.inf)
     for part, text in [*(("body", text) for text in UNPAID_COPIES), *(("html", text) for text in UNPAID_HTML)]:

@@ -163,7 +163,7 @@ def test_a_list_that_holds_itself_is_refused(mark: Path) -> None:
 
 
 def test_a_deep_pickle_is_refused(mark: Path) -> None:
-    found = read_bytes(b"]" * 100_000 + b"a" * 99_999 + b".")
+    found = read_bytes(b"]" * 20_000 + b"a" * 19_999 + b".")
     assert found.schedule is None
     wrapped = b"cpytz_deprecation_shim._impl\nwrap_zone\n" * 5000 + b"N" + b"\x85R" * 5000 + b"."
     assert read_bytes(wrapped).schedule is None

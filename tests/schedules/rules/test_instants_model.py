@@ -243,6 +243,7 @@ def test_every_zone_agrees_with_the_model_at_all_of_its_changes(part: int) -> No
     assert compared >= 200_000
 
 
+@pytest.mark.slow
 def test_the_engine_agrees_with_cronsim_but_for_three_known_differences() -> None:
     """They are errors of cronsim's search at clock changes.
 

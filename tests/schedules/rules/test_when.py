@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sereno.errors import InvalidSchedule, SerenoError
@@ -97,6 +97,7 @@ def test_checking_a_checked_rule_changes_nothing(interval: Any) -> None:
     assert isinstance(once.interval, int | float)
 
 
+@settings(max_examples=30)
 @given(st.datetimes(datetime(1901, 1, 1), datetime(9999, 1, 1), timezones=st.timezones()))  # noqa: DTZ001 - hypothesis
 def test_an_instant_survives_its_storage(at: datetime) -> None:
     assert decode(encode(Once(at))) == Once(at.astimezone(UTC))
@@ -248,6 +249,7 @@ json_values = st.recursive(
 fields = st.sampled_from(["at", "interval", "expression", "tz", "spread", "dst_gap", "dst_fold", "count_from", "phase"])
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(fields, json_values), st.sampled_from(["once", "every", "cron", "daily", 1, None]))
 def test_an_arbitrary_object_is_a_rule_or_refused(made_up: dict[str, Any], kind: Any) -> None:
     try:
