@@ -15,7 +15,7 @@ BY_TIME = Access("Index Scan", "schedules_due", True)
 FREE = Access("Index Scan", "schedules_free", False)
 
 
-@pytest.fixture(scope="module", params=["never analysed", "analysed"])
+@pytest.fixture(scope="module", params=["never analysed", pytest.param("analysed", marks=pytest.mark.slow)])
 def connection(request: pytest.FixtureRequest, server_url: str, template: str) -> Iterator[Connection]:
     """Many schedules, some of them due; with statistics, and without, as after a bulk import."""
     name = f"ticks_{template}_{request.param.replace(' ', '_')}"

@@ -175,6 +175,7 @@ async def test_infinite_dates_are_handled(app: Sereno, work: Work, connection: C
     assert scheduler._failures == 0
 
 
+@pytest.mark.slow
 async def test_a_broken_schema_parks_no_schedule(app: Sereno, work: Work, connection: Connection) -> None:
     """A missing table or privilege is not the fault of a schedule."""
     for number in range(3):

@@ -78,6 +78,7 @@ async def all_send_jobs_ended(connection: psycopg.Connection) -> None:
     await auntil(lambda: one(connection, "select count(*) from sereno.jobs where task = 'sereno.deliver'") == 0)
 
 
+@pytest.mark.slow
 async def test_partial_batches_are_all_sent_when_a_channel_is_resumed(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
@@ -164,6 +165,7 @@ async def test_resuming_a_channel_during_a_fan_out_loses_no_delivery(
     assert states() == [("a", "pager", "sent", None)]
 
 
+@pytest.mark.slow
 async def test_small_batches_of_a_channel_with_a_rate_share_jobs(
     app: Sereno, connection: psycopg.Connection, states: States
 ) -> None:

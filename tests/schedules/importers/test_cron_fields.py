@@ -3,7 +3,7 @@
 from datetime import date, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sereno.schedules.importers.cron_fields import EVERY_MONTH_DAY, EVERY_WEEKDAY, MINUTES, days, field, special_days
@@ -27,6 +27,7 @@ month_days = st.one_of(
 )
 
 
+@settings(max_examples=40)
 @given(month_days, st.sets(st.integers(0, 6), min_size=1), st.booleans())
 def test_both_days_must_match_or_it_is_refused(month_days: set[int], weekdays: set[int], star: bool) -> None:
     try:

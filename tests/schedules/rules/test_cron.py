@@ -283,7 +283,7 @@ def test_nothing_is_accepted_that_cronsim_refuses() -> None:
     """For any characters: nothing is accepted that cronsim refuses, and every expression can be explained."""
     chance = Random(3)
     accepted = 0
-    for _ in range(5000):
+    for _ in range(2000):
         text = random_expression(chance)
         if chance.random() < 0.5:
             place = chance.randrange(len(text))
@@ -295,7 +295,7 @@ def test_nothing_is_accepted_that_cronsim_refuses() -> None:
         accepted += 1
         assert expression.next_wall(wall(2026, 1, 1)) is not None, text
         assert expression.explain(), text
-    assert accepted > 2000
+    assert accepted > 800
 
 
 def test_every_day_of_the_calendar_can_be_searched() -> None:

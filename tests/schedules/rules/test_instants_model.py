@@ -215,17 +215,18 @@ def different_zones() -> list[str]:
     return list(found.values())
 
 
-def test_every_clock_agrees_with_the_model_at_two_of_its_changes() -> None:
+@pytest.mark.parametrize("most", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_every_clock_agrees_with_the_model_at_some_of_its_changes(most: int) -> None:
     """Names of the same clock are compared once here, and each of them in `make storm`."""
     chance = Random(20260329)
     compared = 0
     for name in different_zones():
         turns: list[int | None] = [*changes(name)]
-        for turned in chance.sample(turns, 2) if len(turns) > 1 else turns or [None]:
+        for turned in chance.sample(turns, most) if len(turns) >= most else turns or [None]:
             window = Window(name, turned or chance.randrange(START, END), 1.75 if turned else 0.75)
             for model in models(chance, window, 24 if turned else 8, turned):
                 compared += compare(chance, window, model, turned, 12)
-    assert compared >= 25_000
+    assert compared >= 12_000 * most
 
 
 @pytest.mark.storm
