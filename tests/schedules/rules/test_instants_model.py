@@ -215,18 +215,18 @@ def different_zones() -> list[str]:
     return list(found.values())
 
 
-@pytest.mark.parametrize("most", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_every_clock_agrees_with_the_model_at_some_of_its_changes(most: int) -> None:
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+def test_every_clock_agrees_with_the_model_at_one_of_its_changes(seed: int) -> None:
     """Names of the same clock are compared once here, and each of them in `make storm`."""
-    chance = Random(20260329)
+    chance = Random(20260329 + seed)
     compared = 0
     for name in different_zones():
-        turns: list[int | None] = [*changes(name)]
-        for turned in chance.sample(turns, most) if len(turns) >= most else turns or [None]:
-            window = Window(name, turned or chance.randrange(START, END), 1.75 if turned else 0.75)
-            for model in models(chance, window, 24 if turned else 8, turned):
-                compared += compare(chance, window, model, turned, 12)
-    assert compared >= 12_000 * most
+        turns = changes(name)
+        turned = chance.choice(turns) if turns else None
+        window = Window(name, turned or chance.randrange(START, END), 1.75 if turned else 0.75)
+        for model in models(chance, window, 24 if turned else 8, turned):
+            compared += compare(chance, window, model, turned, 12)
+    assert compared >= 12_000
 
 
 @pytest.mark.storm
