@@ -27,16 +27,17 @@ def raised(error: BaseException) -> BaseException:
         return caught
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_any_error_can_be_described_and_stored(name: str) -> None:
-    found = describe(raised(HOSTILE[name]()))
-    for text in found:
-        assert type(text) is str
-        assert "\x00" not in text
-        text.encode()
-    assert found.kind
-    assert "test_error_text.py" in found.traceback
-    assert found.frame == "test_error_text.py:raised"
+def test_any_error_can_be_described_and_stored(subtests: pytest.Subtests) -> None:
+    for name in HOSTILE:
+        with subtests.test(name=name):
+            found = describe(raised(HOSTILE[name]()))
+            for text in found:
+                assert type(text) is str
+                assert "\x00" not in text
+                text.encode()
+            assert found.kind
+            assert "test_error_text.py" in found.traceback
+            assert found.frame == "test_error_text.py:raised"
 
 
 def test_a_class_that_hides_its_name_is_named() -> None:
@@ -91,11 +92,14 @@ def test_the_frame_is_the_last_one_of_the_application() -> None:
     assert "decoder.py" in "".join(traceback.format_exception(caught.value))
 
 
-@pytest.mark.parametrize(
-    "file",
-    ["<string>", "<frozen importlib._bootstrap>", "/x/lib/python3.11/site-packages/httpx/_client.py", json.__file__],
-)
-def test_frames_of_libraries_and_generated_code_are_skipped(file: str) -> None:
-    assert own_frame([("/srv/shop/jobs.py", "charge"), (file, "send")]) == "jobs.py:charge"
-    assert own_frame([(file, "send")]) == ""
-    assert own_frame([("C:\\shop\\jobs.py", "charge")]) == "jobs.py:charge"
+def test_frames_of_libraries_and_generated_code_are_skipped(subtests: pytest.Subtests) -> None:
+    for file in [
+        "<string>",
+        "<frozen importlib._bootstrap>",
+        "/x/lib/python3.11/site-packages/httpx/_client.py",
+        json.__file__,
+    ]:
+        with subtests.test(file=file):
+            assert own_frame([("/srv/shop/jobs.py", "charge"), (file, "send")]) == "jobs.py:charge"
+            assert own_frame([(file, "send")]) == ""
+            assert own_frame([("C:\\shop\\jobs.py", "charge")]) == "jobs.py:charge"

@@ -23,39 +23,37 @@ def test_a_short_secret_is_refused_and_not_repeated() -> None:
     assert load(environment={"SERENO_SECRET": SECRET})[0].secret == SECRET
 
 
-@pytest.mark.parametrize(
-    ("given", "stored"),
-    [
+def test_a_public_url_is_stored_without_its_last_slash(subtests: pytest.Subtests) -> None:
+    for given, stored in [
         ("https://app.example.com", "https://app.example.com"),
         ("https://app.example.com/", "https://app.example.com"),
         ("https://example.com/sereno/", "https://example.com/sereno"),
         ("http://localhost:8000", "http://localhost:8000"),
         ("http://[::1]:8000", "http://[::1]:8000"),
-    ],
-)
-def test_a_public_url_is_stored_without_its_last_slash(given: str, stored: str) -> None:
-    assert load(environment={"SERENO_PUBLIC_URL": given})[0].public_url == stored
+    ]:
+        with subtests.test(given=given, stored=stored):
+            assert load(environment={"SERENO_PUBLIC_URL": given})[0].public_url == stored
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        "app.example.com",
-        "ftp://example.com",
-        "https://",
-        "https:///path",
-        "https://me:pw@example.com",
-        "https://example.com/?a=b",
-        "https://example.com/#here",
-        "https://example.com/a b",
-        "https://example.com/>\r\nBcc: eve@example.com",
-        "https://exämple.com",
-        "https://example.com/" + "a" * LONGEST_PUBLIC_URL,
-    ],
-)
-def test_an_invalid_public_url_is_refused(given: str) -> None:
-    with pytest.raises(ConfigurationError, match="public_url"):
-        Settings(public_url=given)
+INVALID_URLS = [
+    "app.example.com",
+    "ftp://example.com",
+    "https://",
+    "https:///path",
+    "https://me:pw@example.com",
+    "https://example.com/?a=b",
+    "https://example.com/#here",
+    "https://example.com/a b",
+    "https://example.com/>\r\nBcc: eve@example.com",
+    "https://exämple.com",
+    "https://example.com/" + "a" * LONGEST_PUBLIC_URL,
+]
+
+
+def test_an_invalid_public_url_is_refused(subtests: pytest.Subtests) -> None:
+    for given in INVALID_URLS:
+        with subtests.test(given=given), pytest.raises(ConfigurationError, match="public_url"):
+            Settings(public_url=given)
 
 
 def test_a_schema_name_that_is_too_long_is_refused() -> None:

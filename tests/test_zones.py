@@ -40,9 +40,9 @@ def assert_agrees_with_zoneinfo(name: str, segment: ZoneSegment) -> None:
             assert (offset_of(name, end - 1), offset_of(name, end)) == (before, after), label
 
 
-@pytest.mark.parametrize("letter", sorted({name[0] for name in names()}))
-def test_segments_of_all_zones_agree_with_zoneinfo_and_have_no_gaps(letter: str) -> None:
-    for name in sorted(name for name in names() if name.startswith(letter)):
+@pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.slow)])
+def test_segments_of_all_zones_agree_with_zoneinfo_and_have_no_gaps(step: int) -> None:
+    for name in sorted(names())[::step]:
         known, now = zone(name), at(2024, 1, 1)
         previous = None
         while now < at(2030, 1, 1):
@@ -58,6 +58,7 @@ def test_segments_of_all_zones_agree_with_zoneinfo_and_have_no_gaps(letter: str)
             previous, now = segment, segment.end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("year", [2005, 2031])
 def test_two_samples_a_day_agree_with_zoneinfo(year: int) -> None:
     """For every zone, in a year that some files list and in one that none does."""
@@ -75,7 +76,7 @@ def test_two_samples_a_day_agree_with_zoneinfo(year: int) -> None:
 def test_random_instants_of_four_centuries_are_in_their_segment() -> None:
     rng = Random(1)
     all_names = sorted(names())
-    for _ in range(3000):
+    for _ in range(600):
         name, when = rng.choice(all_names), rng.randrange(at(1900, 1, 2), at(2300, 1, 1))
         segment = zone(name).segment(when)
         assert segment.start <= when < segment.end
@@ -83,26 +84,27 @@ def test_random_instants_of_four_centuries_are_in_their_segment() -> None:
         assert_agrees_with_zoneinfo(name, segment)
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "before", "after"),
-    [
-        ("Australia/Lord_Howe", at(2026, 10, 3, 15, 30), 10.5, 11),
-        ("Australia/Lord_Howe", at(2026, 4, 4, 15), 11, 10.5),
-        ("Antarctica/Troll", at(2026, 3, 29, 1), 0, 2),
-        ("Antarctica/Troll", at(2026, 10, 25, 1), 2, 0),
-        ("Pacific/Apia", at(2011, 12, 30, 10), -10, 14),
-        ("Pacific/Chatham", at(2026, 9, 26, 14), 12.75, 13.75),
-        ("Africa/Monrovia", at(1972, 1, 7, 0, 44, 30), -(44 * 60 + 30) / 3600, 0),
-        ("Antarctica/Troll", at(2005, 3, 27, 1), 0, 2),
-        ("Asia/Gaza", at(2086, 10, 25, 23), 3, 2),
-        ("Europe/Riga", at(9998, 3, 29, 1), 2, 3),
-    ],
-)
-def test_changes_of_every_size_are_found_to_the_second(name: str, change: int, before: float, after: float) -> None:
-    later, earlier = zone(name).segment(change), zone(name).segment(change - 1)
-    assert (earlier.end, later.start) == (change, change)
-    assert (earlier.offset, later.offset) == (before * HOUR, after * HOUR)
-    assert (earlier.offset_after, later.offset_before) == (later.offset, earlier.offset)
+CHANGES = [
+    ("Australia/Lord_Howe", at(2026, 10, 3, 15, 30), 10.5, 11),
+    ("Australia/Lord_Howe", at(2026, 4, 4, 15), 11, 10.5),
+    ("Antarctica/Troll", at(2026, 3, 29, 1), 0, 2),
+    ("Antarctica/Troll", at(2026, 10, 25, 1), 2, 0),
+    ("Pacific/Apia", at(2011, 12, 30, 10), -10, 14),
+    ("Pacific/Chatham", at(2026, 9, 26, 14), 12.75, 13.75),
+    ("Africa/Monrovia", at(1972, 1, 7, 0, 44, 30), -(44 * 60 + 30) / 3600, 0),
+    ("Antarctica/Troll", at(2005, 3, 27, 1), 0, 2),
+    ("Asia/Gaza", at(2086, 10, 25, 23), 3, 2),
+    ("Europe/Riga", at(9998, 3, 29, 1), 2, 3),
+]
+
+
+def test_changes_of_every_size_are_found_to_the_second(subtests: pytest.Subtests) -> None:
+    for name, change, before, after in CHANGES:
+        with subtests.test(name=name, change=change, before=before, after=after):
+            later, earlier = zone(name).segment(change), zone(name).segment(change - 1)
+            assert (earlier.end, later.start) == (change, change)
+            assert (earlier.offset, later.offset) == (before * HOUR, after * HOUR)
+            assert (earlier.offset_after, later.offset_before) == (later.offset, earlier.offset)
 
 
 def test_a_zone_that_never_changes_is_one_segment() -> None:
@@ -115,21 +117,21 @@ def test_a_zone_that_never_changes_is_one_segment() -> None:
     assert not zone("Europe/Riga").is_fixed
 
 
-@pytest.mark.parametrize(
-    ("rule", "january", "july"),
-    [
+def test_a_file_without_listed_changes_follows_its_rule(subtests: pytest.Subtests) -> None:
+    """No current zone has such a file, but the format allows it: no times, one type, and the rule at the end."""
+    for rule, january, july in [
         (b"CET-1CEST,M3.5.0,M10.5.0/3", at(2026, 3, 29, 1), at(2026, 10, 25, 1)),
         (b"XXX3YYY2,0/0,J365/25", FOREVER, FOREVER),
         (b"XXX3", FOREVER, FOREVER),
-    ],
-)
-def test_a_file_without_listed_changes_follows_its_rule(rule: bytes, january: int, july: int) -> None:
-    """No current zone has such a file, but the format allows it: no times, one type, and the rule at the end."""
-    part = b"TZif2" + bytes(15) + struct.pack(">6l", 0, 0, 0, 0, 1, 4) + struct.pack(">lbb", 0, 0, 0) + b"XXX\x00"
-    made_up = Zone("Made/Up", part + part + b"\n" + rule + b"\n")
-    assert made_up.segment(at(2026, 1, 1)).end == january
-    assert made_up.segment(at(2026, 7, 1)).end == july
-    assert made_up.segment(at(2026, 7, 1)).offset == made_up.segment(at(2031, 7, 1)).offset
+    ]:
+        with subtests.test(rule=rule, january=january, july=july):
+            part = (
+                b"TZif2" + bytes(15) + struct.pack(">6l", 0, 0, 0, 0, 1, 4) + struct.pack(">lbb", 0, 0, 0) + b"XXX\x00"
+            )
+            made_up = Zone("Made/Up", part + part + b"\n" + rule + b"\n")
+            assert made_up.segment(at(2026, 1, 1)).end == january
+            assert made_up.segment(at(2026, 7, 1)).end == july
+            assert made_up.segment(at(2026, 7, 1)).offset == made_up.segment(at(2031, 7, 1)).offset
 
 
 def test_a_zone_is_loaded_once() -> None:
@@ -152,34 +154,34 @@ def test_names_are_those_of_the_package() -> None:
     assert len(names()) > 500
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ("Europe/Rga", "did you mean Europe/Riga"),
-        ("europe/riga", "did you mean Europe/Riga?"),
-        ("riga", "did you mean Europe/Riga?"),
-        ("Sao Paulo", "did you mean America/Sao_Paulo?"),
-        ("Xq", "use a name of the IANA database, such as Europe/Riga"),
-        ("", "use a name of the IANA database"),
-        ("../../../etc/passwd", "there is no time zone '../../../etc/passwd'"),
-        ("/usr/share/zoneinfo/UTC", "there is no time zone"),
-        ("Europe/../Europe/Riga", "there is no time zone"),
-        ("Europe", "there is no time zone"),
-        ("Europe/Riga\x00", "there is no time zone 'Europe/Riga\\x00'"),
-        ("Europe/R\u00edga", "there is no time zone 'Europe/R\\xedga'"),
-        ("\ud800", "there is no time zone"),
-        ("E" * 10_000, "not a text of 10000 characters"),
-        (None, "tz is the name of a time zone such as Europe/Riga, not NoneType"),
-        (5, "not int"),
-        (["UTC"], "not list"),
-        (b"UTC", "not bytes"),
-    ],
-    ids=lambda value: repr(value)[:30],
-)
-def test_an_unknown_zone_is_refused_with_a_suggestion(wrong: Any, message: str) -> None:
-    with pytest.raises(InvalidSchedule) as refusal:
-        zone(wrong)
-    assert message in str(refusal.value)
-    assert len(str(refusal.value)) < 300
-    if isinstance(wrong, str) and len(wrong) < 100:
-        assert VERSION in str(refusal.value)
+UNKNOWN_ZONES: list[tuple[Any, str]] = [
+    ("Europe/Rga", "did you mean Europe/Riga"),
+    ("europe/riga", "did you mean Europe/Riga?"),
+    ("riga", "did you mean Europe/Riga?"),
+    ("Sao Paulo", "did you mean America/Sao_Paulo?"),
+    ("Xq", "use a name of the IANA database, such as Europe/Riga"),
+    ("", "use a name of the IANA database"),
+    ("../../../etc/passwd", "there is no time zone '../../../etc/passwd'"),
+    ("/usr/share/zoneinfo/UTC", "there is no time zone"),
+    ("Europe/../Europe/Riga", "there is no time zone"),
+    ("Europe", "there is no time zone"),
+    ("Europe/Riga\x00", "there is no time zone 'Europe/Riga\\x00'"),
+    ("Europe/R\u00edga", "there is no time zone 'Europe/R\\xedga'"),
+    ("\ud800", "there is no time zone"),
+    ("E" * 10_000, "not a text of 10000 characters"),
+    (None, "tz is the name of a time zone such as Europe/Riga, not NoneType"),
+    (5, "not int"),
+    (["UTC"], "not list"),
+    (b"UTC", "not bytes"),
+]
+
+
+def test_an_unknown_zone_is_refused_with_a_suggestion(subtests: pytest.Subtests) -> None:
+    for wrong, message in UNKNOWN_ZONES:
+        with subtests.test(wrong=repr(wrong)[:30], message=message):
+            with pytest.raises(InvalidSchedule) as refusal:
+                zone(wrong)
+            assert message in str(refusal.value)
+            assert len(str(refusal.value)) < 300
+            if isinstance(wrong, str) and len(wrong) < 100:
+                assert VERSION in str(refusal.value)

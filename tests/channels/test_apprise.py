@@ -65,18 +65,23 @@ async def test_each_url_has_its_own_outcome(receiver: Receiver) -> None:
     assert len(receiver.log) == 2
 
 
-@pytest.mark.parametrize("fault", ["half", "silence", "close", "busy", "broken", "denied"])
+FAULTS: tuple[Fault, ...] = ("half", "silence", "close", "busy", "broken", "denied")
+
+
 async def test_a_failure_without_a_reason_is_unknown_and_waits_for_an_operator(
-    receiver: Receiver, fault: Fault, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture, subtests: pytest.Subtests
 ) -> None:
-    caplog.set_level(logging.INFO)
-    receiver.fault = fault
-    (outcome,) = await sent(message(receiver.address()), timeout=1.0 if fault == "silence" else 20.0)
-    assert isinstance(outcome, Unknown)
-    assert outcome.code == "apprise"
-    assert SECRET not in repr(outcome)
-    assert SECRET not in caplog.text
-    assert Apprise.on_unknown == "park"
+    for fault in FAULTS:
+        with subtests.test(fault=fault):
+            async with Receiver() as receiver:
+                caplog.set_level(logging.INFO)
+                receiver.fault = fault
+                (outcome,) = await sent(message(receiver.address()), timeout=1.0 if fault == "silence" else 20.0)
+                assert isinstance(outcome, Unknown)
+                assert outcome.code == "apprise"
+                assert SECRET not in repr(outcome)
+                assert SECRET not in caplog.text
+                assert Apprise.on_unknown == "park"
 
 
 async def test_a_url_cannot_set_retries_redirects_or_ignored_failures(receiver: Receiver) -> None:
@@ -87,10 +92,11 @@ async def test_a_url_cannot_set_retries_redirects_or_ignored_failures(receiver: 
     assert [request.path for request in receiver.log] == ["/inbox"]
 
 
-@pytest.mark.parametrize("address", ["json://", "nosuchservice://a/b", "tgram://nonsense"])
-async def test_a_url_unknown_to_apprise_is_invalid(address: str) -> None:
-    (outcome,) = await sent(message(address), schemes=None, private=True)
-    assert isinstance(outcome, Invalid)
+async def test_a_url_unknown_to_apprise_is_invalid(subtests: pytest.Subtests) -> None:
+    for address in ["json://", "nosuchservice://a/b", "tgram://nonsense"]:
+        with subtests.test(address=address):
+            (outcome,) = await sent(message(address), schemes=None, private=True)
+            assert isinstance(outcome, Invalid)
 
 
 async def test_only_the_services_of_the_account_are_allowed(receiver: Receiver) -> None:
@@ -121,21 +127,25 @@ async def test_a_tenant_chooses_among_the_services_of_the_channel(receiver: Rece
     assert len(receiver.log) == 3
 
 
-@pytest.mark.parametrize(
-    "more", [{"title": "", "body": " "}, {"options": {"format": "rtf"}}, {"options": {"type": ["info"]}}]
-)
-async def test_an_invalid_message_fails(receiver: Receiver, more: dict[str, Any]) -> None:
-    (outcome,) = await sent(message(receiver.address(), **more))
-    assert isinstance(outcome, Failed)
-    assert receiver.log == []
+INVALID_MESSAGES: list[dict[str, Any]] = [
+    {"title": "", "body": " "},
+    {"options": {"format": "rtf"}},
+    {"options": {"type": ["info"]}},
+]
 
 
-@pytest.mark.parametrize(
-    "address", ["", "nothing", "json://", "json://a b", "json://a\nb", "json://a\0b", "json://" + "a" * 5000]
-)
-def test_an_address_is_a_url_on_one_line(address: str) -> None:
-    with pytest.raises(InvalidAddress):
-        Apprise().check_address(address)
+async def test_an_invalid_message_fails(receiver: Receiver, subtests: pytest.Subtests) -> None:
+    for more in INVALID_MESSAGES:
+        with subtests.test(more=more):
+            (outcome,) = await sent(message(receiver.address(), **more))
+            assert isinstance(outcome, Failed)
+            assert receiver.log == []
+
+
+def test_an_address_is_a_url_on_one_line(subtests: pytest.Subtests) -> None:
+    for address in ["", "nothing", "json://", "json://a b", "json://a\nb", "json://a\0b", "json://" + "a" * 5000]:
+        with subtests.test(length=len(address), start=address[:9]), pytest.raises(InvalidAddress):
+            Apprise().check_address(address)
 
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, get_args
 
 import pytest
 
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.expo import Expo
-from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
+from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.errors import InvalidAddress
 from sereno.testing.expo import ExpoProvider
 from sereno.testing.provider import RETRY_AFTER, Fault
@@ -42,14 +42,14 @@ def kinds(outcomes: list[Outcome]) -> list[type]:
     return [type(outcome) for outcome in outcomes]
 
 
-@pytest.mark.parametrize("address", [token("a-b_c:1"), "ExpoPushToken[x]", UUID, f"  {token('a')}\n"])
-def test_an_address_is_a_push_token_or_a_uuid(address: str) -> None:
-    assert Expo().check_address(address) == address.strip()
+def test_an_address_is_a_push_token_or_a_uuid(subtests: pytest.Subtests) -> None:
+    for address in [token("a-b_c:1"), "ExpoPushToken[x]", UUID, f"  {token('a')}\n"]:
+        with subtests.test(address=address):
+            assert Expo().check_address(address) == address.strip()
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
+async def test_invalid_addresses_are_refused_and_never_reach_expo(subtests: pytest.Subtests) -> None:
+    for address in [
         "",
         "ExponentPushToken[]",
         "ExponentPushToken[a",
@@ -58,15 +58,15 @@ def test_an_address_is_a_push_token_or_a_uuid(address: str) -> None:
         token("a]["),
         UUID[:-1],
         "fcm:x",
-    ],
-)
-async def test_invalid_addresses_are_refused_and_never_reach_expo(expo: ExpoProvider, address: str) -> None:
-    with pytest.raises(InvalidAddress):
-        Expo().check_address(address)
-    wrong = Message(delivery=1, key="k", address=address, title="Hi")
-    outcomes = await send(expo, message(1), wrong, message(2))
-    assert kinds(outcomes) == [Sent, Invalid, Sent]
-    assert expo.batches() == [[token(1), token(2)]]
+    ]:
+        with subtests.test(address=address):
+            async with ExpoProvider() as expo:
+                with pytest.raises(InvalidAddress):
+                    Expo().check_address(address)
+                wrong = Message(delivery=1, key="k", address=address, title="Hi")
+                outcomes = await send(expo, message(1), wrong, message(2))
+                assert kinds(outcomes) == [Sent, Invalid, Sent]
+                assert expo.batches() == [[token(1), token(2)]]
 
 
 async def test_a_message_is_sent_with_its_fields_and_known_options_only(expo: ExpoProvider) -> None:
@@ -98,47 +98,49 @@ async def test_outcomes_are_in_the_order_of_the_messages(expo: ExpoProvider) -> 
     assert [each["to"] for each in expo.accepted] == [token(0), token(2), token(4)]
 
 
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        ("DeviceNotRegistered", Invalid),
-        ("MessageTooBig", Failed),
-        ("MessageRateExceeded", Retryable),
-        ("MismatchSenderId", Down),
-        ("InvalidCredentials", Down),
-        ("ProviderError", Retryable),
-        ("ExpoError", Retryable),
-        ("TOO_MANY_REQUESTS", Retryable),
-        ("NewerThanThisCode", Failed),
-    ],
-)
-async def test_a_code_in_a_ticket_is_for_that_message_only(expo: ExpoProvider, code: str, kind: type) -> None:
-    expo.tickets[token(2)] = code
-    outcomes = await send(expo, message(1), message(2), message(3))
-    assert kinds(outcomes) == [Sent, kind, Sent]
-    assert getattr(outcomes[1], "code", None) == code
-    # A reader of the outcome could push with the token.
-    assert token(2) not in repr(outcomes)
+TICKET_CODES: list[tuple[str, type]] = [
+    ("DeviceNotRegistered", Invalid),
+    ("MessageTooBig", Failed),
+    ("MessageRateExceeded", Retryable),
+    ("MismatchSenderId", Down),
+    ("InvalidCredentials", Down),
+    ("ProviderError", Retryable),
+    ("ExpoError", Retryable),
+    ("TOO_MANY_REQUESTS", Retryable),
+    ("NewerThanThisCode", Failed),
+]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "code"),
-    [
-        ({"body": "é" * 2048}, "MessageTooBig"),
-        ({"data": {"x": "y" * 4090}}, "MessageTooBig"),
-        ({"options": {"badge": "three"}}, "Malformed"),
-        ({"options": {"priority": "urgent"}}, "Malformed"),
-        ({"data": {"x": object()}}, "Malformed"),
-        ({"body": "\ud800"}, "Malformed"),
-    ],
-)
-async def test_an_invalid_message_does_not_affect_the_others(
-    expo: ExpoProvider, wrong: dict[str, Any], code: str
-) -> None:
-    outcomes = await send(expo, message(1), message(2, **wrong), message(3))
-    assert kinds(outcomes) == [Sent, Failed, Sent]
-    assert getattr(outcomes[1], "code", None) == code
-    assert expo.batches() == [[token(1), token(3)]]
+async def test_a_code_in_a_ticket_is_for_that_message_only(subtests: pytest.Subtests) -> None:
+    for code, kind in TICKET_CODES:
+        with subtests.test(code=code):
+            async with ExpoProvider() as expo:
+                expo.tickets[token(2)] = code
+                outcomes = await send(expo, message(1), message(2), message(3))
+                assert kinds(outcomes) == [Sent, kind, Sent]
+                assert getattr(outcomes[1], "code", None) == code
+                # A reader of the outcome could push with the token.
+                assert token(2) not in repr(outcomes)
+
+
+INVALID_MESSAGES: list[tuple[dict[str, Any], str]] = [
+    ({"body": "é" * 2048}, "MessageTooBig"),
+    ({"data": {"x": "y" * 4090}}, "MessageTooBig"),
+    ({"options": {"badge": "three"}}, "Malformed"),
+    ({"options": {"priority": "urgent"}}, "Malformed"),
+    ({"data": {"x": object()}}, "Malformed"),
+    ({"body": "\ud800"}, "Malformed"),
+]
+
+
+async def test_an_invalid_message_does_not_affect_the_others(subtests: pytest.Subtests) -> None:
+    for wrong, code in INVALID_MESSAGES:
+        with subtests.test(wrong=str(wrong)[:40], code=code):
+            async with ExpoProvider() as expo:
+                outcomes = await send(expo, message(1), message(2, **wrong), message(3))
+                assert kinds(outcomes) == [Sent, Failed, Sent]
+                assert getattr(outcomes[1], "code", None) == code
+                assert expo.batches() == [[token(1), token(3)]]
 
 
 async def test_the_largest_message_is_sent(expo: ExpoProvider) -> None:
@@ -180,11 +182,16 @@ async def test_tokens_that_a_split_does_not_name_are_retried(expo: ExpoProvider)
     assert expo.batches()[1:] == [[token(1)], [token(3)]]
 
 
-@pytest.mark.parametrize("details", [None, [], {}, {"@a": [token(1), token(2)]}, {"@a": {"x": 1}}])
-async def test_a_split_into_one_project_ends(expo: ExpoProvider, details: Any) -> None:
-    expo.say({"errors": [{"code": MIXED, "message": "m", "details": details}]}, 400)
-    assert await send(expo, message(1), message(2)) == [Retryable(MIXED, "m")] * 2
-    assert len(expo.log) == 1
+SPLITS: list[Any] = [None, [], {}, {"@a": [token(1), token(2)]}, {"@a": {"x": 1}}]
+
+
+async def test_a_split_into_one_project_ends(subtests: pytest.Subtests) -> None:
+    for details in SPLITS:
+        with subtests.test(details=details):
+            async with ExpoProvider() as expo:
+                expo.say({"errors": [{"code": MIXED, "message": "m", "details": details}]}, 400)
+                assert await send(expo, message(1), message(2)) == [Retryable(MIXED, "m")] * 2
+                assert len(expo.log) == 1
 
 
 async def test_a_refused_request_is_halved_until_the_faulty_message_is_alone(expo: ExpoProvider) -> None:
@@ -202,48 +209,50 @@ async def test_a_request_with_too_many_messages_is_halved(expo: ExpoProvider) ->
     assert expo.batches()[1:] == [[token(1), token(2)], [token(3)]]
 
 
-@pytest.mark.parametrize(
-    ("status", "content", "expected"),
-    [
-        (429, {"errors": [{"code": "TOO_MANY_REQUESTS"}]}, Retryable("TOO_MANY_REQUESTS", after=3.0)),
-        (200, {"errors": [{"code": "TOO_MANY_REQUESTS"}]}, Retryable("TOO_MANY_REQUESTS", after=3.0)),
-        (200, {"errors": [{"code": "ExpoError"}], "data": []}, Retryable("ExpoError", after=3.0)),
-        (400, {"errors": [{"code": "InvalidCredentials"}]}, Down("InvalidCredentials")),
-        (403, {"errors": [{"code": "UNAUTHORIZED"}]}, Down("UNAUTHORIZED")),
-        (404, b"nothing", Down("http_404", "nothing")),
-        (302, b"", Down("http_302")),
-        (200, {"errors": [{"code": "SOMETHING_NEW"}]}, Unknown("SOMETHING_NEW")),
-        (200, {"errors": [{"code": "x" * 999}]}, Unknown("unspecified")),
-    ],
-)
-async def test_an_error_of_the_request_is_the_outcome_of_all_messages(
-    expo: ExpoProvider, status: int, content: Any, expected: Outcome
-) -> None:
-    expo.say(content, status, {"Retry-After": "3"})
-    assert await send(expo, message(1), message(2)) == [expected] * 2
-    assert len(expo.log) == 1
+REQUEST_ERRORS: list[tuple[int, Any, Outcome]] = [
+    (429, {"errors": [{"code": "TOO_MANY_REQUESTS"}]}, Retryable("TOO_MANY_REQUESTS", after=3.0)),
+    (200, {"errors": [{"code": "TOO_MANY_REQUESTS"}]}, Retryable("TOO_MANY_REQUESTS", after=3.0)),
+    (200, {"errors": [{"code": "ExpoError"}], "data": []}, Retryable("ExpoError", after=3.0)),
+    (400, {"errors": [{"code": "InvalidCredentials"}]}, Down("InvalidCredentials")),
+    (403, {"errors": [{"code": "UNAUTHORIZED"}]}, Down("UNAUTHORIZED")),
+    (404, b"nothing", Down("http_404", "nothing")),
+    (302, b"", Down("http_302")),
+    (200, {"errors": [{"code": "SOMETHING_NEW"}]}, Unknown("SOMETHING_NEW")),
+    (200, {"errors": [{"code": "x" * 999}]}, Unknown("unspecified")),
+]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        {"data": [{"status": "ok", "id": "1"}]},
-        {"data": [{"status": "ok", "id": str(n)} for n in range(3)]},
-        {"data": {"status": "ok", "id": "1"}},
-        {"data": [None, "ok"]},
-        {"data": [{"status": "ok"}, {"status": "ok", "id": 7}]},
-        {"data": []},
-        {"errors": "no"},
-        [],
-        b"[" * 100_000,
-        b'{"data": "\xff"}',
-        b"",
-    ],
-)
-async def test_an_invalid_response_leaves_the_outcome_unknown(expo: ExpoProvider, content: Any) -> None:
-    expo.say(content)
-    assert kinds(await send(expo, message(1), message(2))) == [Unknown] * 2
-    assert len(expo.log) == 1
+async def test_an_error_of_the_request_is_the_outcome_of_all_messages(subtests: pytest.Subtests) -> None:
+    for status, content, expected in REQUEST_ERRORS:
+        with subtests.test(status=status, content=str(content)[:80]):
+            async with ExpoProvider() as expo:
+                expo.say(content, status, {"Retry-After": "3"})
+                assert await send(expo, message(1), message(2)) == [expected] * 2
+                assert len(expo.log) == 1
+
+
+INVALID_RESPONSES: list[Any] = [
+    {"data": [{"status": "ok", "id": "1"}]},
+    {"data": [{"status": "ok", "id": str(n)} for n in range(3)]},
+    {"data": {"status": "ok", "id": "1"}},
+    {"data": [None, "ok"]},
+    {"data": [{"status": "ok"}, {"status": "ok", "id": 7}]},
+    {"data": []},
+    {"errors": "no"},
+    [],
+    b"[" * 100_000,
+    b'{"data": "\xff"}',
+    b"",
+]
+
+
+async def test_an_invalid_response_leaves_the_outcome_unknown(subtests: pytest.Subtests) -> None:
+    for content in INVALID_RESPONSES:
+        with subtests.test(content=str(content)[:80]):
+            async with ExpoProvider() as expo:
+                expo.say(content)
+                assert kinds(await send(expo, message(1), message(2))) == [Unknown] * 2
+                assert len(expo.log) == 1
 
 
 async def test_an_invalid_ticket_does_not_affect_the_others(expo: ExpoProvider) -> None:
@@ -252,34 +261,11 @@ async def test_an_invalid_ticket_does_not_affect_the_others(expo: ExpoProvider) 
     assert kinds(outcomes) == [Sent, Unknown, Failed]
 
 
-@pytest.mark.parametrize(
-    ("fault", "kind"),
-    [
-        ("html", Unknown),
-        ("half", Unknown),
-        ("silence", Unknown),
-        ("close", Unknown),
-        ("busy", Retryable),
-        ("broken", Retryable),
-        ("denied", Down),
-    ],
-)
-async def test_faults_of_expo_are_outcomes(expo: ExpoProvider, fault: Fault, kind: type) -> None:
-    expo.fault = fault
-    timeout = 1.0 if fault == "silence" else 20.0
-    outcomes = await send(expo, message(1), message(2), timeout=timeout, access_token=SECRET)
-    assert kinds(outcomes) == [kind] * 2
+async def test_every_message_of_a_request_has_the_outcome_of_a_fault(expo: ExpoProvider) -> None:
+    expo.fault = "busy"
+    outcomes = await send(expo, message(1), message(2), access_token=SECRET)
+    assert outcomes == [Retryable("http_429", "slow down", after=RETRY_AFTER)] * 2
     assert len(expo.log) == 1
-    if fault == "busy":
-        assert outcomes == [Retryable("http_429", "slow down", after=RETRY_AFTER)] * 2
-    async with Exchange({"url": expo.url}, timeout=timeout) as exchange:
-        assert await Expo().receipts([UUID], exchange) == ()
-
-
-async def test_an_unsent_request_is_retried() -> None:
-    async with ExpoProvider() as gone:
-        pass
-    assert kinds(await send(gone, message(1))) == [Retryable]
 
 
 async def test_remaining_parts_are_not_sent_after_a_failure(expo: ExpoProvider) -> None:
@@ -292,14 +278,21 @@ async def test_remaining_parts_are_not_sent_after_a_failure(expo: ExpoProvider) 
     assert expo.batches()[1:] == [[token(1)]]
 
 
-@pytest.mark.parametrize(
-    "account", [{"url": 7}, {"url": "http://u:p@h"}, {"url": "http://.."}, {"access_token": "a\r\nb"}]
-)
+INVALID_SETTINGS: list[dict[str, Any]] = [
+    {"url": 7},
+    {"url": "http://u:p@h"},
+    {"url": "http://.."},
+    {"access_token": "a\r\nb"},
+]
+
+
 async def test_invalid_settings_are_reported_before_anything_is_sent(
-    expo: ExpoProvider, account: dict[str, Any]
+    expo: ExpoProvider, subtests: pytest.Subtests
 ) -> None:
-    assert kinds(await send(expo, message(1), **{"url": expo.url, **account})) == [Down]
-    assert expo.log == []
+    for account in INVALID_SETTINGS:
+        with subtests.test(account=account):
+            assert kinds(await send(expo, message(1), **{"url": expo.url, **account})) == [Down]
+            assert expo.log == []
 
 
 async def test_the_access_token_is_sent_to_expo_only() -> None:
@@ -378,8 +371,21 @@ async def test_receipts_are_requested_in_batches_of_a_thousand(expo: ExpoProvide
     assert [len(request.json()["ids"]) for request in expo.log] == [1000, 500]
 
 
-@pytest.mark.parametrize("content", [b"<html>", [], {"data": []}, {"data": {UUID: 7}}, {"errors": [{"code": "x"}]}])
-async def test_invalid_receipts_are_ignored(expo: ExpoProvider, content: Any) -> None:
-    expo.say(content)
-    async with Exchange({"url": expo.url}) as exchange:
-        assert await Expo().receipts([UUID], exchange) == ()
+async def receipts_with_fault(fault: Fault) -> Sequence[Receipt]:
+    async with ExpoProvider() as expo, Exchange({"url": expo.url}, timeout=1.0) as exchange:
+        expo.fault = fault
+        return await Expo().receipts([UUID], exchange)
+
+
+async def test_a_provider_with_a_fault_has_no_receipts() -> None:
+    faults: tuple[Fault, ...] = get_args(Fault)
+    assert await asyncio.gather(*map(receipts_with_fault, faults)) == [()] * len(faults)
+
+
+async def test_invalid_receipts_are_ignored(subtests: pytest.Subtests) -> None:
+    for content in [b"<html>", [], {"data": []}, {"data": {UUID: 7}}, {"errors": [{"code": "x"}]}]:
+        with subtests.test(content=content):
+            async with ExpoProvider() as expo:
+                expo.say(content)
+                async with Exchange({"url": expo.url}) as exchange:
+                    assert await Expo().receipts([UUID], exchange) == ()

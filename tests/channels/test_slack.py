@@ -39,27 +39,32 @@ async def test_a_message_by_a_webhook_needs_no_bot(provider: SlackProvider) -> N
     assert "authorization" not in provider.log[0].headers
 
 
-@pytest.mark.parametrize("by_hook", [False, True])
-async def test_text_is_escaped(provider: SlackProvider, by_hook: bool) -> None:
-    address = provider.address if by_hook else CHANNEL
-    await send(provider, address=address, title="R&D", body="<!channel> see <http://x|y> &lt;")
-    assert provider.sent[0]["text"] == "R&amp;D\n&lt;!channel&gt; see &lt;http://x|y&gt; &amp;lt;"
+async def test_text_is_escaped(subtests: pytest.Subtests) -> None:
+    for by_hook in [False, True]:
+        with subtests.test(by_hook=by_hook):
+            async with SlackProvider() as provider:
+                address = provider.address if by_hook else CHANNEL
+                await send(provider, address=address, title="R&D", body="<!channel> see <http://x|y> &lt;")
+                assert provider.sent[0]["text"] == "R&amp;D\n&lt;!channel&gt; see &lt;http://x|y&gt; &amp;lt;"
 
 
-@pytest.mark.parametrize(
-    ("word", "kind"),
+BOT_ERRORS: list[tuple[str, type[Outcome]]] = (
     [(word, Invalid) for word in ("channel_not_found", "is_archived", "user_not_found")]
     + [(word, Down) for word in ("invalid_auth", "account_inactive", "token_revoked", "token_expired", "not_authed")]
     + [(word, Down) for word in ("missing_scope", "no_permission", "access_denied", "org_login_required")]
     + [(word, Retryable) for word in ("ratelimited", "rate_limited", "fatal_error", "internal_error")]
     + [(word, Retryable) for word in ("service_unavailable", "request_timeout")]
-    + [(word, Failed) for word in ("msg_too_long", "no_text", "not_in_channel", "restricted_action", "a_new_word")],
+    + [(word, Failed) for word in ("msg_too_long", "no_text", "not_in_channel", "restricted_action", "a_new_word")]
 )
-async def test_each_error_for_a_bot_has_an_outcome(provider: SlackProvider, word: str, kind: type[Outcome]) -> None:
-    provider.refuses = word
-    outcome = await send(provider)
-    assert type(outcome) is kind
-    assert getattr(outcome, "code", None) == word
+
+
+async def test_each_error_for_a_bot_has_an_outcome(provider: SlackProvider, subtests: pytest.Subtests) -> None:
+    for word, kind in BOT_ERRORS:
+        with subtests.test(word=word):
+            provider.refuses = word
+            outcome = await send(provider)
+            assert type(outcome) is kind
+            assert getattr(outcome, "code", None) == word
 
 
 async def test_throttled_messages_wait_as_long_as_slack_requires(provider: SlackProvider) -> None:
@@ -78,26 +83,25 @@ async def test_a_refused_token_stops_the_channel(provider: SlackProvider) -> Non
     )
 
 
-@pytest.mark.parametrize(
-    ("status", "word", "kind"),
-    [
-        (404, "no_service", Invalid),
-        (404, "no_team", Invalid),
-        (404, "channel_not_found", Invalid),
-        (410, "channel_is_archived", Invalid),
-        (403, "invalid_token", Invalid),
-        (400, "user_not_found", Invalid),
-        (403, "action_prohibited", Failed),
-        (400, "invalid_payload", Failed),
-        (500, "rollup_error", Retryable),
-        (403, "who are you", Down),
-    ],
-)
-async def test_each_error_for_a_webhook_has_an_outcome(
-    provider: SlackProvider, status: int, word: str, kind: type[Outcome]
-) -> None:
-    provider.status, provider.refuses = status, word
-    assert type(await send(provider, address=provider.address)) is kind
+WEBHOOK_ERRORS: list[tuple[int, str, type[Outcome]]] = [
+    (404, "no_service", Invalid),
+    (404, "no_team", Invalid),
+    (404, "channel_not_found", Invalid),
+    (410, "channel_is_archived", Invalid),
+    (403, "invalid_token", Invalid),
+    (400, "user_not_found", Invalid),
+    (403, "action_prohibited", Failed),
+    (400, "invalid_payload", Failed),
+    (500, "rollup_error", Retryable),
+    (403, "who are you", Down),
+]
+
+
+async def test_each_error_for_a_webhook_has_an_outcome(provider: SlackProvider, subtests: pytest.Subtests) -> None:
+    for status, word, kind in WEBHOOK_ERRORS:
+        with subtests.test(status=status, word=word):
+            provider.status, provider.refuses = status, word
+            assert type(await send(provider, address=provider.address)) is kind
 
 
 async def test_a_deleted_webhook_is_invalid(provider: SlackProvider) -> None:
@@ -116,30 +120,30 @@ async def test_an_id_without_a_bot_token_does_not_affect_the_others(provider: Sl
     assert second == Delivered()
 
 
-@pytest.mark.parametrize(
-    "address", ["C0123456789", "G01", "D0ABC", "U0ABC", "W0ABC", "https://hooks.slack.com/services/T0/B0/abcDEF1"]
-)
-def test_ids_and_webhooks_are_valid_addresses(address: str) -> None:
-    assert Slack().check_address(f" {address} ") == address
+def test_ids_and_webhooks_are_valid_addresses(subtests: pytest.Subtests) -> None:
+    for address in ["C0123456789", "G01", "D0ABC", "U0ABC", "W0ABC", "https://hooks.slack.com/services/T0/B0/abcDEF1"]:
+        with subtests.test(address=address):
+            assert Slack().check_address(f" {address} ") == address
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "",
-        "#general",
-        "X0123456789",
-        "c0123456789",
-        "http://hooks.slack.com/services/T0/B0/secret",
-        "https://hooks.slack.com.evil.example/services/T0/B0/secret",
-        "https://hooks.slack.com@evil.example/services/T0/B0/secret",
-        "https://evil.example/services/T0/B0/secret",
-        "https://hooks.slack.com/services/T0/B0/secret?x=1",
-        "https://hooks.slack.com/services/T0/../secret",
-        "https://hooks.slack.com/services/T0/B0/",
-    ],
-)
-def test_other_urls_are_invalid(address: str) -> None:
-    with pytest.raises(InvalidAddress) as raised:
-        Slack().check_address(address)
-    assert "secret" not in str(raised.value)
+INVALID_ADDRESSES = [
+    "",
+    "#general",
+    "X0123456789",
+    "c0123456789",
+    "http://hooks.slack.com/services/T0/B0/secret",
+    "https://hooks.slack.com.evil.example/services/T0/B0/secret",
+    "https://hooks.slack.com@evil.example/services/T0/B0/secret",
+    "https://evil.example/services/T0/B0/secret",
+    "https://hooks.slack.com/services/T0/B0/secret?x=1",
+    "https://hooks.slack.com/services/T0/../secret",
+    "https://hooks.slack.com/services/T0/B0/",
+]
+
+
+def test_other_urls_are_invalid(subtests: pytest.Subtests) -> None:
+    for address in INVALID_ADDRESSES:
+        with subtests.test(address=address):
+            with pytest.raises(InvalidAddress) as raised:
+                Slack().check_address(address)
+            assert "secret" not in str(raised.value)

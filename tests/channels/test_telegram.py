@@ -26,26 +26,27 @@ async def send(provider: TelegramProvider, *, account: dict[str, str] | None = N
     return outcome
 
 
-@pytest.mark.parametrize(
-    ("address", "chat", "provider_id"),
-    [("8421", 8421, "8421:1"), ("-1001234567890", -1001234567890, "-1001234567890:1"), ("@news", "@news", None)],
-)
-async def test_the_provider_id_is_chat_and_message_number(
-    provider: TelegramProvider, address: str, chat: int | str, provider_id: str | None
-) -> None:
-    assert await send(provider, address=address) == Delivered(provider_id or "-1001234567890:1")
-    assert provider.sent == [{"chat_id": chat, "text": "Good <b>morning</b>"}]
+async def test_the_provider_id_is_chat_and_message_number(subtests: pytest.Subtests) -> None:
+    for address, chat, provider_id in [
+        ("8421", 8421, "8421:1"),
+        ("-1001234567890", -1001234567890, "-1001234567890:1"),
+        ("@news", "@news", None),
+    ]:
+        with subtests.test(address=address):
+            async with TelegramProvider() as provider:
+                assert await send(provider, address=address) == Delivered(provider_id or "-1001234567890:1")
+                assert provider.sent == [{"chat_id": chat, "text": "Good <b>morning</b>"}]
 
 
-@pytest.mark.parametrize(
-    ("markup", "text"), [("Good <b>morning</b>", "Good <b>morning</b>"), (None, "Good &lt;b&gt;morning&lt;/b&gt;")]
-)
-async def test_markup_is_sent_only_on_request(provider: TelegramProvider, markup: str | None, text: str) -> None:
-    assert isinstance(
-        await send(provider, title="R&D", html=markup, options={"parse_mode": "html"}),
-        Delivered,
-    )
-    assert provider.sent == [{"chat_id": 8421, "text": f"R&amp;D\n{text}", "parse_mode": "HTML"}]
+async def test_markup_is_sent_only_on_request(subtests: pytest.Subtests) -> None:
+    for markup, text in [("Good <b>morning</b>", "Good <b>morning</b>"), (None, "Good &lt;b&gt;morning&lt;/b&gt;")]:
+        with subtests.test(markup=markup):
+            async with TelegramProvider() as provider:
+                assert isinstance(
+                    await send(provider, title="R&D", html=markup, options={"parse_mode": "html"}),
+                    Delivered,
+                )
+                assert provider.sent == [{"chat_id": 8421, "text": f"R&amp;D\n{text}", "parse_mode": "HTML"}]
 
 
 async def test_long_text_is_truncated_but_markup_is_not(provider: TelegramProvider) -> None:
@@ -55,42 +56,40 @@ async def test_long_text_is_truncated_but_markup_is_not(provider: TelegramProvid
     assert outcome == Failed("http_400", "Bad Request: message is too long")
 
 
-@pytest.mark.parametrize(
-    ("status", "description", "kind"),
-    [
-        (403, "Forbidden: bot was blocked by the user", Invalid),
-        (403, "Forbidden: bot was kicked from the supergroup chat", Invalid),
-        (403, "Forbidden: user is deactivated", Invalid),
-        (400, "Bad Request: chat not found", Invalid),
-        (400, "Bad Request: PEER_ID_INVALID", Invalid),
-        (400, "Bad Request: message text is empty", Failed),
-        (400, "Bad Request: can't parse entities: unexpected end tag", Failed),
-        (401, "Unauthorized", Down),
-        (404, "Not Found", Down),
-        (429, "Too Many Requests: retry after 14", Retryable),
-        (500, "Internal Server Error", Retryable),
-        (502, "Bad Gateway", Retryable),
-    ],
-)
-async def test_each_refusal_has_an_outcome(
-    provider: TelegramProvider, status: int, description: str, kind: type[Outcome]
-) -> None:
-    provider.refuses = (status, description)
-    outcome = await send(provider)
-    assert type(outcome) is kind
-    assert getattr(outcome, "code", None) == f"http_{status}"
-    assert description in getattr(outcome, "message", "")
+REFUSALS: list[tuple[int, str, type[Outcome]]] = [
+    (403, "Forbidden: bot was blocked by the user", Invalid),
+    (403, "Forbidden: bot was kicked from the supergroup chat", Invalid),
+    (403, "Forbidden: user is deactivated", Invalid),
+    (400, "Bad Request: chat not found", Invalid),
+    (400, "Bad Request: PEER_ID_INVALID", Invalid),
+    (400, "Bad Request: message text is empty", Failed),
+    (400, "Bad Request: can't parse entities: unexpected end tag", Failed),
+    (401, "Unauthorized", Down),
+    (404, "Not Found", Down),
+    (429, "Too Many Requests: retry after 14", Retryable),
+    (500, "Internal Server Error", Retryable),
+    (502, "Bad Gateway", Retryable),
+]
 
 
-@pytest.mark.parametrize(
-    ("given", "after"), [(14, 14.0), (0.5, 0.5), (10**30, 86400.0), (-3, None), ("soon", None), (True, None)]
-)
+async def test_each_refusal_has_an_outcome(provider: TelegramProvider, subtests: pytest.Subtests) -> None:
+    for status, description, kind in REFUSALS:
+        with subtests.test(status=status, description=description):
+            provider.refuses = (status, description)
+            outcome = await send(provider)
+            assert type(outcome) is kind
+            assert getattr(outcome, "code", None) == f"http_{status}"
+            assert description in getattr(outcome, "message", "")
+
+
 async def test_throttled_messages_wait_as_long_as_telegram_requires(
-    provider: TelegramProvider, given: Any, after: float | None
+    provider: TelegramProvider, subtests: pytest.Subtests
 ) -> None:
-    provider.refuses = (429, "Too Many Requests")
-    provider.parameters = {"retry_after": given}
-    assert await send(provider) == Retryable("http_429", "Too Many Requests", after=after)
+    for given, after in [(14, 14.0), (0.5, 0.5), (10**30, 86400.0), (-3, None), ("soon", None), (True, None)]:
+        with subtests.test(given=given):
+            provider.refuses = (429, "Too Many Requests")
+            provider.parameters = {"retry_after": given}
+            assert await send(provider) == Retryable("http_429", "Too Many Requests", after=after)
 
 
 async def test_the_outcome_names_the_new_id_of_a_migrated_group(provider: TelegramProvider) -> None:
@@ -109,7 +108,7 @@ def test_the_rate_is_thirty_messages_a_second() -> None:
     assert Telegram.rate == Rate(30, per="1s")
 
 
-@pytest.mark.parametrize("address", ["", "0", "12x", "--5", "1" * 17, "news", "@x", "@a b", "@näws", "8421/../x", "٤٢"])
-def test_invalid_chats_are_refused(address: str) -> None:
-    with pytest.raises(InvalidAddress):
-        Telegram().check_address(address)
+def test_invalid_chats_are_refused(subtests: pytest.Subtests) -> None:
+    for address in ["", "0", "12x", "--5", "1" * 17, "news", "@x", "@a b", "@näws", "8421/../x", "٤٢"]:
+        with subtests.test(address=address), pytest.raises(InvalidAddress):
+            Telegram().check_address(address)

@@ -59,20 +59,23 @@ async def test_a_text_that_is_too_long_is_not_sent(provider: TwilioProvider) -> 
     assert isinstance(await send(provider, body="x" * 1600), Sent)
 
 
-@pytest.mark.parametrize(
-    ("code", "kind"),
+OUTCOMES: list[tuple[int, type[Outcome]]] = (
     [(code, Invalid) for code in (21211, 21214, 21217, 21610, 21614, 30003, 30005, 30006)]
     + [(code, Down) for code in (20003, 20005, 20404, 21603, 21660, 21701, 21704, 21705, 30002)]
     + [(code, Retryable) for code in (14107, 20429, 21611, 30001, 30022, 30023, 63038)]
-    + [(code, Failed) for code in (21408, 21602, 21606, 21608, 21612, 21617, 21659, 30004, 30007, 30008, 99999)],
+    + [(code, Failed) for code in (21408, 21602, 21606, 21608, 21612, 21617, 21659, 30004, 30007, 30008, 99999)]
 )
-async def test_each_code_has_an_outcome(provider: TwilioProvider, code: int, kind: type[Outcome]) -> None:
-    provider.refuses[PHONE] = code
-    outcome = await send(provider)
-    assert type(outcome) is kind
-    assert not isinstance(outcome, Sent)
-    assert getattr(outcome, "code", None) == str(code)
-    assert provider.sent == {}
+
+
+async def test_each_code_has_an_outcome(provider: TwilioProvider, subtests: pytest.Subtests) -> None:
+    for code, kind in OUTCOMES:
+        with subtests.test(code=code):
+            provider.refuses[PHONE] = code
+            outcome = await send(provider)
+            assert type(outcome) is kind
+            assert not isinstance(outcome, Sent)
+            assert getattr(outcome, "code", None) == str(code)
+            assert provider.sent == {}
 
 
 async def test_throttled_messages_wait_as_long_as_twilio_requires(provider: TwilioProvider) -> None:
@@ -99,30 +102,29 @@ def test_the_signature_matches_twilios_documentation() -> None:
     assert signature("12345", url, parameters.items()) == b"RSOYDt4T1cUTdK1PDd93/VVr8B8="
 
 
-@pytest.mark.parametrize(
-    ("status", "error", "outcome"),
-    [
-        ("delivered", "", "delivered"),
-        ("read", "", "read"),
-        ("failed", "30007", "failed"),
-        ("undelivered", "30008", "failed"),
-        ("undelivered", "", "failed"),
-        ("undelivered", "30003", "invalid"),
-        ("undelivered", "30005", "invalid"),
-        ("failed", "30006", "invalid"),
-        ("queued", "", None),
-        ("sending", "", None),
-        ("sent", "", None),
-        ("invented", "", None),
-    ],
-)
-async def test_a_status_callback_becomes_a_receipt(
-    provider: TwilioProvider, status: str, error: str, outcome: str | None
-) -> None:
-    receipts = Twilio().webhook(provider.callback(SID, status, error=error), provider.account)
-    assert [(receipt.provider_id, receipt.outcome, receipt.code, receipt.id) for receipt in receipts] == (
-        [] if outcome is None else [(SID, outcome, error, f"{SID}.{status}")]
-    )
+STATUSES: list[tuple[str, str, str | None]] = [
+    ("delivered", "", "delivered"),
+    ("read", "", "read"),
+    ("failed", "30007", "failed"),
+    ("undelivered", "30008", "failed"),
+    ("undelivered", "", "failed"),
+    ("undelivered", "30003", "invalid"),
+    ("undelivered", "30005", "invalid"),
+    ("failed", "30006", "invalid"),
+    ("queued", "", None),
+    ("sending", "", None),
+    ("sent", "", None),
+    ("invented", "", None),
+]
+
+
+async def test_a_status_callback_becomes_a_receipt(provider: TwilioProvider, subtests: pytest.Subtests) -> None:
+    for status, error, outcome in STATUSES:
+        with subtests.test(status=status, error=error):
+            receipts = Twilio().webhook(provider.callback(SID, status, error=error), provider.account)
+            assert [(receipt.provider_id, receipt.outcome, receipt.code, receipt.id) for receipt in receipts] == (
+                [] if outcome is None else [(SID, outcome, error, f"{SID}.{status}")]
+            )
 
 
 async def test_the_called_url_may_differ_behind_a_proxy(provider: TwilioProvider) -> None:

@@ -136,29 +136,30 @@ async def test_the_largest_text_is_sent_and_one_byte_more_is_not(service: PushSe
     assert len(service.log[-1].body) == 4096
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {},
-        {"p256dh": EXAMPLE_BROWSER},
-        {"p256dh": EXAMPLE_BROWSER, "auth": "BTBZ"},
-        {"p256dh": EXAMPLE_BROWSER, "auth": 7},
-        {"p256dh": EXAMPLE_BROWSER, "auth": "é" * 22},
-        {"p256dh": EXAMPLE_BROWSER[:-4], "auth": EXAMPLE_AUTH},
-        {"p256dh": EXAMPLE_BROWSER * 1000, "auth": EXAMPLE_AUTH},
-        {"p256dh": in_base64(b"\x04" + bytes(64)), "auth": EXAMPLE_AUTH},
-        {"p256dh": in_base64(b"\x05" + from_base64(EXAMPLE_BROWSER)[1:]), "auth": EXAMPLE_AUTH},
-    ],
-)
+MALFORMED_KEYS: list[dict[str, Any]] = [
+    {},
+    {"p256dh": EXAMPLE_BROWSER},
+    {"p256dh": EXAMPLE_BROWSER, "auth": "BTBZ"},
+    {"p256dh": EXAMPLE_BROWSER, "auth": 7},
+    {"p256dh": EXAMPLE_BROWSER, "auth": "é" * 22},
+    {"p256dh": EXAMPLE_BROWSER[:-4], "auth": EXAMPLE_AUTH},
+    {"p256dh": EXAMPLE_BROWSER * 1000, "auth": EXAMPLE_AUTH},
+    {"p256dh": in_base64(b"\x04" + bytes(64)), "auth": EXAMPLE_AUTH},
+    {"p256dh": in_base64(b"\x05" + from_base64(EXAMPLE_BROWSER)[1:]), "auth": EXAMPLE_AUTH},
+]
+
+
 async def test_malformed_keys_are_invalid_and_nothing_is_sent(
-    service: PushService, exchange: Exchange, keys: dict[str, Any]
+    service: PushService, exchange: Exchange, subtests: pytest.Subtests
 ) -> None:
-    browser = service.subscribe()
-    wrong = Message(delivery=1, key="k", address=browser.address, keys=keys)
-    (outcome,) = await sent(exchange, wrong)
-    assert isinstance(outcome, Invalid)
-    assert outcome.code == "bad_keys"
-    assert service.log == []
+    for keys in MALFORMED_KEYS:
+        with subtests.test(keys=str(keys)[:160]):
+            browser = service.subscribe()
+            wrong = Message(delivery=1, key="k", address=browser.address, keys=keys)
+            (outcome,) = await sent(exchange, wrong)
+            assert isinstance(outcome, Invalid)
+            assert outcome.code == "bad_keys"
+            assert service.log == []
 
 
 async def test_keys_with_padding_are_valid(service: PushService, exchange: Exchange) -> None:
@@ -168,32 +169,33 @@ async def test_keys_with_padding_are_valid(service: PushService, exchange: Excha
     assert await sent(exchange, padded) == [Sent("1")]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"ttl": -1},
-        {"ttl": True},
-        {"ttl": "60"},
-        {"ttl": 10**9},
-        {"urgency": "now"},
-        {"urgency": ["high"]},
-        {"urgency": "high\r\nX-Evil: 1"},
-        {"topic": "x" * 33},
-        {"topic": "a b"},
-        {"topic": "a\nb"},
-        {"topic": ""},
-        {"topic": 7},
-        {"notification": "bell"},
-        {"notification": {"icon": object()}},
-    ],
-)
+INVALID_OPTIONS: list[dict[str, Any]] = [
+    {"ttl": -1},
+    {"ttl": True},
+    {"ttl": "60"},
+    {"ttl": 10**9},
+    {"urgency": "now"},
+    {"urgency": ["high"]},
+    {"urgency": "high\r\nX-Evil: 1"},
+    {"topic": "x" * 33},
+    {"topic": "a b"},
+    {"topic": "a\nb"},
+    {"topic": ""},
+    {"topic": 7},
+    {"notification": "bell"},
+    {"notification": {"icon": object()}},
+]
+
+
 async def test_invalid_options_fail_the_message_and_nothing_is_sent(
-    service: PushService, exchange: Exchange, options: dict[str, Any]
+    service: PushService, exchange: Exchange, subtests: pytest.Subtests
 ) -> None:
-    (outcome,) = await sent(exchange, message(service.subscribe(), options=options))
-    assert isinstance(outcome, Failed)
-    assert outcome.code == "bad_message"
-    assert service.log == []
+    for options in INVALID_OPTIONS:
+        with subtests.test(options=options):
+            (outcome,) = await sent(exchange, message(service.subscribe(), options=options))
+            assert isinstance(outcome, Failed)
+            assert outcome.code == "bad_message"
+            assert service.log == []
 
 
 class Answering(PushService):
@@ -207,36 +209,35 @@ class Answering(PushService):
         return web.Response(**self.response)
 
 
-@pytest.mark.parametrize(
-    ("response", "kind", "code"),
-    [
-        ({"status": 200}, Sent, None),
-        ({"status": 202}, Sent, None),
-        ({"status": 201, "headers": {"Location": "https://x/" + "y" * 400}}, Sent, None),
-        ({"status": 200, "text": "<html>", "content_type": "text/html"}, Unknown, "no_push_service"),
-        ({"status": 204}, Unknown, "http_204"),
-        ({"status": 302, "headers": {"Location": "http://127.0.0.1:1/"}}, Failed, "http_302"),
-        ({"status": 400}, Failed, "http_400"),
-        ({"status": 401}, Down, "http_401"),
-        ({"status": 403}, Down, "http_403"),
-        ({"status": 404}, Invalid, "gone"),
-        ({"status": 410}, Invalid, "gone"),
-        ({"status": 413}, Failed, "http_413"),
-        ({"status": 429}, Retryable, "http_429"),
-        ({"status": 500}, Retryable, "http_500"),
-        ({"status": 429, "headers": {"Retry-After": "Mon, 01 Jan 99999999999999999999 00:00 GMT"}}, Retryable, None),
-    ],
-)
-async def test_each_response_has_an_outcome(
-    exchange: Exchange, response: dict[str, Any], kind: type, code: str
-) -> None:
-    async with Answering(**response) as service:
-        (outcome,) = await sent(exchange, message(service.subscribe()))
-    assert isinstance(outcome, kind)
-    if isinstance(outcome, Sent):
-        assert outcome.provider_id is None
-    elif code is not None:
-        assert getattr(outcome, "code", None) == code
+RESPONSES: list[tuple[dict[str, Any], type, str | None]] = [
+    ({"status": 200}, Sent, None),
+    ({"status": 202}, Sent, None),
+    ({"status": 201, "headers": {"Location": "https://x/" + "y" * 400}}, Sent, None),
+    ({"status": 200, "text": "<html>", "content_type": "text/html"}, Unknown, "no_push_service"),
+    ({"status": 204}, Unknown, "http_204"),
+    ({"status": 302, "headers": {"Location": "http://127.0.0.1:1/"}}, Failed, "http_302"),
+    ({"status": 400}, Failed, "http_400"),
+    ({"status": 401}, Down, "http_401"),
+    ({"status": 403}, Down, "http_403"),
+    ({"status": 404}, Invalid, "gone"),
+    ({"status": 410}, Invalid, "gone"),
+    ({"status": 413}, Failed, "http_413"),
+    ({"status": 429}, Retryable, "http_429"),
+    ({"status": 500}, Retryable, "http_500"),
+    ({"status": 429, "headers": {"Retry-After": "Mon, 01 Jan 99999999999999999999 00:00 GMT"}}, Retryable, None),
+]
+
+
+async def test_each_response_has_an_outcome(exchange: Exchange, subtests: pytest.Subtests) -> None:
+    for response, kind, code in RESPONSES:
+        with subtests.test(response=response):
+            async with Answering(**response) as service:
+                (outcome,) = await sent(exchange, message(service.subscribe()))
+            assert isinstance(outcome, kind)
+            if isinstance(outcome, Sent):
+                assert outcome.provider_id is None
+            elif code is not None:
+                assert getattr(outcome, "code", None) == code
 
 
 async def test_the_time_to_wait_is_read_from_the_response(exchange: Exchange) -> None:
@@ -313,30 +314,32 @@ WRONG_KEYS: list[Callable[[], Any]] = [
     lambda: "secret-secret-secret",
     lambda: in_base64(bytes(32)),
     lambda: in_base64(b"\xff" * 32),
-    lambda: pem(rsa.generate_private_key(65537, 2048)),
+    lambda: pem(rsa.generate_private_key(65537, 1024)),  # noqa: S505 - small keys are made quickly
     lambda: pem(ec.generate_private_key(ec.SECP384R1())),
     lambda: "-----BEGIN PRIVATE KEY-----\nnothing\n-----END PRIVATE KEY-----",
     lambda: pem(private_key(EXAMPLE_SENDER)).replace("M", "ü"),
 ]
 
 
-@pytest.mark.parametrize("make", WRONG_KEYS)
-async def test_an_invalid_key_means_down_and_is_not_repeated(service: PushService, make: Callable[[], Any]) -> None:
-    key = make()
-    with pytest.raises(ConfigurationError):
-        private_key(key)
-    async with Exchange(ACCOUNT | {"vapid_private_key": key}, private=True) as exchange:
-        outcomes = await sent(exchange, message(service.subscribe()), message(service.subscribe()))
-    assert [type(outcome) for outcome in outcomes] == [Down, Down]
-    assert not key or str(key) not in repr(outcomes)
-    assert service.log == []
+async def test_an_invalid_key_means_down_and_is_not_repeated(service: PushService, subtests: pytest.Subtests) -> None:
+    for make in WRONG_KEYS:
+        with subtests.test(make=make):
+            key = make()
+            with pytest.raises(ConfigurationError):
+                private_key(key)
+            async with Exchange(ACCOUNT | {"vapid_private_key": key}, private=True) as exchange:
+                outcomes = await sent(exchange, message(service.subscribe()), message(service.subscribe()))
+            assert [type(outcome) for outcome in outcomes] == [Down, Down]
+            assert not key or str(key) not in repr(outcomes)
+            assert service.log == []
 
 
-@pytest.mark.parametrize("subject", [None, "", "ops@example.org", "http://example.org", "mailto:a\r\nb", 7])
-async def test_nothing_is_sent_without_a_subject(service: PushService, subject: Any) -> None:
-    async with Exchange(ACCOUNT | {"subject": subject}, private=True) as exchange:
-        assert isinstance((await sent(exchange, message(service.subscribe())))[0], Down)
-    assert service.log == []
+async def test_nothing_is_sent_without_a_subject(service: PushService, subtests: pytest.Subtests) -> None:
+    for subject in [None, "", "ops@example.org", "http://example.org", "mailto:a\r\nb", 7]:
+        with subtests.test(subject=subject):
+            async with Exchange(ACCOUNT | {"subject": subject}, private=True) as exchange:
+                assert isinstance((await sent(exchange, message(service.subscribe())))[0], Down)
+            assert service.log == []
 
 
 async def test_the_account_wins_over_the_constructor(service: PushService) -> None:
@@ -347,50 +350,54 @@ async def test_the_account_wins_over_the_constructor(service: PushService) -> No
     assert service.received[0].claims["sub"] == "mailto:a@example.org"
 
 
-@pytest.mark.parametrize("host", ["http://127.0.0.1", "https://127.0.0.1", "https://localhost", "https://[::1]"])
-async def test_a_private_host_is_called_only_if_private_is_set(service: PushService, host: str) -> None:
-    port = service.url.rpartition(":")[2]
-    endpoint = Message(delivery=1, key="k", address=f"{host}:{port}/push/1", keys=service.subscribe().keys)
-    plain = Message(delivery=2, key="k", address=f"{host}/push/1", keys=endpoint.keys)
-    async with Exchange(ACCOUNT, timeout=5.0) as exchange:
-        outcomes = await sent(exchange, endpoint, plain)
-    assert not any(isinstance(outcome, Sent) for outcome in outcomes)
-    assert service.log == []
+async def test_a_private_host_is_called_only_if_private_is_set(service: PushService, subtests: pytest.Subtests) -> None:
+    for host in ["http://127.0.0.1", "https://127.0.0.1", "https://localhost", "https://[::1]"]:
+        with subtests.test(host=host):
+            port = service.url.rpartition(":")[2]
+            endpoint = Message(delivery=1, key="k", address=f"{host}:{port}/push/1", keys=service.subscribe().keys)
+            plain = Message(delivery=2, key="k", address=f"{host}/push/1", keys=endpoint.keys)
+            async with Exchange(ACCOUNT, timeout=5.0) as exchange:
+                outcomes = await sent(exchange, endpoint, plain)
+            assert not any(isinstance(outcome, Sent) for outcome in outcomes)
+            assert service.log == []
 
 
-@pytest.mark.parametrize(
-    "address",
-    ["", "push.example.net/1", "ftp://a/b", "https://", "https://user:pw@a/b", "https://a:99999/", "https://a/\n"],
-)
-def test_invalid_endpoints_are_refused(address: str) -> None:
-    with pytest.raises(InvalidAddress):
-        WebPush().check_address(address)
+def test_invalid_endpoints_are_refused(subtests: pytest.Subtests) -> None:
+    for address in [
+        "",
+        "push.example.net/1",
+        "ftp://a/b",
+        "https://",
+        "https://user:pw@a/b",
+        "https://a:99999/",
+        "https://a/\n",
+    ]:
+        with subtests.test(address=address), pytest.raises(InvalidAddress):
+            WebPush().check_address(address)
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
+def test_endpoints_of_browsers_are_stored_unchanged(subtests: pytest.Subtests) -> None:
+    for address in [
         "https://fcm.googleapis.com/fcm/send/dGVzdA:APA91b-_x",
         "https://updates.push.services.mozilla.com/wpush/v2/gAAAAABl_-x",
         "https://wns2-par02p.notify.windows.com/w/?token=BQYAAAD%2b%2fx",
         "https://web.push.apple.com/QGuQyavXutnMH",
-    ],
-)
-def test_endpoints_of_browsers_are_stored_unchanged(address: str) -> None:
-    assert WebPush().check_address(address) == address
+    ]:
+        with subtests.test(address=address):
+            assert WebPush().check_address(address) == address
 
 
-@pytest.mark.parametrize(
-    ("address", "kind"),
-    [
+def test_only_a_known_push_service_can_stop_the_channel(subtests: pytest.Subtests) -> None:
+    for address, kind in [
         ("https://fcm.googleapis.com/fcm/send/1", Down),
         ("https://web.push.apple.com/1", Down),
         ("https://push.example.org/1", Failed),
         ("https://storage.googleapis.com/1", Failed),
         ("https://notfcm.googleapis.com.example.org/1", Failed),
-    ],
-)
-def test_only_a_known_push_service_can_stop_the_channel(address: str, kind: type) -> None:
-    message = Message(delivery=1, key="k", address=address, keys={"p256dh": EXAMPLE_BROWSER, "auth": EXAMPLE_AUTH})
-    ready = WebPush()._prepare(message, ACCOUNT, private_key(EXAMPLE_SENDER), ACCOUNT["subject"], private=False)
-    assert isinstance(_final_outcome(ready, Down("http_401")), kind)
+    ]:
+        with subtests.test(address=address):
+            message = Message(
+                delivery=1, key="k", address=address, keys={"p256dh": EXAMPLE_BROWSER, "auth": EXAMPLE_AUTH}
+            )
+            ready = WebPush()._prepare(message, ACCOUNT, private_key(EXAMPLE_SENDER), ACCOUNT["subject"], private=False)
+            assert isinstance(_final_outcome(ready, Down("http_401")), kind)

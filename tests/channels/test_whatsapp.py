@@ -44,23 +44,30 @@ async def test_an_accepted_text_is_sent_with_its_id(provider: WhatsAppProvider) 
     }
 
 
-@pytest.mark.parametrize("language", ["pt_BR", {"code": "pt_BR"}])
-async def test_a_template_is_sent_in_place_of_the_text(provider: WhatsAppProvider, language: Any) -> None:
-    components = [{"type": "body", "parameters": [{"type": "text", "text": "Ana"}]}]
-    template = {"name": "welcome", "language": language, "components": components}
-    assert isinstance(await send(provider, body="", options={"template": template}), Sent)
-    (content,) = provider.sent.values()
-    assert content["type"] == "template"
-    assert content["template"] == {"name": "welcome", "language": {"code": "pt_BR"}, "components": components}
-    assert "text" not in content
+async def test_a_template_is_sent_in_place_of_the_text(subtests: pytest.Subtests) -> None:
+    for language in ["pt_BR", {"code": "pt_BR"}]:
+        with subtests.test(language=language):
+            async with WhatsAppProvider() as provider:
+                components = [{"type": "body", "parameters": [{"type": "text", "text": "Ana"}]}]
+                template = {"name": "welcome", "language": language, "components": components}
+                assert isinstance(await send(provider, body="", options={"template": template}), Sent)
+                (content,) = provider.sent.values()
+                assert content["type"] == "template"
+                assert content["template"] == {
+                    "name": "welcome",
+                    "language": {"code": "pt_BR"},
+                    "components": components,
+                }
+                assert "text" not in content
 
 
-@pytest.mark.parametrize("template", [None, "welcome", {}, {"name": "welcome"}, {"name": 1, "language": "pt"}])
-async def test_an_invalid_template_fails(provider: WhatsAppProvider, template: Any) -> None:
-    outcome = await send(provider, options={"template": template})
-    assert isinstance(outcome, Failed)
-    assert outcome.code == "bad_template"
-    assert provider.log == []
+async def test_an_invalid_template_fails(provider: WhatsAppProvider, subtests: pytest.Subtests) -> None:
+    for template in [None, "welcome", {}, {"name": "welcome"}, {"name": 1, "language": "pt"}]:
+        with subtests.test(template=template):
+            outcome = await send(provider, options={"template": template})
+            assert isinstance(outcome, Failed)
+            assert outcome.code == "bad_template"
+            assert provider.log == []
 
 
 async def test_a_text_that_is_too_long_is_not_sent(provider: WhatsAppProvider) -> None:
@@ -71,19 +78,22 @@ async def test_a_text_that_is_too_long_is_not_sent(provider: WhatsAppProvider) -
     assert isinstance(await send(provider, body="x" * 4096), Sent)
 
 
-@pytest.mark.parametrize(
-    ("code", "kind"),
+OUTCOMES: list[tuple[int, type[Outcome]]] = (
     [(code, Down) for code in (0, 3, 10, 190, 200, 299, 368, 131005, 131031, 131042, 131045, 133010)]
     + [(code, Invalid) for code in (131021, 131026)]
     + [(code, Retryable) for code in (2, 4, 80007, 130429, 131000, 131016, 131048, 131056, 131057)]
-    + [(code, Failed) for code in (100, 130472, 131008, 131009, 131030, 131047, 131049, 131051, 132000, 132001)],
+    + [(code, Failed) for code in (100, 130472, 131008, 131009, 131030, 131047, 131049, 131051, 132000, 132001)]
 )
-async def test_each_code_has_an_outcome(provider: WhatsAppProvider, code: int, kind: type[Outcome]) -> None:
-    provider.refuses[PHONE] = code
-    outcome = await send(provider)
-    assert type(outcome) is kind
-    assert getattr(outcome, "code", None) == str(code)
-    assert getattr(outcome, "message", None) == f"(#{code}) Refused: for a reason"
+
+
+async def test_each_code_has_an_outcome(provider: WhatsAppProvider, subtests: pytest.Subtests) -> None:
+    for code, kind in OUTCOMES:
+        with subtests.test(code=code):
+            provider.refuses[PHONE] = code
+            outcome = await send(provider)
+            assert type(outcome) is kind
+            assert getattr(outcome, "code", None) == str(code)
+            assert getattr(outcome, "message", None) == f"(#{code}) Refused: for a reason"
 
 
 async def test_a_refused_token_stops_the_channel_and_is_not_repeated(provider: WhatsAppProvider) -> None:
@@ -103,31 +113,30 @@ def test_the_signature_is_an_hmac_of_the_body() -> None:
     assert signature("Jefe", b"what do ya want for nothing?") == b"sha256=" + mac
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "outcome"),
-    [
-        ("sent", None, None),
-        ("accepted", None, None),
-        ("delivered", None, "delivered"),
-        ("read", None, "read"),
-        ("failed", None, "failed"),
-        ("failed", 131047, "failed"),
-        ("failed", 131026, "invalid"),
-        ("failed", 131056, "retry"),
-        ("failed", 131031, "down"),
-    ],
-)
-async def test_a_status_becomes_a_receipt(
-    provider: WhatsAppProvider, status: str, code: int | None, outcome: str | None
-) -> None:
-    errors = [] if code is None else [{"code": code, "title": "No", "error_data": {"details": "because"}}]
-    callback = provider.callback({"id": WAMID, "status": status, "errors": errors})
-    receipts = WhatsApp().webhook(callback, provider.account)
-    assert [(receipt.provider_id, receipt.outcome, receipt.id) for receipt in receipts] == (
-        [] if outcome is None else [(WAMID, outcome, f"{WAMID}.{status}")]
-    )
-    if code is not None:
-        assert [(receipt.code, receipt.message) for receipt in receipts] == [(str(code), "No: because")]
+STATUSES: list[tuple[str, int | None, str | None]] = [
+    ("sent", None, None),
+    ("accepted", None, None),
+    ("delivered", None, "delivered"),
+    ("read", None, "read"),
+    ("failed", None, "failed"),
+    ("failed", 131047, "failed"),
+    ("failed", 131026, "invalid"),
+    ("failed", 131056, "retry"),
+    ("failed", 131031, "down"),
+]
+
+
+async def test_a_status_becomes_a_receipt(provider: WhatsAppProvider, subtests: pytest.Subtests) -> None:
+    for status, code, outcome in STATUSES:
+        with subtests.test(status=status, code=code):
+            errors = [] if code is None else [{"code": code, "title": "No", "error_data": {"details": "because"}}]
+            callback = provider.callback({"id": WAMID, "status": status, "errors": errors})
+            receipts = WhatsApp().webhook(callback, provider.account)
+            assert [(receipt.provider_id, receipt.outcome, receipt.id) for receipt in receipts] == (
+                [] if outcome is None else [(WAMID, outcome, f"{WAMID}.{status}")]
+            )
+            if code is not None:
+                assert [(receipt.code, receipt.message) for receipt in receipts] == [(str(code), "No: because")]
 
 
 async def test_an_invalid_status_does_not_affect_the_others(provider: WhatsAppProvider) -> None:
@@ -144,15 +153,20 @@ async def test_an_invalid_status_does_not_affect_the_others(provider: WhatsAppPr
     assert outcomes == [(WAMID, "failed"), (WAMID, "failed"), ("wamid.last", "delivered")]
 
 
-@pytest.mark.parametrize("body", [b"[]", b"{}", b'{"entry": 4}', b'{"entry": [{"changes": [{"value": []}]}]}'])
-async def test_a_callback_without_statuses_has_no_receipts(provider: WhatsAppProvider, body: bytes) -> None:
-    assert list(WhatsApp().webhook(provider.signed(body), provider.account)) == []
+async def test_a_callback_without_statuses_has_no_receipts(
+    provider: WhatsAppProvider, subtests: pytest.Subtests
+) -> None:
+    for body in [b"[]", b"{}", b'{"entry": 4}', b'{"entry": [{"changes": [{"value": []}]}]}']:
+        with subtests.test(body=body):
+            assert list(WhatsApp().webhook(provider.signed(body), provider.account)) == []
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"\xff", b"[" * 100_000])
-async def test_a_signed_callback_that_is_not_json_is_rejected(provider: WhatsAppProvider, body: bytes) -> None:
-    with pytest.raises(RejectedCallback):
-        WhatsApp().webhook(provider.signed(body), provider.account)
+async def test_a_signed_callback_that_is_not_json_is_rejected(
+    provider: WhatsAppProvider, subtests: pytest.Subtests
+) -> None:
+    for body in [b"", b"<html>", b"\xff", b"[" * 100_000]:
+        with subtests.test(body=body[:10]), pytest.raises(RejectedCallback):
+            WhatsApp().webhook(provider.signed(body), provider.account)
 
 
 async def test_a_callback_that_meta_did_not_sign_is_rejected(provider: WhatsAppProvider) -> None:

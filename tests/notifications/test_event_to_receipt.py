@@ -3,6 +3,7 @@
 from functools import partial
 
 import psycopg
+import pytest
 
 from sereno import Content, QuietHours, Recipient, Sereno, in_app
 from sereno.channels.outcome import Down, Failed, Invalid, Receipt, Retryable, Unknown
@@ -221,6 +222,7 @@ async def test_receipts_are_requested_and_states_only_move_forward(
         type(pager).receipts_after = None
 
 
+@pytest.mark.slow
 async def test_the_inbox_replaces_an_inactive_channel(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
@@ -240,21 +242,3 @@ async def test_escalation_skips_an_inactive_channel(app: Sereno, connection: psy
     await published.anotify(Tender("T1"), to="u")
     step = {"first": "pager", "second": "in_app", "after": 180.0, "unless": "delivered"}
     assert one(connection, "select steps from sereno.events") == [step]
-
-
-async def test_a_failing_template_fails_only_its_own_delivery(
-    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
-) -> None:
-    published = app.event("tender.published", Tender, channels=[pager, in_app])
-
-    @published.template()
-    def _(tender: Tender, to: Recipient) -> Content:
-        if to.key == "bad":
-            raise KeyError("name")
-        return Content(tender.code)
-
-    for key in ("bad", "good"):
-        await app.recipients.aupsert(key, {"pager": key})
-    async with app.working():
-        await published.anotify(Tender("T1"), subject="T1")
-        await auntil(lambda: sorted(row[2] for row in states()) == ["delivered", "failed", "failed", "sent"])

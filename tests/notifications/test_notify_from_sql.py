@@ -2,26 +2,22 @@
 
 import json
 import logging
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from threading import Barrier
 from typing import Any
 
-import msgspec
 import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sereno import Content, Digest, Limit, QuietHours, Recipient, Sereno, Throttle, in_app
+from sereno import Content, Digest, Limit, Recipient, Sereno, Throttle, in_app
 from sereno.database.migrate import migrate
 from sereno.database.statement import run
-from sereno.errors import InvalidArguments
 from sereno.jobs.limits import store as limits
 from sereno.notifications import event_types
 from sereno.notifications.event import EventDefinition
-from sereno.notifications.recipients.quiet_hours import checked
 from tests.facts import auntil, one
 from tests.notifications.conftest import Pager, States, Tender
 
@@ -128,28 +124,37 @@ def test_concurrent_duplicates_create_one_event(app: Sereno, connection: psycopg
     assert len(set(results[0])) == len(rows(connection, "events")) == len(rows(connection, "jobs")) == 20
 
 
-@pytest.mark.parametrize("options", [{}, FULL, {"critical": True, "digest": Digest("1m")}], ids=["plain", "full", "c"])
+OPTIONS_OF_EVENTS: dict[str, Row] = {"plain": {}, "full": FULL, "critical": {"critical": True, "digest": Digest("1m")}}
+OPTIONS_OF_CALLS: list[Row] = [{}, {"tenant": "r42", "at": datetime(2101, 2, 3, 4, 5, tzinfo=UTC), "ttl": "90m"}]
+
+
 @pytest.mark.parametrize("limited", [False, True], ids=["", "limited"])
-@pytest.mark.parametrize(
-    "options_of_call", [{}, {"tenant": "r42", "at": datetime(2101, 2, 3, 4, 5, tzinfo=UTC), "ttl": "90m"}]
-)
 def test_sql_writes_the_same_event_rows_as_python(
-    app: Sereno, connection: psycopg.Connection, pager: Pager, options: Row, limited: bool, options_of_call: Row
+    app: Sereno, connection: psycopg.Connection, pager: Pager, limited: bool, subtests: pytest.Subtests
 ) -> None:
     if limited:
         app.queue("notifications", concurrency=Limit(3, key="{tenant}"))
-    published = app.event(
-        "tender.published", Tender, channels=[pager.then(in_app, after="10m"), "telephone"], **options
-    )
+    events = {
+        name: app.event(name, Tender, channels=[pager.then(in_app, after="10m"), "telephone"], **options)
+        for name, options in OPTIONS_OF_EVENTS.items()
+    }
     declare(app, connection)
     if limited:
         run(connection, limits.declare(app.registry, "test"))
-    published.notify(Tender("T1"), to=["b", "a", "b"], key="1", conn=connection, **options_of_call)
-    connection.execute(
-        "select sereno.notify('tender.published', %s, array['b', 'a', 'b'], key => '2',"
-        " tenant => %s, at => %s, ttl => %s)",
-        [T1, options_of_call.get("tenant"), options_of_call.get("at"), "90 minutes" if options_of_call else None],
-    )
+    for name, event in events.items():
+        for options in OPTIONS_OF_CALLS:
+            with subtests.test(name=name, options=options):
+                event.notify(Tender("T1"), to=["b", "a", "b"], key="1", conn=connection, **options)
+                connection.execute(
+                    "select sereno.notify(%s, %s, array['b', 'a', 'b'], key => '2', tenant => %s, at => %s, ttl => %s)",
+                    [name, T1, options.get("tenant"), options.get("at"), "90 minutes" if options else None],
+                )
+                check_event_rows(connection, limited=limited)
+            connection.execute("truncate sereno.events, sereno.jobs")
+
+
+def check_event_rows(connection: psycopg.Connection, *, limited: bool) -> None:
+    """Compare the event and the job of Python with those of SQL."""
     ours, theirs = (
         from_now(without(row, "id", "key", "unchecked"), "due_at", "expires_at") for row in rows(connection, "events")
     )
@@ -210,38 +215,39 @@ async def test_a_trigger_notifies_in_the_transaction_of_its_row(
     assert sorted(row.data["code"] for row in inbox) == ["T1", "T2"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ("'nothing', '{}'", 'no event "nothing" is declared: start a worker of the application that declares it once'),
-        ("null, '{}'", "is declared: start a worker"),
-        ("'e', null", "the payload must be an object with named fields, not null"),
-        ("'e', 'null'", "the payload must be an object with named fields, not null"),
-        ("'e', '[1]'", "the payload must be an object with named fields, not [1]"),
-        ("'e', jsonb_build_object('a', repeat('x', 66000))", "the limit is 65536"),
-        ("'e', '{}', '{}'", '"to" is empty'),
-        ("'e', '{}', array[null]", 'a key in "to" is null'),
-        ("'e', '{}', array['a', '']", 'to "" must be text of 1 to 500 characters'),
-        ("'e', '{}', array_fill('a'::text, array[10001])", "10001 recipients by name, at most 10000"),
-        ("'e', '{}', subject => ''", 'subject "" must be text of 1 to 500 characters'),
-        ("'e', '{}', key => repeat('x', 501)", "must be text of 1 to 500 characters"),
-        ("'e', '{}', tenant => ''", 'tenant "" must be text'),
-        ("'e', '{}', at => 'infinity'", "at is out of range"),
-        ("'e', '{}', ttl => '-1 second'", "ttl must be finite and not negative"),
-        ("'gathered', '{\"code\": [1]}'", 'collected by the field "code", which is an array here'),
-    ],
-)
+INVALID_EVENTS = [
+    ("'nothing', '{}'", 'no event "nothing" is declared: start a worker of the application that declares it once'),
+    ("null, '{}'", "is declared: start a worker"),
+    ("'e', null", "the payload must be an object with named fields, not null"),
+    ("'e', 'null'", "the payload must be an object with named fields, not null"),
+    ("'e', '[1]'", "the payload must be an object with named fields, not [1]"),
+    ("'e', jsonb_build_object('a', repeat('x', 66000))", "the limit is 65536"),
+    ("'e', '{}', '{}'", '"to" is empty'),
+    ("'e', '{}', array[null]", 'a key in "to" is null'),
+    ("'e', '{}', array['a', '']", 'to "" must be text of 1 to 500 characters'),
+    ("'e', '{}', array_fill('a'::text, array[10001])", "10001 recipients by name, at most 10000"),
+    ("'e', '{}', subject => ''", 'subject "" must be text of 1 to 500 characters'),
+    ("'e', '{}', key => repeat('x', 501)", "must be text of 1 to 500 characters"),
+    ("'e', '{}', tenant => ''", 'tenant "" must be text'),
+    ("'e', '{}', at => 'infinity'", "at is out of range"),
+    ("'e', '{}', ttl => '-1 second'", "ttl must be finite and not negative"),
+    ("'gathered', '{\"code\": [1]}'", 'collected by the field "code", which is an array here'),
+]
+
+
 def test_invalid_events_are_refused_with_a_hint(
-    app: Sereno, connection: psycopg.Connection, arguments: str, complaint: str
+    app: Sereno, connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:
     app.event("e", Tender, channels=[in_app])
     app.event("gathered", Tender, channels=[in_app], digest=Digest("1m", key="code"))
     declare(app, connection)
-    with pytest.raises(psycopg.errors.InvalidParameterValue) as refusal:
-        connection.execute(f"select sereno.notify({arguments})".encode())
-    assert complaint in str(refusal.value.diag.message_primary)
-    assert refusal.value.diag.message_hint
-    assert rows(connection, "events") == rows(connection, "jobs") == []
+    for arguments, complaint in INVALID_EVENTS:
+        with subtests.test(arguments=arguments):
+            with pytest.raises(psycopg.errors.InvalidParameterValue) as refusal:
+                connection.execute(f"select sereno.notify({arguments})".encode())
+            assert complaint in str(refusal.value.diag.message_primary)
+            assert refusal.value.diag.message_hint
+            assert rows(connection, "events") == rows(connection, "jobs") == []
 
 
 def test_ten_thousand_recipients_can_be_named(app: Sereno, connection: psycopg.Connection) -> None:
@@ -258,7 +264,7 @@ numbers = (
 )
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(text, numbers, st.booleans(), st.none(), st.just(...), st.just("x" * 600)), text.filter(bool))
 def test_digest_keys_are_the_same_in_sql_and_python(connection: psycopg.Connection, value: Any, field: str) -> None:
     definition = EventDefinition(
@@ -323,6 +329,7 @@ def test_an_application_without_events_writes_nothing(app: Sereno) -> None:
 # Independent of the caller's search path and schema
 
 
+@pytest.mark.slow
 def test_functions_work_in_another_schema_without_a_search_path(empty_database_url: str) -> None:
     with psycopg.connect(empty_database_url, autocommit=True) as own:
         migrate(own, "other_app")
@@ -341,160 +348,3 @@ def test_functions_work_in_another_schema_without_a_search_path(empty_database_u
             one(own, "select other_app.notify('x', '{}')")
         assert "other_app.event_types" in str(refusal.value.diag.message_hint)
         app.close()
-
-
-# Recipients and addresses
-
-
-def test_sql_writes_the_same_recipients_and_addresses_as_python(app: Sereno, connection: psycopg.Connection) -> None:
-    app.recipients.upsert("p", {"email": "p@example.org"}, locale="lv", zone="Europe/Riga", data={"n": 1}, tenant="r")
-    number = one(connection, "select sereno.put_recipient('s', 'r', 'lv', 'Europe/Riga', '{\"n\": 1}')")
-    address = one(connection, "select sereno.put_address('s', 'email', 'p@example.org', tenant => 'r')")
-    for table, id_, names in (
-        ("recipients", number, ["id", "key", "created_at", "changed_at"]),
-        ("addresses", address, ["id", "recipient_id", "created_at", "changed_at"]),
-    ):
-        python, sql = rows(connection, table)
-        assert sql["id"] == id_
-        assert without(python, *names) == without(sql, *names)
-
-    assert one(connection, "select sereno.put_recipient('s', 'r', locale => 'es')") == number
-    (_, sql) = rows(connection, "recipients")
-    assert (sql["locale"], sql["zone"], sql["data"]) == ("es", "Europe/Riga", {"n": 1})
-
-
-def test_an_address_given_again_is_active_unless_it_was_unsubscribed(
-    app: Sereno, connection: psycopg.Connection
-) -> None:
-    one(connection, "select sereno.put_recipient('a')")
-    put = "select sereno.put_address('a', 'email', 'x', keys => %s)"
-    first = one(connection, put, '{"k": 1}')
-    connection.execute("update sereno.addresses set state = 'invalid', reason = 'gone'")
-    assert one(connection, put, None) == first
-    (row,) = rows(connection, "addresses")
-    assert (row["state"], row["reason"], row["keys"]) == ("active", None, {"k": 1})
-    assert app.recipients.unsubscribe("a", "email", "x")
-    assert one(connection, put, "{}") == first
-    (row,) = rows(connection, "addresses")
-    assert (row["state"], row["reason"], row["keys"]) == ("unsubscribed", "by the recipient", {"k": 1})
-
-
-@pytest.mark.parametrize(
-    ("call", "complaint"),
-    [
-        ("put_recipient(null)", "a recipient needs a key"),
-        ("put_recipient('')", 'key "" must be text'),
-        ("put_recipient('x', tenant => '')", 'tenant "" must be text'),
-        ("put_recipient('x', data => '[]')", "data of recipient x must be an object"),
-        ("put_recipient('x', zone => 'Europe/Rigaa')", 'there is no time zone "Europe/Rigaa"'),
-        ("put_recipient('x', zone => 'europe/riga')", 'there is no time zone "europe/riga"'),
-        ("put_recipient('x', zone => 'XYZ3')", 'there is no time zone "XYZ3"'),
-        ("put_recipient('x', zone => '3')", 'there is no time zone "3"'),
-        ("put_recipient('x', zone => '')", 'there is no time zone ""'),
-        ("put_address('missing', 'email', 'x')", 'there is no recipient "missing"'),
-        ("put_address('a', 'email', 'x', tenant => 'other')", 'there is no recipient "a"'),
-        ("put_address('a', 'email', null)", "an address needs a channel and a text"),
-        ("put_address('a', null, 'x')", "an address needs a channel and a text"),
-        ("put_address('a', 'email', '')", 'address "" must be text of 1 to 2000 characters'),
-        ("put_address('a', 'email', 'x', keys => '[]')", "keys of an address of email must be an object"),
-        ("put_address('a', 'email', 'x', state => 'new')", 'an address cannot be "new"'),
-        ("put_preference('missing', wanted => true)", 'there is no recipient "missing"'),
-        ("put_preference('a', category => '', wanted => true)", 'category "" must be text'),
-        ("put_preference('a', clear => array['condition'])", "clear names preferences to reset"),
-        ("put_preference('a', wanted => true, clear => array['wanted'])", "clear names preferences to reset"),
-        ("put_preference('a', filter => 'null')", "a filter is an object, not null"),
-        ("put_preference('a', quiet => '5')", "quiet hours have start, end"),
-        ("put_preference('a', quiet => '{\"start\": \"1:00\"}')", "are times of day"),
-    ],
-)
-def test_invalid_recipients_are_refused_with_a_hint(connection: psycopg.Connection, call: str, complaint: str) -> None:
-    one(connection, "select sereno.put_recipient('a')")
-    with pytest.raises(psycopg.errors.InvalidParameterValue) as refusal:
-        connection.execute(f"select sereno.{call}".encode())
-    assert complaint in str(refusal.value.diag.message_primary)
-    assert refusal.value.diag.message_hint
-    assert len(rows(connection, "recipients")) == 1
-    assert rows(connection, "addresses") == rows(connection, "preferences") == []
-
-
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Riga", "Etc/GMT+3", "EST5EDT", "America/Argentina/Buenos_Aires"])
-def test_zones_are_checked_and_the_session_zone_is_unchanged(connection: psycopg.Connection, zone: str) -> None:
-    connection.execute("set timezone = 'America/Lima'")
-    assert one(connection, "select sereno.put_recipient('a', zone => %s)", zone)
-    assert one(connection, "show timezone") == "America/Lima"
-
-
-# Preferences
-
-
-def test_sql_writes_the_same_preferences_as_python(app: Sereno, connection: psycopg.Connection) -> None:
-    condition = {"amount": {"min": 5}}
-    for tenant in (None, "r"):
-        one(connection, "select sereno.put_recipient('a', %s)", tenant)
-        for key in ("a", None):
-            app.recipients.prefer(
-                key, tenant=tenant, category="c", condition=condition, quiet=QuietHours("22:00", "8:00")
-            )
-            python = rows(connection, "preferences")[-1]
-            connection.execute("delete from sereno.preferences where id = %s", [python["id"]])
-            one(
-                connection,
-                "select sereno.put_preference(%s, tenant => %s, category => 'c', filter => %s, quiet => %s)",
-                key,
-                tenant,
-                json.dumps(condition),
-                '{"start": "22:00", "end": "8:00"}',
-            )
-            assert without(rows(connection, "preferences")[-1], "id", "changed_at") == without(
-                python, "id", "changed_at"
-            )
-
-
-def test_given_aspects_change_and_the_others_stay(connection: psycopg.Connection) -> None:
-    one(connection, "select sereno.put_recipient('a')")
-    put = "select sereno.put_preference('a', event => 'e', {})".format
-    number = one(connection, put("wanted => false"))
-    assert one(connection, put("quiet => '[]'")) == number
-    assert one(connection, put("filter => '{}', wanted => true")) == number
-    (row,) = rows(connection, "preferences")
-    assert (row["wanted"], row["filter"], row["condition"], row["quiet"]) == (True, {}, "true", [])
-    assert one(connection, put("clear => array['filter', 'wanted']")) == number
-    (row,) = rows(connection, "preferences")
-    assert (row["wanted"], row["filter"], row["condition"], row["quiet"]) == (None, None, None, [])
-    assert one(connection, put("clear => array['quiet']")) is None
-    assert rows(connection, "preferences") == []
-
-
-clock = st.sampled_from(["0:00", "00:00", "8:00", "12:00", "23:59", " 22:30", "24:00", "8:60", "noon", "", "00:01"])
-day = st.sampled_from(["monday", "Tue", "wed", " THURSDAY", "fri", "saturday", "sun", "x", ""])
-spans = st.lists(st.tuples(clock, clock, st.none() | st.lists(day, max_size=7)), max_size=4)
-
-
-def _python(given_spans: Sequence[tuple[str, str, list[str] | None]]) -> list[tuple[str, str, list[str] | None]] | None:
-    try:
-        quiet = checked([QuietHours(start, end, days) for start, end, days in given_spans])
-    except InvalidArguments:
-        return None
-    return [(each.start, each.end, None if each.days is None else list(each.days)) for each in quiet]
-
-
-WEEK = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
-HALVES: list[tuple[str, str, list[str] | None]] = [("0:00", "12:00", None), ("12:00", "0:00", WEEK)]
-
-
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(spans | st.just(HALVES) | st.just([*HALVES[:1], ("12:00", "0:00", WEEK[:6])]) | st.just([HALVES[0]] * 51))
-def test_sql_checks_quiet_hours_like_python(
-    connection: psycopg.Connection, given_spans: list[tuple[str, str, list[str] | None]]
-) -> None:
-    raw = msgspec.json.encode([{"start": start, "end": end, "days": days} for start, end, days in given_spans])
-    try:
-        found = one(connection, "select sereno.quiet_spans(%s::jsonb)", raw.decode())
-    except psycopg.errors.InvalidParameterValue:
-        assert _python(given_spans) is None
-    else:
-        named = [
-            (each["start"], each["end"], each["days"] and [WEEK[number - 1] for number in each["days"]])
-            for each in found
-        ]
-        assert named == _python(given_spans)

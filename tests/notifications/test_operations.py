@@ -174,6 +174,7 @@ def test_masked_addresses_show_only_their_ends() -> None:
     assert all(len(notifications.masked("x" * length)) <= length // 2 + 1 for length in range(1, 200))
 
 
+@pytest.mark.slow
 async def test_why_works_in_another_schema(database_url: str) -> None:
     app = Sereno(database_url, schema="elsewhere")
     app.migrate()

@@ -16,18 +16,15 @@ from tests.notifications.conftest import Pager, States, Tender
 
 
 class InvalidOutcomePager(Pager):
-    """Breaks the contract for one message."""
+    """Breaks the contract for some messages. `invalid`: outcomes by address."""
 
-    def __init__(self, invalid: Any) -> None:
+    def __init__(self, invalid: dict[str, Any]) -> None:
         super().__init__()
-        self._outcome = invalid
+        self._invalid = invalid
 
     async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
-        outcomes = list(await super().send(batch, exchange))
-        return [
-            self._outcome if message.address == "b" else outcome
-            for message, outcome in zip(batch, outcomes, strict=True)
-        ]
+        outcomes = await super().send(batch, exchange)
+        return [self._invalid.get(message.address, outcome) for message, outcome in zip(batch, outcomes, strict=True)]
 
 
 async def add_recipients(app: Sereno, *keys: str, **fields: Any) -> None:
@@ -35,42 +32,69 @@ async def add_recipients(app: Sereno, *keys: str, **fields: Any) -> None:
         await app.recipients.aupsert(key, {"pager": key}, **fields)
 
 
-@pytest.mark.parametrize(
-    ("invalid", "state"),
-    [
-        (None, "pending"),
-        (Retryable("busy", after=float("inf")), "pending"),
-        (Retryable("busy", after=1e300), "pending"),
-        (Sent("\x00\ud800"), "sent"),
-    ],
-)
-async def test_an_invalid_outcome_for_one_message_does_not_affect_the_others(
-    app: Sereno, connection: psycopg.Connection, states: States, invalid: Any, state: str
-) -> None:
-    channel = InvalidOutcomePager(invalid)
+# By recipient: the outcome, and the state of the delivery. The others are sent.
+INVALID_OUTCOMES: dict[str, tuple[Any, str]] = {
+    "b": (None, "pending"),
+    "d": (Retryable("busy", after=float("inf")), "pending"),
+    "f": (Retryable("busy", after=1e300), "pending"),
+    "h": (Sent("\x00\ud800"), "sent"),
+}
+
+
+async def test_invalid_outcomes_do_not_affect_the_other_messages(app: Sereno, states: States) -> None:
+    channel = InvalidOutcomePager({key: outcome for key, (outcome, _) in INVALID_OUTCOMES.items()})
     published = app.event("tender.published", Tender, channels=[channel])
-    await add_recipients(app, "a", "b", "c")
+    await add_recipients(app, *"abcdefghi")
+    expected = {key: INVALID_OUTCOMES[key][1] if key in INVALID_OUTCOMES else "sent" for key in "abcdefghi"}
     async with app.working():
         await published.anotify(Tender("T1"), subject="T1")
-        await auntil(lambda: [row[2] for row in states()] == ["sent", state, "sent"])
-    assert len(channel.sent) == 3
+        await auntil(lambda: {row[0]: row[2] for row in states()} == expected)
+    assert len(channel.sent) == 9
 
 
-@pytest.mark.parametrize("words", [None, "text", Content(None), Content("fine\x00\ud800", "too\x00")])  # type: ignore[arg-type]
-async def test_an_invalid_template_result_does_not_affect_the_others(
-    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States, words: Any
+# By recipient: what the template returns or raises.
+INVALID_CONTENTS: dict[str, Any] = {
+    "none": None,
+    "raises": KeyError("name"),
+    "text": "text",
+    "untitled": Content(None),  # type: ignore[arg-type]
+    "with html": Content("T", html=5),  # type: ignore[arg-type]
+    "with options": Content("T", options=5),  # type: ignore[arg-type]
+}
+
+
+async def test_an_invalid_template_result_fails_only_its_own_deliveries(
+    app: Sereno, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager, in_app])
 
     @published.template()
     def _(tender: Tender, to: Recipient) -> Content:
-        return words if to.key == "b" else Content(tender.code)
+        found = INVALID_CONTENTS.get(to.key, Content(tender.code))
+        if isinstance(found, Exception):
+            raise found
+        content: Content = found
+        return content
 
-    await add_recipients(app, "a", "b", "c")
-    bad = "delivered" if isinstance(words, Content) and words.title else "failed"
+    await add_recipients(app, "a", *INVALID_CONTENTS, "z")
+    expected = {(key, channel, "failed") for key in INVALID_CONTENTS for channel in ("pager", "in_app")}
+    expected |= {(key, *rest) for key in "az" for rest in (("pager", "sent"), ("in_app", "delivered"))}
     async with app.working():
         await published.anotify(Tender("T1"), subject="T1")
-        await auntil(lambda: [row[2] for row in states() if row[1] == "in_app"] == ["delivered", bad, "delivered"])
+        await auntil(lambda: {row[:3] for row in states()} == expected)
+
+
+async def test_text_that_cannot_be_stored_is_delivered_without_it(app: Sereno, pager: Pager, states: States) -> None:
+    published = app.event("tender.published", Tender, channels=[pager, in_app])
+
+    @published.template()
+    def _(tender: Tender, to: Recipient) -> Content:
+        return Content("fine\x00\ud800", "too\x00") if to.key == "b" else Content(tender.code)
+
+    await add_recipients(app, "a", "b", "c")
+    async with app.working():
+        await published.anotify(Tender("T1"), subject="T1")
+        await auntil(lambda: [row[2] for row in states() if row[1] == "in_app"] == ["delivered"] * 3)
         await auntil(lambda: not {"pending", "sending"} & {row[2] for row in states()})
 
 
@@ -219,6 +243,7 @@ async def test_retries_requested_by_receipts_end_in_a_dead_delivery(
         assert states()[0][2] == state
 
 
+@pytest.mark.slow
 async def test_a_retried_digest_contains_all_its_payloads(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:

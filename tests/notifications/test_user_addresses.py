@@ -50,20 +50,18 @@ async def test_the_constructors_credentials_are_not_sent_to_a_tenants_server(
         assert list(twilio.log) == []
 
 
-@pytest.mark.parametrize(
-    ("own", "account", "alone"),
-    [
+def test_an_account_stands_alone(subtests: pytest.Subtests) -> None:
+    for own, account, alone in [
         (True, {"url": "https://push.acme.example"}, True),
         (True, {"host": "mail.acme.example", "username": "acme"}, True),
         (True, {"sender": "no-reply@acme.example"}, False),
         (True, {"url": ""}, False),
         (False, {"url": "https://push.house.example"}, False),
-    ],
-)
-def test_an_account_stands_alone(own: bool, account: dict[str, str], alone: bool) -> None:
-    exchange = Exchange({"first": account}, own=own)
-    assert Exchange(account, own=own).stands_alone is alone
-    assert not exchange.stands_alone
+    ]:
+        with subtests.test(own=own, account=account, alone=alone):
+            exchange = Exchange({"first": account}, own=own)
+            assert Exchange(account, own=own).stands_alone is alone
+            assert not exchange.stands_alone
 
 
 async def test_a_nested_account_stands_alone_like_its_parent() -> None:

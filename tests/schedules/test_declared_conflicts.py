@@ -25,7 +25,7 @@ def problems(connection: Connection, app: Sereno) -> list[str]:
     return [check.message for check in run(connection, doctor(app.settings)) if check.name == "declarations"]
 
 
-@pytest.mark.parametrize("note", [None, "closed"])
+@pytest.mark.parametrize("note", [pytest.param(None, marks=pytest.mark.slow), "closed"])
 def test_a_changed_declaration_of_a_disabled_schedule_is_written(deploy: Deploy, note: str | None) -> None:
     app = deploy("k")
     app.schedules.synchronise()

@@ -56,7 +56,7 @@ async def test_a_late_fire_counted_from_the_end_stands_only_for_itself(
     assert app.schedules.get("k").missed_count == 0
 
 
-@pytest.mark.parametrize("overlap", ["queue_one", "cancel_previous"])
+@pytest.mark.parametrize("overlap", ["queue_one", pytest.param("cancel_previous", marks=pytest.mark.slow)])
 async def test_a_held_fire_goes_when_the_previous_run_ends(
     app: Sereno, connection: Connection, overlap: Overlap
 ) -> None:
@@ -89,7 +89,7 @@ async def test_a_held_fire_goes_when_the_previous_run_ends(
     assert one(connection, "select max(planned_at) from sereno.history") == second
 
 
-@pytest.mark.parametrize("overlap", ["queue_one", "cancel_previous"])
+@pytest.mark.parametrize("overlap", ["queue_one", pytest.param("cancel_previous", marks=pytest.mark.slow)])
 async def test_a_held_fire_goes_even_if_the_next_instant_is_due(
     app: Sereno, work: Work, connection: Connection, overlap: Overlap
 ) -> None:
@@ -157,6 +157,7 @@ def test_ended_runs_of_locked_schedules_do_not_delay_others(app: Sereno, work: W
     assert app.schedules.get("locked").succeeded == 1500
 
 
+@pytest.mark.slow
 async def test_a_schedule_that_fails_too_often_is_disabled_and_counts_continue(
     app: Sereno, connection: Connection
 ) -> None:

@@ -29,31 +29,32 @@ def work(app: Sereno) -> Task[..., None]:
     return work
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("{fire:%Y-%m}", "2026-03"),
-        ("{fire:%Y-%m-%d %H:%M:%S}", "2026-03-01 02:05:09"),
-        ("{fire:%G-W%V-%u}", "2026-W09-7"),
-        ("{fire:%F}", "2026-03-01"),
-        ("{fire:%y%j%w}", "260600"),
-        ("{fire:%A %a %B %b}", "Sunday Sun March Mar"),
-        ("{fire:%z}", "-0300"),
-        ("{fire:100%%}", "100%"),
-        ("{fire:%%B}", "%B"),
-        ("{fire:Q1 of «%Y»}", "Q1 of «2026»"),
-        ("{fire:}", "2026-03-01T02:05:09-03:00"),
-        ("{fire}", "2026-03-01T02:05:09-03:00"),
-        ("{date}", "2026-03-01"),
-        ("{key}/{tenant}", "menu:{date}/r42"),
-        ("{fire", "{fire"),
-        ("{fires} {Date} {} {0} {date:%Y}", "{fires} {Date} {} {0} {date:%Y}"),
-        ("{{date}}", "{2026-03-01}"),
-    ],
-)
-def test_a_placeholder_becomes_the_instant_in_the_schedules_zone(text: str, expected: str) -> None:
+PLACEHOLDERS = [
+    ("{fire:%Y-%m}", "2026-03"),
+    ("{fire:%Y-%m-%d %H:%M:%S}", "2026-03-01 02:05:09"),
+    ("{fire:%G-W%V-%u}", "2026-W09-7"),
+    ("{fire:%F}", "2026-03-01"),
+    ("{fire:%y%j%w}", "260600"),
+    ("{fire:%A %a %B %b}", "Sunday Sun March Mar"),
+    ("{fire:%z}", "-0300"),
+    ("{fire:100%%}", "100%"),
+    ("{fire:%%B}", "%B"),
+    ("{fire:Q1 of «%Y»}", "Q1 of «2026»"),
+    ("{fire:}", "2026-03-01T02:05:09-03:00"),
+    ("{fire}", "2026-03-01T02:05:09-03:00"),
+    ("{date}", "2026-03-01"),
+    ("{key}/{tenant}", "menu:{date}/r42"),
+    ("{fire", "{fire"),
+    ("{fires} {Date} {} {0} {date:%Y}", "{fires} {Date} {} {0} {date:%Y}"),
+    ("{{date}}", "{2026-03-01}"),
+]
+
+
+def test_a_placeholder_becomes_the_instant_in_the_schedules_zone(subtests: pytest.Subtests) -> None:
     """A key that looks like a placeholder stays as it is: filled-in text is not expanded again."""
-    assert filled(text, AT, "menu:{date}", "r42") == expected
+    for text, expected in PLACEHOLDERS:
+        with subtests.test(text=text, expected=expected):
+            assert filled(text, AT, "menu:{date}", "r42") == expected
 
 
 def test_placeholders_are_filled_at_any_depth_and_nothing_else_changes() -> None:
@@ -65,11 +66,12 @@ def test_placeholders_are_filled_at_any_depth_and_nothing_else_changes() -> None
     assert filled("[{tenant}]", AT, "k", None) == "[]"
 
 
-@pytest.mark.parametrize("letter", sorted(DIRECTIVES))
-def test_every_directive_matches_pythons_strftime(letter: str) -> None:
-    for day in range(400):
-        at = AT + timedelta(days=day, hours=7 * day)
-        assert filled(f"{{fire:%{letter}}}", at, "k", None) == at.strftime(f"%{letter}")
+def test_every_directive_matches_pythons_strftime(subtests: pytest.Subtests) -> None:
+    for letter in sorted(DIRECTIVES):
+        with subtests.test(letter=letter):
+            for day in range(400):
+                at = AT + timedelta(days=day, hours=7 * day)
+                assert filled(f"{{fire:%{letter}}}", at, "k", None) == at.strftime(f"%{letter}")
 
 
 class Elsewhere(datetime):
@@ -86,31 +88,32 @@ def test_the_locale_of_a_host_changes_nothing() -> None:
     assert filled("{fire:%A %a %d %B %b}", there, "k", None) == "Sunday Sun 01 March Mar"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{fire:%999999999d}",
-        "{fire:%-d}",
-        "{fire:%_d}",
-        "{fire:%0100d}",
-        "{fire:%Ey}",
-        "{fire:%c}",
-        "{fire:%n}",
-        "{fire:%s}",
-        "{fire:%Z}",
-        "{fire:%}",
-        "{fire:%Y%}",
-        "{fire:%\n}",
-        "{fire:%é}",
-        "{fire:" + "x" * (LONGEST_FORMAT + 1) + "}",
-    ],
-)
-def test_an_unknown_format_is_refused_when_stored_and_when_fired(text: str) -> None:
-    for value in (text, {"a": [text]}, {text: 1}):
-        with pytest.raises(InvalidSchedule):
-            check_names(value)
-    with pytest.raises(InvalidSchedule):
-        filled(text, AT, "k", None)
+UNKNOWN_FORMATS = [
+    "{fire:%999999999d}",
+    "{fire:%-d}",
+    "{fire:%_d}",
+    "{fire:%0100d}",
+    "{fire:%Ey}",
+    "{fire:%c}",
+    "{fire:%n}",
+    "{fire:%s}",
+    "{fire:%Z}",
+    "{fire:%}",
+    "{fire:%Y%}",
+    "{fire:%\n}",
+    "{fire:%é}",
+    "{fire:" + "x" * (LONGEST_FORMAT + 1) + "}",
+]
+
+
+def test_an_unknown_format_is_refused_when_stored_and_when_fired(subtests: pytest.Subtests) -> None:
+    for text in UNKNOWN_FORMATS:
+        with subtests.test(text=text):
+            for value in (text, {"a": [text]}, {text: 1}):
+                with pytest.raises(InvalidSchedule):
+                    check_names(value)
+            with pytest.raises(InvalidSchedule):
+                filled(text, AT, "k", None)
 
 
 def test_a_refusal_is_short_and_lists_the_known_directives() -> None:
@@ -135,7 +138,11 @@ def test_any_text_is_filled_or_refused_and_grows_little(text: str) -> None:
 
 
 @given(
-    st.recursive(st.text() | st.integers() | st.none(), lambda some: st.lists(some) | st.dictionaries(st.text(), some))
+    st.recursive(
+        st.text() | st.integers() | st.none(),
+        lambda some: st.lists(some, max_size=3) | st.dictionaries(st.text(), some, max_size=3),
+        max_leaves=8,
+    )
 )
 def test_arguments_without_placeholders_are_unchanged(value: Any) -> None:
     text = msgspec.json.encode(value).decode()
@@ -143,16 +150,17 @@ def test_arguments_without_placeholders_are_unchanged(value: Any) -> None:
         assert filled(value, AT, "k", None) == value
 
 
-@pytest.mark.parametrize(
-    ("when", "at", "expected"),
-    [
-        (Daily("23:30", tz="America/Sao_Paulo"), datetime(2026, 3, 1, 2, 30, tzinfo=UTC), "2026-02-28 23:30"),
-        (Cron("30 2 * * *", tz="Europe/Riga"), datetime(2026, 3, 29, 1, 0, tzinfo=UTC), "2026-03-29 04:00"),
-        (Every("1h"), datetime(2026, 3, 1, 2, 30, tzinfo=UTC), "2026-03-01 02:30"),
-    ],
-)
-def test_the_day_is_that_of_the_zone(when: When, at: datetime, expected: str) -> None:
-    assert f"{local(encode(when).decode(), instant(at)):%Y-%m-%d %H:%M}" == expected
+DAYS_OF_ZONES: list[tuple[When, datetime, str]] = [
+    (Daily("23:30", tz="America/Sao_Paulo"), datetime(2026, 3, 1, 2, 30, tzinfo=UTC), "2026-02-28 23:30"),
+    (Cron("30 2 * * *", tz="Europe/Riga"), datetime(2026, 3, 29, 1, 0, tzinfo=UTC), "2026-03-29 04:00"),
+    (Every("1h"), datetime(2026, 3, 1, 2, 30, tzinfo=UTC), "2026-03-01 02:30"),
+]
+
+
+def test_the_day_is_that_of_the_zone(subtests: pytest.Subtests) -> None:
+    for when, at, expected in DAYS_OF_ZONES:
+        with subtests.test(when=when, at=at, expected=expected):
+            assert f"{local(encode(when).decode(), instant(at)):%Y-%m-%d %H:%M}" == expected
 
 
 def test_placeholders_use_the_rules_instant_without_the_spread(

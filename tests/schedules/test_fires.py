@@ -139,6 +139,7 @@ def test_a_past_once_is_refused_unless_it_exists(
         app.schedules.upsert("other", work.job("a"), Once(at))
 
 
+@pytest.mark.slow
 def test_placeholders_in_a_unique_key_allow_one_job_a_month(
     app: Sereno, work: Task[[str], None], connection: psycopg.Connection
 ) -> None:

@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from random import Random
-from typing import Literal
 
 import pytest
 
@@ -229,11 +228,18 @@ def assert_each_instant_once(due: DueSchedule, passed: int, model: ModelPlan) ->
     assert total == passed + waited
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        0,
+        pytest.param(1, marks=pytest.mark.slow),
+        *(pytest.param(seed, marks=pytest.mark.storm) for seed in range(2, 8)),
+    ],
+)
 def test_plan_agrees_with_the_model_and_loses_no_instant(seed: int) -> None:
     chance = Random(20261115 + seed)
     seen: Counter[str] = Counter()
-    while seen["cases"] < 1500:
+    while seen["cases"] < 800:
         when, due, now = random_case(chance)
         rule = compile_rule(when)
         passed = walk_instants(due, rule, now)
@@ -249,13 +255,13 @@ def test_plan_agrees_with_the_model_and_loses_no_instant(seed: int) -> None:
         seen["caught up"] += len(passed) > 1
     # Check that the cases cover every outcome often.
     ways = ("missed", "late", "overlap", "superseded", "finished", "held", "cancels", "caught up")
-    assert all(seen[way] >= 20 for way in ways), seen
+    assert all(seen[way] >= 10 for way in ways), seen
 
 
 def test_a_plan_without_a_next_instant_has_a_reason() -> None:
     chance = Random(4)
     reasons: Counter[str] = Counter()
-    for _ in range(3000):
+    for _ in range(1000):
         when, due, now = random_case(chance)
         rule = compile_rule(when)
         found = plan(due, rule, now)
@@ -301,14 +307,15 @@ def due_schedule(at: int, **changes: object) -> DueSchedule:
     return DueSchedule(**(fields | changes))  # type: ignore[arg-type]  # each test sets the fields that it needs
 
 
-@pytest.mark.parametrize("missed", ["latest", "skip", "all"])
-def test_months_of_minutes_are_counted_up_to_the_cap(missed: Literal["latest", "skip", "all"]) -> None:
-    rule = compile_rule(Cron("* * * * *", tz="Europe/Riga"))
-    found = plan(due_schedule(START, missed=missed, missed_limit=50, overlap="allow"), rule, START + 90 * DAY)
-    stood = sum(fire.stands_for for fire in found.fires) + sum(skip.count for skip in found.skips)
-    assert COUNTED <= stood <= COUNTED + 1
-    assert found.next == START + 90 * DAY + MINUTE
-    assert found.last == START + 90 * DAY
+def test_months_of_minutes_are_counted_up_to_the_cap(subtests: pytest.Subtests) -> None:
+    for missed in ["latest", "skip", "all"]:
+        with subtests.test(missed=missed):
+            rule = compile_rule(Cron("* * * * *", tz="Europe/Riga"))
+            found = plan(due_schedule(START, missed=missed, missed_limit=50, overlap="allow"), rule, START + 90 * DAY)
+            stood = sum(fire.stands_for for fire in found.fires) + sum(skip.count for skip in found.skips)
+            assert COUNTED <= stood <= COUNTED + 1
+            assert found.next == START + 90 * DAY + MINUTE
+            assert found.last == START + 90 * DAY
 
 
 def test_missed_instants_of_a_shared_rule_are_counted_once() -> None:
@@ -331,45 +338,45 @@ def test_missed_instants_of_a_shared_rule_are_counted_once() -> None:
 FREE = due_schedule(START, free=True, held=START - HOUR, held_for=3, next_at=START + HOUR, overlap="queue_one")
 
 
-@pytest.mark.parametrize(
-    ("when", "changes", "fires", "following", "finished"),
-    [
-        (Every("1h"), {}, 1, START + HOUR, False),
-        (Every("1h"), {"busy": True}, 0, START + HOUR, False),
-        (Every("1h"), {"fires_left": 1}, 1, None, True),
-        (Every("1h"), {"fires_left": 0}, 0, None, True),
-        (Every("1h"), {"next_at": None}, 1, None, True),
-        (Every("1h", count_from="end"), {"next_at": None}, 1, None, False),
-    ],
-)
-def test_a_held_fire_is_made_when_no_run_blocks_it(
-    when: When, changes: dict[str, object], fires: int, following: int | None, finished: bool
-) -> None:
-    due = DueSchedule(*(changes.get(name, getattr(FREE, name)) for name in DueSchedule.__struct_fields__))  # type: ignore[arg-type]
-    found = plan(due, compile_rule(when), START)
-    assert [(fire.at, fire.stands_for) for fire in found.fires] == [(START - HOUR, 3)] * fires
-    assert (found.next, found.finished) == (following, finished)
-    assert (found.held is not None) == bool(due.busy)
+HELD_FIRES: list[tuple[When, dict[str, object], int, int | None, bool]] = [
+    (Every("1h"), {}, 1, START + HOUR, False),
+    (Every("1h"), {"busy": True}, 0, START + HOUR, False),
+    (Every("1h"), {"fires_left": 1}, 1, None, True),
+    (Every("1h"), {"fires_left": 0}, 0, None, True),
+    (Every("1h"), {"next_at": None}, 1, None, True),
+    (Every("1h", count_from="end"), {"next_at": None}, 1, None, False),
+]
 
 
-@pytest.mark.parametrize(
-    ("when", "starts_at", "first"),
-    [
-        (Every("1h"), None, START + HOUR),
-        (Every("1h"), START + DAY, START + DAY),
-        (Every("1h"), START - MINUTE, START + 59 * MINUTE),
-        (Cron("0 * * * *"), None, START),
-        (Cron("0 * * * *"), START + 1, START + HOUR),
-        (Once(moment(START)), None, START),
-        (Once(moment(START + 5)), None, START + 5),
-    ],
-)
-def test_a_row_written_with_sql_counts_from_when_it_was_written(when: When, starts_at: int | None, first: int) -> None:
+def test_a_held_fire_is_made_when_no_run_blocks_it(subtests: pytest.Subtests) -> None:
+    for when, changes, fires, following, finished in HELD_FIRES:
+        with subtests.test(when=when, changes=changes):
+            due = DueSchedule(*(changes.get(name, getattr(FREE, name)) for name in DueSchedule.__struct_fields__))  # type: ignore[arg-type]
+            found = plan(due, compile_rule(when), START)
+            assert [(fire.at, fire.stands_for) for fire in found.fires] == [(START - HOUR, 3)] * fires
+            assert (found.next, found.finished) == (following, finished)
+            assert (found.held is not None) == bool(due.busy)
+
+
+WRITTEN_WITH_SQL: list[tuple[When, int | None, int]] = [
+    (Every("1h"), None, START + HOUR),
+    (Every("1h"), START + DAY, START + DAY),
+    (Every("1h"), START - MINUTE, START + 59 * MINUTE),
+    (Cron("0 * * * *"), None, START),
+    (Cron("0 * * * *"), START + 1, START + HOUR),
+    (Once(moment(START)), None, START),
+    (Once(moment(START + 5)), None, START + 5),
+]
+
+
+def test_a_row_written_with_sql_counts_from_when_it_was_written(subtests: pytest.Subtests) -> None:
     """Even if no scheduler ran for a while: an instant that passed in the meantime is due, not lost."""
-    due = due_schedule(START, planned=False, starts_at=starts_at)
-    for now in (START, START + SECOND, START + 10 * DAY):
-        found = plan(due, compile_rule(when), now)
-        assert (found.fires, found.skips, found.next, found.finished) == ([], [], first, False)
+    for when, starts_at, first in WRITTEN_WITH_SQL:
+        with subtests.test(when=when, starts_at=starts_at):
+            due = due_schedule(START, planned=False, starts_at=starts_at)
+            for now in (START, START + SECOND, START + 10 * DAY):
+                found = plan(due, compile_rule(when), now)
+                assert (found.fires, found.skips, found.next, found.finished) == ([], [], first, False)
 
 
 def test_a_held_fire_survives_a_new_plan() -> None:

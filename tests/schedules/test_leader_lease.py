@@ -230,6 +230,7 @@ async def test_a_schedule_whose_job_was_deleted_is_planned_again(
     assert app.schedules.get("waits").fired == 2
 
 
+@pytest.mark.slow
 async def test_a_job_deleted_while_a_scheduler_leads_is_healed_too(
     app: Sereno, work: Work, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

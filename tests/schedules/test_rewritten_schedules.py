@@ -95,7 +95,9 @@ def spread_over(app: Sereno, work: Work, window: str) -> None:
     app.schedules.upsert("k", work.job("{date}"), Daily("03:00", spread=window))
 
 
-@pytest.mark.parametrize("how", ["upsert", "paused", "spread", "paused until"])
+@pytest.mark.parametrize(
+    "how", ["upsert", *(pytest.param(how, marks=pytest.mark.slow) for how in ("paused", "spread", "paused until"))]
+)
 def test_a_changed_spread_does_not_fire_the_same_day_twice(
     app: Sereno, work: Work, connection: Connection, how: str
 ) -> None:

@@ -13,7 +13,7 @@ from tests.jobs.job_steps import Connection, line
 SCHEDULES, RUNS = 200, 100
 
 
-@pytest.fixture(scope="module", params=["never analysed", "analysed"])
+@pytest.fixture(scope="module", params=["never analysed", pytest.param("analysed", marks=pytest.mark.slow)])
 def connection(request: pytest.FixtureRequest, server_url: str, template: str) -> Iterator[Connection]:
     """A few schedules that ran often, with statistics and without."""
     name = f"runs_{template}_{request.param.replace(' ', '_')}"

@@ -47,6 +47,7 @@ async def test_a_scheduler_without_notify_polls(
 
 
 @pytest.mark.usefixtures("long_sleep")
+@pytest.mark.slow
 async def test_a_schedule_of_a_slow_transaction_is_found_below_the_floor(
     app: Sereno, work: Work, connection: Connection
 ) -> None:
@@ -209,6 +210,7 @@ def rows_read(connection: Connection, floor: int) -> int:
     return int(scan["Shared Hit Blocks"] + scan["Shared Read Blocks"])
 
 
+@pytest.mark.slow
 def test_a_floor_keeps_the_cost_of_a_take_flat_under_a_pinned_snapshot(
     app: Sereno, work: Work, connection: Connection
 ) -> None:

@@ -15,7 +15,7 @@ BY_TIME = Access("Index Scan", "schedules_due", True)
 FREE = Access("Index Scan", "schedules_free", False)
 
 
-@pytest.fixture(scope="module", params=["never analysed", "analysed"])
+@pytest.fixture(scope="module", params=["never analysed", pytest.param("analysed", marks=pytest.mark.slow)])
 def connection(request: pytest.FixtureRequest, server_url: str, template: str) -> Iterator[Connection]:
     """Many schedules, some of them due; with statistics, and without, as after a bulk import."""
     name = f"ticks_{template}_{request.param.replace(' ', '_')}"
@@ -89,22 +89,23 @@ def test_a_poll_is_bounded(connection: Connection) -> None:
     assert accesses(top, "schedule_ends") == {Access("Index Only Scan", "schedule_ends_pkey", True)}
 
 
-@pytest.mark.parametrize(
-    ("name", "params"),
-    [
-        ("advance", {"rows": json.dumps([{"id": n} for n in IDS]), "ids": IDS}),
-        ("end_runs", {"after": 0}),
-        ("heal", {"after": 0}),
-        ("busy", {"ids": IDS}),
-        ("lock_runs", {"ids": IDS}),
-        ("details", {"ids": IDS}),
-        ("park", {"ids": IDS, "reasons": ["r" for _ in IDS]}),
-        ("replan", {"rows": json.dumps([{"id": n, "seen": 1, "next": 2} for n in IDS])}),
-        ("link", {"fires": json.dumps([{"id": n, "planned": 1, "job_id": n} for n in IDS])}),
-    ],
-)
-def test_no_statement_scans_a_table(connection: Connection, name: str, params: dict[str, Any]) -> None:
-    assert no_scan(plan(connection, "schedules/tick", name, params)), name
+STATEMENTS: list[tuple[str, dict[str, Any]]] = [
+    ("advance", {"rows": json.dumps([{"id": n} for n in IDS]), "ids": IDS}),
+    ("end_runs", {"after": 0}),
+    ("heal", {"after": 0}),
+    ("busy", {"ids": IDS}),
+    ("lock_runs", {"ids": IDS}),
+    ("details", {"ids": IDS}),
+    ("park", {"ids": IDS, "reasons": ["r" for _ in IDS]}),
+    ("replan", {"rows": json.dumps([{"id": n, "seen": 1, "next": 2} for n in IDS])}),
+    ("link", {"fires": json.dumps([{"id": n, "planned": 1, "job_id": n} for n in IDS])}),
+]
+
+
+def test_no_statement_scans_a_table(connection: Connection, subtests: pytest.Subtests) -> None:
+    for name, params in STATEMENTS:
+        with subtests.test(name=name):
+            assert no_scan(plan(connection, "schedules/tick", name, params)), name
 
 
 def test_the_leader_is_found_without_a_scan(connection: Connection) -> None:

@@ -72,7 +72,11 @@ POISONS = (
 )
 
 
-@pytest.mark.parametrize("poison", POISONS, ids=[poison.__name__ for poison in POISONS])
+@pytest.mark.parametrize(
+    "poison",
+    [POISONS[0], *(pytest.param(poison, marks=pytest.mark.slow) for poison in POISONS[1:])],
+    ids=[poison.__name__ for poison in POISONS],
+)
 async def test_a_row_that_cannot_be_fired_is_parked_and_the_others_fire(
     app: Sereno, work: Work, connection: Connection, poison: Callable[[Connection], None]
 ) -> None:
@@ -130,7 +134,7 @@ async def test_a_large_backlog_is_shared_with_a_second_connection(
 
 
 @pytest.mark.usefixtures("small_passes")
-@pytest.mark.parametrize("place", [45, 65, 199])
+@pytest.mark.parametrize("place", [199, *(pytest.param(place, marks=pytest.mark.slow) for place in (45, 65))])
 async def test_the_first_connection_handles_what_the_second_cannot_fire(
     app: Sereno, work: Work, connection: Connection, place: int
 ) -> None:
@@ -171,6 +175,7 @@ async def test_infinite_dates_are_handled(app: Sereno, work: Work, connection: C
     assert scheduler._failures == 0
 
 
+@pytest.mark.slow
 async def test_a_broken_schema_parks_no_schedule(app: Sereno, work: Work, connection: Connection) -> None:
     """A missing table or privilege is not the fault of a schedule."""
     for number in range(3):
@@ -185,6 +190,7 @@ async def test_a_broken_schema_parks_no_schedule(app: Sereno, work: Work, connec
     assert one(connection, "select count(*) from sereno.schedules where state = 'enabled'") == 3
 
 
+@pytest.mark.slow
 async def test_a_pass_that_times_out_is_retried_with_fewer_rows(
     app: Sereno, work: Work, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +216,7 @@ async def test_a_pass_that_times_out_is_retried_with_fewer_rows(
 
 
 @pytest.mark.usefixtures("long_sleep")
+@pytest.mark.slow
 async def test_a_locked_schedule_does_not_stop_others_and_fires_when_released(
     app: Sereno, work: Work, connection: Connection
 ) -> None:

@@ -128,6 +128,7 @@ async def test_deliveries_dropped_before_sending_are_counted_by_reason(
     assert (counts.skipped, counts.failures) == ({"preference off": 1}, {"expired": 1})
 
 
+@pytest.mark.slow
 async def test_collected_deliveries_are_skipped_and_unknown_outcomes_are_counted(
     app: Sereno, pager: Pager, connection: psycopg.Connection
 ) -> None:

@@ -19,7 +19,6 @@ from sereno.notifications.recipients import store as recipients
 from tests.facts import TIMEOUT, one, until
 from tests.jobs.job_steps import Connection, do, line
 
-ROUNDS = 12
 RECIPIENTS = 60
 DEADLOCKS = "select deadlocks from pg_stat_database where datname = current_database()"
 JOB = 7
@@ -215,7 +214,8 @@ ONE_TRANSACTION_PER_STATEMENT = {edits_addresses, deletes_recipients, reads_all,
 
 
 @pytest.mark.parametrize(("state", "acts"), CONCURRENT_ACTS.values(), ids=CONCURRENT_ACTS)
-def test_opposite_orders_never_deadlock(database_url: str, state: State, acts: list[Act]) -> None:
+@pytest.mark.parametrize("count", [2, pytest.param(12, marks=pytest.mark.slow)])
+def test_opposite_orders_never_deadlock(database_url: str, state: State, acts: list[Act], count: int) -> None:
     """All acts lock the same deliveries, half of them in reverse order; PostgreSQL would report a deadlock."""
     barrier = Barrier(len(acts) + 1)
     rounds: list[Ids] = []
@@ -224,7 +224,7 @@ def test_opposite_orders_never_deadlock(database_url: str, state: State, acts: l
         with line(database_url) as own:
             own.execute("set deadlock_timeout = '20ms'")
             try:
-                for _ in range(ROUNDS):
+                for _ in range(count):
                     barrier.wait(TIMEOUT)
                     ids = rounds[-1] if number % 2 else rounds[-1][::-1]
                     if act in ONE_TRANSACTION_PER_STATEMENT:
@@ -240,11 +240,11 @@ def test_opposite_orders_never_deadlock(database_url: str, state: State, acts: l
     with line(database_url) as connection, ThreadPoolExecutor(len(acts)) as threads:
         calls = [threads.submit(call, number, act) for number, act in enumerate(acts)]
         with suppress(BrokenBarrierError):
-            for number in range(ROUNDS):
+            for number in range(count):
                 rounds.append(make_deliveries(connection, number, state))
                 barrier.wait(TIMEOUT)
                 barrier.wait(TIMEOUT)
         errors = [error for finished in calls if (error := finished.exception()) is not None]
         assert [error for error in errors if not isinstance(error, BrokenBarrierError)] == []
-        assert len(rounds) == ROUNDS
+        assert len(rounds) == count
         assert one(connection, DEADLOCKS) == 0

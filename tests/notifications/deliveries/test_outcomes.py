@@ -88,24 +88,6 @@ def delivery_states(states: States) -> list[str]:
 # Templates
 
 
-@pytest.mark.parametrize("words", [Content("T", html=5), Content("T", options=5)])  # type: ignore[arg-type]
-@pytest.mark.parametrize("channel", ["pager", "in_app"])
-async def test_an_invalid_template_result_fails_only_its_own_delivery(
-    app: Sereno, pager: Pager, states: States, words: Content, channel: str
-) -> None:
-    published = app.event("tender.published", Tender, channels=[pager if channel == "pager" else in_app])
-
-    @published.template()
-    def _(tender: Tender, to: Recipient) -> Content:
-        return words if to.key == "b" else Content(tender.code)
-
-    await add_recipients(app, "a", "b", "c")
-    await publish(app, published, "T1")
-    await run_send_job(app, channel)
-    good = "sent" if channel == "pager" else "delivered"
-    assert delivery_states(states) == [good, "failed", good]
-
-
 async def test_a_recipient_deleted_while_sending_does_not_affect_the_others(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
@@ -270,7 +252,7 @@ async def test_receipts_of_a_deleted_account_expire(
     assert channel.requested_ids == []
 
 
-@pytest.mark.parametrize("is_requested", [True, False])
+@pytest.mark.parametrize("is_requested", [True, pytest.param(False, marks=pytest.mark.slow)])
 async def test_a_receipt_applies_to_all_deliveries_with_its_provider_id(
     app: Sereno, connection: psycopg.Connection, states: States, is_requested: bool
 ) -> None:

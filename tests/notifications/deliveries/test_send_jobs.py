@@ -26,7 +26,9 @@ from tests.notifications.deliveries.test_store import (
 )
 
 
-@pytest.mark.parametrize("outcome", ["failed", "invalid", "bounced"])
+@pytest.mark.parametrize(
+    "outcome", ["failed", *(pytest.param(outcome, marks=pytest.mark.slow) for outcome in ("invalid", "bounced"))]
+)
 async def test_a_receipt_applies_to_all_deliveries_of_a_digest(
     app: Sereno,
     connection: psycopg.Connection,

@@ -136,28 +136,27 @@ class Provider(Pager):
         return [self._outcome] * len(batch)
 
 
-@pytest.mark.parametrize(
-    ("first", "is_passed_on"),
-    [
-        (Retryable("busy"), True),
-        (Down("denied"), True),
-        (Unknown("cut"), False),
-        (Failed("no"), False),
-        (Sent("x"), False),
-    ],
-)
-async def test_failover_sends_only_messages_that_were_certainly_not_accepted(
-    first: Outcome, is_passed_on: bool
-) -> None:
-    one_, other = Provider(first), Provider(Sent("second"))
-    channel = Failover(one_, other)
-    message = Message(delivery=1, key="k", address="+1")
-    async with Exchange({"sender": "me", "first": {"token": "1"}, "second": {"token": "2"}}) as exchange:
-        (outcome,) = await channel.send([message], exchange)
-    assert outcome == (Sent("second") if is_passed_on else first)
-    assert one_.accounts == [{"sender": "me", "token": "1"}]
-    assert other.accounts == ([{"sender": "me", "token": "2"}] if is_passed_on else [])
-    assert [each.key for each in other.sent] == ["k"] * is_passed_on
+PASSED_ON: list[tuple[Outcome, bool]] = [
+    (Retryable("busy"), True),
+    (Down("denied"), True),
+    (Unknown("cut"), False),
+    (Failed("no"), False),
+    (Sent("x"), False),
+]
+
+
+async def test_failover_sends_only_messages_that_were_certainly_not_accepted(subtests: pytest.Subtests) -> None:
+    for first, is_passed_on in PASSED_ON:
+        with subtests.test(first=first, is_passed_on=is_passed_on):
+            one_, other = Provider(first), Provider(Sent("second"))
+            channel = Failover(one_, other)
+            message = Message(delivery=1, key="k", address="+1")
+            async with Exchange({"sender": "me", "first": {"token": "1"}, "second": {"token": "2"}}) as exchange:
+                (outcome,) = await channel.send([message], exchange)
+            assert outcome == (Sent("second") if is_passed_on else first)
+            assert one_.accounts == [{"sender": "me", "token": "1"}]
+            assert other.accounts == ([{"sender": "me", "token": "2"}] if is_passed_on else [])
+            assert [each.key for each in other.sent] == ["k"] * is_passed_on
 
 
 def test_a_failover_needs_two_providers_of_one_channel() -> None:

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
+import pytest
 
 from sereno import Content, Digest, Rate, Recipient, Sereno, in_app
 from sereno.channels.outcome import Failed, Retryable
@@ -77,6 +78,7 @@ async def all_send_jobs_ended(connection: psycopg.Connection) -> None:
     await auntil(lambda: one(connection, "select count(*) from sereno.jobs where task = 'sereno.deliver'") == 0)
 
 
+@pytest.mark.slow
 async def test_partial_batches_are_all_sent_when_a_channel_is_resumed(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
@@ -95,18 +97,19 @@ async def test_partial_batches_are_all_sent_when_a_channel_is_resumed(
     assert len(pager.sent) == 120
 
 
+@pytest.mark.slow
 async def test_under_load_no_batch_is_left_behind(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
     await add_recipients(app, *"abcdef")
-    for number in range(50):
+    for number in range(20):
         await published.anotify(Tender("T"), subject=str(number))
     async with app.working():
         await all_send_jobs_ended(connection)
     assert one(connection, "select count(*) from sereno.batches") == 0
-    assert [row[2] for row in states()] == ["sent"] * 300
-    assert len(pager.sent) == 300
+    assert [row[2] for row in states()] == ["sent"] * 120
+    assert len(pager.sent) == 120
 
 
 async def test_a_full_batch_is_claimed_even_if_the_last_one_must_be_split(
@@ -162,6 +165,7 @@ async def test_resuming_a_channel_during_a_fan_out_loses_no_delivery(
     assert states() == [("a", "pager", "sent", None)]
 
 
+@pytest.mark.slow
 async def test_small_batches_of_a_channel_with_a_rate_share_jobs(
     app: Sereno, connection: psycopg.Connection, states: States
 ) -> None:

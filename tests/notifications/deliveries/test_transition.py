@@ -23,26 +23,25 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
 )
 
 
-@pytest.mark.parametrize(
-    ("outcome", "attempt", "policy", "expected"),
-    [
-        (Sent("p1"), 1, POLICY, {"state": "sent", "provider_id": "p1", "receipt_in": 900.0}),
-        (Sent(), 1, POLICY, {"state": "sent", "receipt_in": None}),
-        (Delivered("p1"), 1, POLICY, {"state": "delivered", "receipt_in": None}),
-        (Failed("big", "4 MB"), 1, POLICY, {"state": "failed", "code": "big", "message": "4 MB", "bad_address": False}),
-        (Invalid("gone"), 1, POLICY, {"state": "invalid", "bad_address": True}),
-        (Unknown("cut"), 1, PARKED, {"state": "unknown", "is_unknown": True, "due_in": None}),
-        (Unknown("cut"), 3, POLICY, {"state": "dead", "is_unknown": True}),
-        (Retryable("busy"), 3, POLICY, {"state": "dead", "due_in": None}),
-        (Down("denied"), 9, POLICY, {"state": "pending", "refund": True, "due_in": None}),
-    ],
-)
-def test_each_outcome_has_one_transition(
-    outcome: Outcome, attempt: int, policy: DeliveryPolicy, expected: dict[str, Any]
-) -> None:
-    transition = judge(7, attempt, outcome, policy, CHANCE)
-    assert transition.id == 7
-    assert {name: getattr(transition, name) for name in expected} == expected
+EXPECTED: list[tuple[Outcome, int, DeliveryPolicy, dict[str, Any]]] = [
+    (Sent("p1"), 1, POLICY, {"state": "sent", "provider_id": "p1", "receipt_in": 900.0}),
+    (Sent(), 1, POLICY, {"state": "sent", "receipt_in": None}),
+    (Delivered("p1"), 1, POLICY, {"state": "delivered", "receipt_in": None}),
+    (Failed("big", "4 MB"), 1, POLICY, {"state": "failed", "code": "big", "message": "4 MB", "bad_address": False}),
+    (Invalid("gone"), 1, POLICY, {"state": "invalid", "bad_address": True}),
+    (Unknown("cut"), 1, PARKED, {"state": "unknown", "is_unknown": True, "due_in": None}),
+    (Unknown("cut"), 3, POLICY, {"state": "dead", "is_unknown": True}),
+    (Retryable("busy"), 3, POLICY, {"state": "dead", "due_in": None}),
+    (Down("denied"), 9, POLICY, {"state": "pending", "refund": True, "due_in": None}),
+]
+
+
+def test_each_outcome_has_one_transition(subtests: pytest.Subtests) -> None:
+    for outcome, attempt, policy, expected in EXPECTED:
+        with subtests.test(outcome=outcome, attempt=attempt):
+            transition = judge(7, attempt, outcome, policy, CHANCE)
+            assert transition.id == 7
+            assert {name: getattr(transition, name) for name in expected} == expected
 
 
 @given(outcomes, st.integers(1, 5), st.sampled_from([POLICY, PARKED]))

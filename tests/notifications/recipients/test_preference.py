@@ -51,12 +51,13 @@ def test_every_combination_of_names_has_a_unique_specificity() -> None:
     assert specificity(row("rech")) == 131
 
 
-@pytest.mark.parametrize(("low", "high"), [(a, b) for a, b in product(range(16), repeat=2) if a < b])
-def test_the_more_specific_row_decides_in_any_order(low: int, high: int) -> None:
-    off, on = row(LADDER[low], wanted=False), row(LADDER[high], wanted=True)
-    for choice in (chosen(off, on), chosen(on, off)):
-        assert choice.wanted is True
-        assert choice.wanted_by is on
+def test_the_more_specific_row_decides_in_any_order(subtests: pytest.Subtests) -> None:
+    for low, high in [(a, b) for a, b in product(range(16), repeat=2) if a < b]:
+        with subtests.test(low=low, high=high):
+            off, on = row(LADDER[low], wanted=False), row(LADDER[high], wanted=True)
+            for choice in (chosen(off, on), chosen(on, off)):
+                assert choice.wanted is True
+                assert choice.wanted_by is on
 
 
 def test_each_aspect_is_decided_by_the_most_specific_row_that_sets_it() -> None:
@@ -134,20 +135,21 @@ def test_a_preference_can_be_encoded_and_decoded() -> None:
     assert b"category" not in text
 
 
-@pytest.mark.parametrize(
-    ("fields", "complaint"),
-    [
-        ({"event": ""}, "event '' must be text"),
-        ({"channel": "a\x00"}, "channel 'a\\x00' must be text"),
-        ({"recipient": 7}, "recipient 7 must be text"),
-        ({"wanted": 1}, "wanted must be true, false or omitted"),
-        ({"condition": {"a": {"mim": 1}}}, "use min, max, contains or exists"),
-        ({"condition": "a"}, "a condition must be an object"),
-        ({"quiet": [("22:00", "08:00")]}, "quiet hours are written"),
-        ({"quiet": [QuietHours("00:00", "12:00"), QuietHours("12:00", "00:00")]}, "turn the preference off instead"),
-    ],
-)
-def test_invalid_preferences_are_refused(fields: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(InvalidArguments) as refusal:
-        Preference(**fields)
-    assert complaint in str(refusal.value)
+INVALID: list[tuple[dict[str, Any], str]] = [
+    ({"event": ""}, "event '' must be text"),
+    ({"channel": "a\x00"}, "channel 'a\\x00' must be text"),
+    ({"recipient": 7}, "recipient 7 must be text"),
+    ({"wanted": 1}, "wanted must be true, false or omitted"),
+    ({"condition": {"a": {"mim": 1}}}, "use min, max, contains or exists"),
+    ({"condition": "a"}, "a condition must be an object"),
+    ({"quiet": [("22:00", "08:00")]}, "quiet hours are written"),
+    ({"quiet": [QuietHours("00:00", "12:00"), QuietHours("12:00", "00:00")]}, "turn the preference off instead"),
+]
+
+
+def test_invalid_preferences_are_refused(subtests: pytest.Subtests) -> None:
+    for fields, complaint in INVALID:
+        with subtests.test(fields=fields, complaint=complaint):
+            with pytest.raises(InvalidArguments) as refusal:
+                Preference(**fields)
+            assert complaint in str(refusal.value)

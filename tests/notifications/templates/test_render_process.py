@@ -17,6 +17,8 @@ from sereno.notifications.templates.rows import TemplatePlace
 from sereno.notifications.templates.templates import TemplateFailed, TemplateSet
 from tests.notifications.templates.hostile_templates import LARGE_TO_COMPILE, SLOW_TO_COMPILE, UNPAID
 
+# Seconds. On a busy machine a process reaches its limits of memory and processor time late.
+LONG = 600.0
 ADA = Recipient(key="user:7", locale="pt-BR", unsubscribe_url="https://u")
 
 
@@ -93,7 +95,7 @@ def test_the_process_does_not_get_the_servers_environment(monkeypatch: pytest.Mo
     ("deed", "expected"),
     [
         ("x = bytearray(300 * 1024 * 1024)", "MemoryError"),
-        ("while True: pass", ""),
+        pytest.param("while True: pass", "", marks=pytest.mark.slow),
         ("open('never', 'wb', 0).write(b'x')", "File too large"),
     ],
     ids=["memory", "cpu", "files"],
@@ -131,6 +133,7 @@ def test_lint_finds_the_same_in_a_process_and_nothing_is_compiled_here(tmp_path:
     assert len(found) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep these limits")
 @pytest.mark.parametrize(
     ("text", "cpu_seconds", "template", "expected"),
@@ -146,7 +149,7 @@ def test_a_template_that_takes_too_much_is_a_finding_and_the_others_are_checked(
     words = TemplateSet(None)
     texts = {"a": "{{ x }}", "b": text, "c": "{{ nme }}"}
     words.use_rows({TemplatePlace(event, "any", "", "", "body"): words for event, words in texts.items()})
-    found = lint_apart(words, None, None, {"a": {"x": 1}, "c": {}}, cpu_seconds=cpu_seconds)
+    found = lint_apart(words, None, None, {"a": {"x": 1}, "c": {}}, seconds=LONG, cpu_seconds=cpu_seconds)
     assert [(finding.level, finding.template, finding.message) for finding in found] == [
         ("error", template, expected),
         ("error", "c by any", "row c/any.body, line 1: 'nme' is undefined"),
@@ -173,11 +176,12 @@ def test_a_template_is_compiled_in_a_process() -> None:
     assert templates._made.cache_info().misses == before
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep these limits")
 def test_a_template_that_takes_too_much_to_compile_is_refused() -> None:
     """In the server it took 270 MB and never freed them."""
     with pytest.raises(TemplateFailed, match="too much memory"):
-        compile_apart("name", LARGE_TO_COMPILE, is_html=False)
+        compile_apart("name", LARGE_TO_COMPILE, is_html=False, seconds=LONG)
 
 
 def test_findings_of_one_event_are_bounded() -> None:

@@ -55,9 +55,10 @@ def scheduler(database_url: str) -> Iterator[BackgroundScheduler]:
 
 @pytest.fixture
 def add(scheduler: BackgroundScheduler, connection: psycopg.Connection) -> Add:
-    """Adds one job and reads it back."""
+    """Replaces the jobs by one and reads it back."""
 
     def added(trigger: BaseTrigger, **options: Any) -> ImportedSchedule:
+        scheduler.remove_all_jobs()
         scheduler.add_job(send, trigger, **({"id": "a job"} | options))
         (found,) = read("apscheduler", connection)
         return found
@@ -75,44 +76,42 @@ def fired(trigger: BaseTrigger, after: datetime, n: int = 20) -> list[datetime]:
     return found
 
 
-@pytest.mark.parametrize("zone", [UTC, RIGA, ZoneInfo("America/Sao_Paulo")], ids=str)
-@pytest.mark.parametrize(
-    ("fields", "expression"),
-    [
-        ({"hour": 9, "minute": 30}, "30 9 * * *"),
-        ({"minute": "*/15"}, "*/15 * * * *"),
-        ({"minute": "5-59/20"}, "5,25,45 * * * *"),
-        ({"minute": "10/25"}, "10,35 * * * *"),
-        ({"second": "*/10"}, "*/10 * * * * *"),
-        ({"second": 30, "minute": 5}, "30 5 * * * *"),
-        ({"hour": "8-17", "day_of_week": "mon-fri"}, "0 8-17 * * MON-FRI"),
-        ({"day_of_week": 0, "hour": 9}, "0 9 * * MON"),
-        ({"day_of_week": 6, "hour": 9}, "0 9 * * SUN"),
-        ({"day_of_week": "sat,sun", "hour": 9}, "0 9 * * SUN,SAT"),
-        ({"day_of_week": "1-5/2", "hour": 9}, "0 9 * * TUE,THU,SAT"),
-        ({"day": "1,15", "hour": 12}, "0 12 1,15 * *"),
-        ({"day": "*/10", "hour": 12}, "0 12 */10 * *"),
-        ({"day": "last", "hour": 23}, "0 23 L * *"),
-        ({"day": "2nd fri", "hour": 9}, "0 9 * * FRI#2"),
-        ({"day": "last fri", "hour": 9}, "0 9 * * 5L"),
-        ({"day": "last sun,1st mon", "hour": 9}, "0 9 * * 0L,MON#1"),
-        ({"day": "5,last,3rd wed", "hour": 9}, "0 9 5,L * WED#3"),
-        ({"day": "1-7", "day_of_week": "mon", "hour": 9}, "0 9 * * MON#1"),
-        ({"day": "1-31", "day_of_week": "mon", "hour": 9}, "0 9 * * MON"),
-        ({"day": "1-10", "day_of_week": "tue", "hour": 9}, "0 9 */31,2-10 * TUE"),
-        ({"month": "jan-mar,jul", "day": 2, "hour": 12}, "0 12 2 1-3,7 *"),
-        ({"month": "*/6"}, "0 0 1 */6 *"),
-    ],
-    ids=lambda value: value.replace(" ", "_") if isinstance(value, str) else "",
-)
-def test_an_imported_cron_trigger_fires_at_the_same_times(
-    add: Add, fields: dict[str, Any], expression: str, zone: Any
-) -> None:
-    trigger = CronTrigger(**fields, timezone=zone)
-    found = add(trigger)
-    assert found.schedule is not None, found.problem
-    assert found.schedule["when"]["expression"] == expression
-    assert fires(found, START) == fired(trigger, START)
+CRON_TRIGGERS: list[tuple[dict[str, Any], str]] = [
+    ({"hour": 9, "minute": 30}, "30 9 * * *"),
+    ({"minute": "*/15"}, "*/15 * * * *"),
+    ({"minute": "5-59/20"}, "5,25,45 * * * *"),
+    ({"minute": "10/25"}, "10,35 * * * *"),
+    ({"second": "*/10"}, "*/10 * * * * *"),
+    ({"second": 30, "minute": 5}, "30 5 * * * *"),
+    ({"hour": "8-17", "day_of_week": "mon-fri"}, "0 8-17 * * MON-FRI"),
+    ({"day_of_week": 0, "hour": 9}, "0 9 * * MON"),
+    ({"day_of_week": 6, "hour": 9}, "0 9 * * SUN"),
+    ({"day_of_week": "sat,sun", "hour": 9}, "0 9 * * SUN,SAT"),
+    ({"day_of_week": "1-5/2", "hour": 9}, "0 9 * * TUE,THU,SAT"),
+    ({"day": "1,15", "hour": 12}, "0 12 1,15 * *"),
+    ({"day": "*/10", "hour": 12}, "0 12 */10 * *"),
+    ({"day": "last", "hour": 23}, "0 23 L * *"),
+    ({"day": "2nd fri", "hour": 9}, "0 9 * * FRI#2"),
+    ({"day": "last fri", "hour": 9}, "0 9 * * 5L"),
+    ({"day": "last sun,1st mon", "hour": 9}, "0 9 * * 0L,MON#1"),
+    ({"day": "5,last,3rd wed", "hour": 9}, "0 9 5,L * WED#3"),
+    ({"day": "1-7", "day_of_week": "mon", "hour": 9}, "0 9 * * MON#1"),
+    ({"day": "1-31", "day_of_week": "mon", "hour": 9}, "0 9 * * MON"),
+    ({"day": "1-10", "day_of_week": "tue", "hour": 9}, "0 9 */31,2-10 * TUE"),
+    ({"month": "jan-mar,jul", "day": 2, "hour": 12}, "0 12 2 1-3,7 *"),
+    ({"month": "*/6"}, "0 0 1 */6 *"),
+]
+
+
+def test_an_imported_cron_trigger_fires_at_the_same_times(add: Add, subtests: pytest.Subtests) -> None:
+    for fields, expression in CRON_TRIGGERS:
+        for zone in [UTC, RIGA, ZoneInfo("America/Sao_Paulo")]:
+            with subtests.test(fields=fields, zone=str(zone)):
+                trigger = CronTrigger(**fields, timezone=zone)
+                found = add(trigger)
+                assert found.schedule is not None, found.problem
+                assert found.schedule["when"]["expression"] == expression
+                assert fires(found, START) == fired(trigger, START)
 
 
 def part(low: int, high: int) -> st.SearchStrategy[str]:
@@ -181,23 +180,20 @@ def read_bytes(raw: bytes) -> ImportedSchedule:
     return finished(ScheduleDraft("apscheduler:a job", True, ""), lambda draft: apscheduler._fill(row, NOW, draft), NOW)
 
 
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-@pytest.mark.parametrize(
-    "trigger",
-    [
+def test_every_protocol_of_a_pickle_is_read(subtests: pytest.Subtests) -> None:
+    for trigger in [
         CronTrigger(
             day="2nd fri,last", hour="*/2", timezone=RIGA, start_date=START, end_date=START + timedelta(days=90)
         ),
         IntervalTrigger(hours=5, timezone=RIGA, start_date=START, end_date=START + timedelta(days=90)),
         DateTrigger(START),
-    ],
-    ids=lambda trigger: type(trigger).__name__,
-)
-def test_every_protocol_of_a_pickle_is_read(trigger: BaseTrigger, protocol: int) -> None:
-    found = read_state(state_of(trigger, kwargs={"to": "ü", "n": [1, 2.5, None, True]}), protocol)
-    assert found.schedule is not None, found.problem
-    assert found.schedule["args"] == {"to": "ü", "n": [1, 2.5, None, True]}
-    assert fires(found, NOW) == fired(trigger, NOW)
+    ]:
+        for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+            with subtests.test(trigger=str(trigger), protocol=protocol):
+                found = read_state(state_of(trigger, kwargs={"to": "ü", "n": [1, 2.5, None, True]}), protocol)
+                assert found.schedule is not None, found.problem
+                assert found.schedule["args"] == {"to": "ü", "n": [1, 2.5, None, True]}
+                assert fires(found, NOW) == fired(trigger, NOW)
 
 
 def test_an_interval_continues_from_the_next_planned_run(add: Add) -> None:
@@ -262,41 +258,41 @@ def test_the_options_of_a_job_are_imported(add: Add) -> None:
     assert "becomes a spread" in str(found.note)
 
 
-@pytest.mark.parametrize(
-    ("options", "fields", "noted"),
-    [
-        ({}, {"overlap": "skip", "missed": "latest", "max_lateness": 1}, "more than 1 s late is skipped"),
-        (
-            {"misfire_grace_time": None, "coalesce": False, "max_instances": 3},
-            {"overlap": "allow", "missed": "all"},
-            "at most 3 of its runs overlap there",
-        ),
-        (
-            {"misfire_grace_time": 172800, "coalesce": False},
-            {"overlap": "allow", "missed": "all", "max_lateness": 172800, "missed_window": 172800},
-            "here they run in parallel",
-        ),
-        (
-            {"misfire_grace_time": 10**9, "max_instances": 2, "executor": "processes"},
-            {"overlap": "allow", "missed": "latest"},
-            "its executor 'processes' is not imported",
-        ),
-    ],
-)
+POLICIES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({}, {"overlap": "skip", "missed": "latest", "max_lateness": 1}, "more than 1 s late is skipped"),
+    (
+        {"misfire_grace_time": None, "coalesce": False, "max_instances": 3},
+        {"overlap": "allow", "missed": "all"},
+        "at most 3 of its runs overlap there",
+    ),
+    (
+        {"misfire_grace_time": 172800, "coalesce": False},
+        {"overlap": "allow", "missed": "all", "max_lateness": 172800, "missed_window": 172800},
+        "here they run in parallel",
+    ),
+    (
+        {"misfire_grace_time": 10**9, "max_instances": 2, "executor": "processes"},
+        {"overlap": "allow", "missed": "latest"},
+        "its executor 'processes' is not imported",
+    ),
+]
+
+
 def test_misfire_and_instance_options_become_policies(
-    add: Add, scheduler: BackgroundScheduler, options: dict[str, Any], fields: dict[str, Any], noted: str
+    add: Add, scheduler: BackgroundScheduler, subtests: pytest.Subtests
 ) -> None:
-    scheduler._job_defaults["coalesce"] = True
-    found = add(CronTrigger(hour=9, timezone=UTC), **options)
-    assert found.schedule is not None, found.problem
-    names = ("overlap", "missed", "max_lateness", "missed_window")
-    assert {name: found.schedule[name] for name in names if name in found.schedule} == fields
-    assert noted in str(found.note)
+    for options, fields, noted in POLICIES:
+        with subtests.test(options=options):
+            scheduler._job_defaults["coalesce"] = True
+            found = add(CronTrigger(hour=9, timezone=UTC), **options)
+            assert found.schedule is not None, found.problem
+            names = ("overlap", "missed", "max_lateness", "missed_window")
+            assert {name: found.schedule[name] for name in names if name in found.schedule} == fields
+            assert noted in str(found.note)
 
 
-@pytest.mark.parametrize(
-    ("trigger", "text"),
-    [
+def test_a_trigger_without_an_equivalent_is_refused_with_a_reason(add: Add, subtests: pytest.Subtests) -> None:
+    for trigger, text in [
         (CronTrigger(year="2030", hour=9, timezone=UTC), "its trigger uses the field year"),
         (CronTrigger(week="*/2", hour=9, timezone=UTC), "its trigger uses the field week"),
         (CronTrigger(day="13", day_of_week="fri", timezone=UTC), "days 13 of a month that are also FRI"),
@@ -308,54 +304,52 @@ def test_misfire_and_instance_options_become_policies(
         (AndTrigger([CronTrigger(hour=9, timezone=UTC)]), "it fires when several triggers agree"),
         (OrTrigger([CronTrigger(hour=9, timezone=UTC)]), "it has several triggers"),
         (CalendarIntervalTrigger(months=1, timezone=UTC), "it counts days, weeks or months"),
-    ],
-    ids=str,
-)
-def test_a_trigger_without_an_equivalent_is_refused_with_a_reason(add: Add, trigger: BaseTrigger, text: str) -> None:
-    found = add(trigger)
-    assert found.schedule is None
-    assert text in str(found.problem)
+    ]:
+        with subtests.test(trigger=str(trigger)):
+            found = add(trigger)
+            assert found.schedule is None
+            assert text in str(found.problem)
 
 
-@pytest.mark.parametrize(
-    ("others", "text"),
-    [
-        ({"args": ("Ada",)}, "it has positional arguments"),
-        ({"kwargs": {"n": {1, 2}}}, "which is not supported"),
-        ({"kwargs": {"n": b"raw"}}, "its arguments contain a bytes, which has no JSON form"),
-        ({"kwargs": {"n": date(2027, 1, 1)}}, "its arguments contain a datetime.date, which has no JSON form"),
-        ({"kwargs": {"n": {1: 2}}}, "keys that are not text"),
-        ({"kwargs": {"n": 10**30}}, "its arguments contain a int, which has no JSON form"),
-        ({"kwargs": {"n": float("nan")}}, "its arguments contain a float, which has no JSON form"),
-        ({"kwargs": {"n": "{date}"}}, "which a schedule replaces"),
-        ({"kwargs": []}, "is not one of APScheduler 3"),
-        ({"version": 2}, "is not one of APScheduler 3"),
-        ({"trigger": None}, "it has no trigger"),
-        ({"func": None}, "it needs a task"),
-        ({"max_instances": "many"}, "it cannot be read: TypeError"),
-        ({"next_run_time": START.replace(tzinfo=None)}, "one of its dates has no time zone"),
-        ({"trigger": DateTrigger(NOW - timedelta(days=1))}, "it would never fire again"),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
-)
-def test_a_job_that_cannot_be_imported_is_refused_with_a_reason(others: dict[str, Any], text: str) -> None:
-    found = read_state(state_of(CronTrigger(hour=9, timezone=UTC)) | others)
-    assert found.schedule is None
-    assert text in str(found.problem)
+NOT_IMPORTABLE: list[tuple[dict[str, Any], str]] = [
+    ({"args": ("Ada",)}, "it has positional arguments"),
+    ({"kwargs": {"n": {1, 2}}}, "which is not supported"),
+    ({"kwargs": {"n": b"raw"}}, "its arguments contain a bytes, which has no JSON form"),
+    ({"kwargs": {"n": date(2027, 1, 1)}}, "its arguments contain a datetime.date, which has no JSON form"),
+    ({"kwargs": {"n": {1: 2}}}, "keys that are not text"),
+    ({"kwargs": {"n": 10**30}}, "its arguments contain a int, which has no JSON form"),
+    ({"kwargs": {"n": float("nan")}}, "its arguments contain a float, which has no JSON form"),
+    ({"kwargs": {"n": "{date}"}}, "which a schedule replaces"),
+    ({"kwargs": []}, "is not one of APScheduler 3"),
+    ({"version": 2}, "is not one of APScheduler 3"),
+    ({"trigger": None}, "it has no trigger"),
+    ({"func": None}, "it needs a task"),
+    ({"max_instances": "many"}, "it cannot be read: TypeError"),
+    ({"next_run_time": START.replace(tzinfo=None)}, "one of its dates has no time zone"),
+    ({"trigger": DateTrigger(NOW - timedelta(days=1))}, "it would never fire again"),
+]
 
 
-@pytest.mark.parametrize(("hours", "name"), [(0, "UTC"), (2, "Etc/GMT-2"), (-3, "Etc/GMT+3")])
-def test_a_whole_hour_offset_becomes_a_named_zone(hours: int, name: str) -> None:
-    trigger = CronTrigger(hour=9, timezone=timezone(timedelta(hours=hours)))
-    found = read_state(state_of(trigger))
-    assert found.schedule is not None
-    assert found.schedule["when"].get("tz", "UTC") == name
-    assert fires(found, START) == fired(trigger, START)
+def test_a_job_that_cannot_be_imported_is_refused_with_a_reason(subtests: pytest.Subtests) -> None:
+    for others, text in NOT_IMPORTABLE:
+        with subtests.test(others=others):
+            found = read_state(state_of(CronTrigger(hour=9, timezone=UTC)) | others)
+            assert found.schedule is None
+            assert text in str(found.problem)
 
 
-@pytest.mark.parametrize(
-    ("raw", "when", "first"),
-    [
+def test_a_whole_hour_offset_becomes_a_named_zone(subtests: pytest.Subtests) -> None:
+    for hours, name in [(0, "UTC"), (2, "Etc/GMT-2"), (-3, "Etc/GMT+3")]:
+        with subtests.test(hours=hours, name=name):
+            trigger = CronTrigger(hour=9, timezone=timezone(timedelta(hours=hours)))
+            found = read_state(state_of(trigger))
+            assert found.schedule is not None
+            assert found.schedule["when"].get("tz", "UTC") == name
+            assert fires(found, START) == fired(trigger, START)
+
+
+def test_job_states_of_older_releases_are_read(subtests: pytest.Subtests) -> None:
+    for raw, when, first in [
         (
             old_states.CRON_3_6,
             {"kind": "cron", "expression": "0 9 * * FRI#2", "tz": "Europe/Berlin"},
@@ -368,15 +362,13 @@ def test_a_whole_hour_offset_becomes_a_named_zone(hours: int, name: str) -> None
             datetime(2090, 7, 1, 10, tzinfo=UTC),
         ),
         (old_states.LOCAL_3_10, {"kind": "cron", "expression": "30 9 * * *", "tz": "Europe/Riga"}, None),
-    ],
-    ids=["cron", "interval", "date", "local"],
-)
-def test_job_states_of_older_releases_are_read(raw: bytes, when: dict[str, Any], first: datetime | None) -> None:
-    found = read_bytes(raw)
-    assert found.schedule is not None, found.problem
-    assert (found.schedule["task"], found.schedule["args"]) == ("logging:info", {"msg": "x"})
-    assert found.schedule["when"] == when
-    assert first is None or fires(found, NOW, 1) == [first]
+    ]:
+        with subtests.test(when=when):
+            found = read_bytes(raw)
+            assert found.schedule is not None, found.problem
+            assert (found.schedule["task"], found.schedule["args"]) == ("logging:info", {"msg": "x"})
+            assert found.schedule["when"] == when
+            assert first is None or fires(found, NOW, 1) == [first]
 
 
 def test_a_clock_change_is_noted(add: Add) -> None:

@@ -27,7 +27,8 @@ def beat(connection: psycopg.Connection) -> psycopg.Connection:
 
 
 def task(connection: psycopg.Connection, **values: Any) -> ImportedSchedule:
-    """Return one imported periodic task."""
+    """Replace the periodic tasks by one. Return it as it is imported."""
+    connection.execute("delete from django_celery_beat_periodictask")
     insert(connection, "periodictask", USUAL | values)
     (found,) = read("celery-beat", connection)
     return found
@@ -59,64 +60,62 @@ def model(minutes: set[int], hours: set[int], month_days: Any, months: Any, week
     return found
 
 
-@pytest.mark.parametrize(
-    ("fields", "expression", "matched"),
-    [
-        ({"minute": "0", "hour": "4"}, "0 4 * * *", ({0}, {4}, EVERY, EVERY, EVERY_DAY)),
-        ({"minute": "*/15"}, "*/15 * * * *", ({0, 15, 30, 45}, range(24), EVERY, EVERY, EVERY_DAY)),
-        (
-            {"minute": "1,13,50-59/3", "hour": "8-17"},
-            "1,13,50,53,56,59 8-17 * * *",
-            ({1, 13, 50, 53, 56, 59}, range(8, 18), EVERY, EVERY, EVERY_DAY),
-        ),
-        ({"minute": "0", "hour": "22-2"}, "0 0-2,22,23 * * *", ({0}, {22, 23, 0, 1, 2}, EVERY, EVERY, EVERY_DAY)),
-        ({"minute": "0", "hour": "0", "day_of_week": "0"}, "0 0 * * SUN", ({0}, {0}, EVERY, EVERY, {0})),
-        (
-            {"minute": "30", "hour": "9", "day_of_week": "mon-fri"},
-            "30 9 * * MON-FRI",
-            ({30}, {9}, EVERY, EVERY, range(1, 6)),
-        ),
-        (
-            {"minute": "0", "hour": "9", "day_of_week": "friday-monday"},
-            "0 9 * * SUN,MON,FRI,SAT",
-            ({0}, {9}, EVERY, EVERY, {5, 6, 0, 1}),
-        ),
-        (
-            {"minute": "0", "hour": "6", "day_of_week": "*/2"},
-            "0 6 * * SUN,TUE,THU,SAT",
-            ({0}, {6}, EVERY, EVERY, {0, 2, 4, 6}),
-        ),
-        ({"minute": "0", "hour": "0", "day_of_month": "1,15"}, "0 0 1,15 * *", ({0}, {0}, {1, 15}, EVERY, EVERY_DAY)),
-        (
-            {"minute": "0", "hour": "0", "day_of_month": "*/3", "month_of_year": "jan-june"},
-            "0 0 */3 1-6 *",
-            ({0}, {0}, range(1, 32, 3), range(1, 7), EVERY_DAY),
-        ),
-        (
-            {"minute": "0", "hour": "0", "day_of_month": "1-7", "day_of_week": "mon"},
-            "0 0 * * MON#1",
-            ({0}, {0}, range(1, 8), EVERY, {1}),
-        ),
-        (
-            {"minute": "0", "hour": "0", "day_of_month": "1-31", "day_of_week": "mon"},
-            "0 0 * * MON",
-            ({0}, {0}, EVERY, EVERY, {1}),
-        ),
-        (
-            {"minute": "5", "hour": "*/6", "day_of_month": "1-5", "day_of_week": "tue,wed"},
-            "5 */6 */31,2-5 * TUE,WED",
-            ({5}, {0, 6, 12, 18}, range(1, 6), EVERY, {2, 3}),
-        ),
-    ],
-    ids=lambda value: value.replace(" ", "_") if isinstance(value, str) else "",
-)
-def test_an_imported_crontab_fires_at_the_same_times(
-    beat: psycopg.Connection, fields: dict[str, str], expression: str, matched: Any
-) -> None:
-    found = task(beat, **crontab(beat, **fields))
-    assert found.schedule is not None
-    assert found.schedule["when"] == {"kind": "cron", "expression": expression}
-    assert fires(found, START) == model(*matched)
+CRONTABS: list[tuple[dict[str, str], str, Any]] = [
+    ({"minute": "0", "hour": "4"}, "0 4 * * *", ({0}, {4}, EVERY, EVERY, EVERY_DAY)),
+    ({"minute": "*/15"}, "*/15 * * * *", ({0, 15, 30, 45}, range(24), EVERY, EVERY, EVERY_DAY)),
+    (
+        {"minute": "1,13,50-59/3", "hour": "8-17"},
+        "1,13,50,53,56,59 8-17 * * *",
+        ({1, 13, 50, 53, 56, 59}, range(8, 18), EVERY, EVERY, EVERY_DAY),
+    ),
+    ({"minute": "0", "hour": "22-2"}, "0 0-2,22,23 * * *", ({0}, {22, 23, 0, 1, 2}, EVERY, EVERY, EVERY_DAY)),
+    ({"minute": "0", "hour": "0", "day_of_week": "0"}, "0 0 * * SUN", ({0}, {0}, EVERY, EVERY, {0})),
+    (
+        {"minute": "30", "hour": "9", "day_of_week": "mon-fri"},
+        "30 9 * * MON-FRI",
+        ({30}, {9}, EVERY, EVERY, range(1, 6)),
+    ),
+    (
+        {"minute": "0", "hour": "9", "day_of_week": "friday-monday"},
+        "0 9 * * SUN,MON,FRI,SAT",
+        ({0}, {9}, EVERY, EVERY, {5, 6, 0, 1}),
+    ),
+    (
+        {"minute": "0", "hour": "6", "day_of_week": "*/2"},
+        "0 6 * * SUN,TUE,THU,SAT",
+        ({0}, {6}, EVERY, EVERY, {0, 2, 4, 6}),
+    ),
+    ({"minute": "0", "hour": "0", "day_of_month": "1,15"}, "0 0 1,15 * *", ({0}, {0}, {1, 15}, EVERY, EVERY_DAY)),
+    (
+        {"minute": "0", "hour": "0", "day_of_month": "*/3", "month_of_year": "jan-june"},
+        "0 0 */3 1-6 *",
+        ({0}, {0}, range(1, 32, 3), range(1, 7), EVERY_DAY),
+    ),
+    (
+        {"minute": "0", "hour": "0", "day_of_month": "1-7", "day_of_week": "mon"},
+        "0 0 * * MON#1",
+        ({0}, {0}, range(1, 8), EVERY, {1}),
+    ),
+    (
+        {"minute": "0", "hour": "0", "day_of_month": "1-31", "day_of_week": "mon"},
+        "0 0 * * MON",
+        ({0}, {0}, EVERY, EVERY, {1}),
+    ),
+    (
+        {"minute": "5", "hour": "*/6", "day_of_month": "1-5", "day_of_week": "tue,wed"},
+        "5 */6 */31,2-5 * TUE,WED",
+        ({5}, {0, 6, 12, 18}, range(1, 6), EVERY, {2, 3}),
+    ),
+]
+
+
+def test_an_imported_crontab_fires_at_the_same_times(beat: psycopg.Connection, subtests: pytest.Subtests) -> None:
+    for fields, expression, matched in CRONTABS:
+        with subtests.test(fields=fields):
+            found = task(beat, **crontab(beat, **fields))
+            assert found.schedule is not None
+            assert found.schedule["when"] == {"kind": "cron", "expression": expression}
+            assert fires(found, START) == model(*matched)
 
 
 def test_a_crontab_has_its_own_zone(beat: psycopg.Connection) -> None:
@@ -158,24 +157,20 @@ def test_the_options_of_a_task_are_imported(beat: psycopg.Connection) -> None:
     assert fires(found, NOW) == [first, first + timedelta(days=1), first + timedelta(days=2)]
 
 
-@pytest.mark.parametrize(
-    ("every", "period", "seconds"),
-    [
+def test_an_interval_continues_from_its_last_run(beat: psycopg.Connection, subtests: pytest.Subtests) -> None:
+    for every, period, seconds in [
         (2, "days", 172800),
         (3, "hours", 10800),
         (5, "minutes", 300),
         (10, "seconds", 10),
         (250000, "microseconds", 0.25),
-    ],
-)
-def test_an_interval_continues_from_its_last_run(
-    beat: psycopg.Connection, every: int, period: str, seconds: float
-) -> None:
-    last = NOW - timedelta(seconds=seconds / 2)
-    found = task(beat, **interval(beat, every, period), last_run_at=last, date_changed=NOW - timedelta(days=9))
-    assert found.schedule is not None
-    assert found.schedule["when"] == {"kind": "every", "interval": seconds}
-    assert fires(found, NOW, 3) == [last + timedelta(seconds=seconds * number) for number in (1, 2, 3)]
+    ]:
+        with subtests.test(every=every, period=period):
+            last = NOW - timedelta(seconds=seconds / 2)
+            found = task(beat, **interval(beat, every, period), last_run_at=last, date_changed=NOW - timedelta(days=9))
+            assert found.schedule is not None
+            assert found.schedule["when"] == {"kind": "every", "interval": seconds}
+            assert fires(found, NOW, 3) == [last + timedelta(seconds=seconds * number) for number in (1, 2, 3)]
 
 
 def test_an_interval_that_never_ran_counts_from_its_start_or_from_when_it_was_written(
@@ -183,7 +178,6 @@ def test_an_interval_that_never_ran_counts_from_its_start_or_from_when_it_was_wr
 ) -> None:
     found = task(beat, **interval(beat, 1, "hours"), start_time=START)
     assert fires(found, NOW, 2) == [START, START + timedelta(hours=1)]
-    beat.execute("delete from django_celery_beat_periodictask")
     found = task(beat, **interval(beat, 1, "hours"), date_changed=NOW - timedelta(minutes=90))
     assert fires(found, NOW, 1) == [NOW + timedelta(minutes=30)]
 
@@ -193,48 +187,48 @@ def test_a_clocked_task_fires_once(beat: psycopg.Connection) -> None:
     assert fires(task(beat, **clocked, one_off=True), NOW) == [START]
 
 
-@pytest.mark.parametrize(
-    ("values", "text"),
-    [
-        ({"args": "[1, 2]"}, "it has positional arguments"),
-        ({"args": "nonsense"}, "its args are not in Celery's format"),
-        ({"kwargs": "[1]"}, "its kwargs are not in Celery's format"),
-        ({"kwargs": '{"d": {"__type__": "date", "__value__": "2027-01-01"}}'}, "only Celery's JSON supports"),
-        ({"kwargs": '{"path": "report-{date}.csv"}'}, "which a schedule replaces: create it by hand"),
-        ({"expires": NOW - timedelta(days=1)}, "it would never fire again"),
-        ({"one_off": True, "total_run_count": 1}, "it was a one-off and has already run"),
-        ({"expires": "infinity"}, "it cannot be read: ValueError"),
-        ({"crontab_id": None}, "it has no schedule"),
-    ],
-)
+NOT_IMPORTABLE: list[tuple[dict[str, Any], str]] = [
+    ({"args": "[1, 2]"}, "it has positional arguments"),
+    ({"args": "nonsense"}, "its args are not in Celery's format"),
+    ({"kwargs": "[1]"}, "its kwargs are not in Celery's format"),
+    ({"kwargs": '{"d": {"__type__": "date", "__value__": "2027-01-01"}}'}, "only Celery's JSON supports"),
+    ({"kwargs": '{"path": "report-{date}.csv"}'}, "which a schedule replaces: create it by hand"),
+    ({"expires": NOW - timedelta(days=1)}, "it would never fire again"),
+    ({"one_off": True, "total_run_count": 1}, "it was a one-off and has already run"),
+    ({"expires": "infinity"}, "it cannot be read: ValueError"),
+    ({"crontab_id": None}, "it has no schedule"),
+]
+
+
 def test_a_task_that_cannot_be_imported_is_refused_with_a_reason(
-    beat: psycopg.Connection, values: dict[str, Any], text: str
+    beat: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:
-    found = task(beat, **(crontab(beat, minute="0", hour="4") | values))
-    assert found.schedule is None
-    assert text in str(found.problem)
+    for values, text in NOT_IMPORTABLE:
+        with subtests.test(values=values):
+            found = task(beat, **(crontab(beat, minute="0", hour="4") | values))
+            assert found.schedule is None
+            assert text in str(found.problem)
 
 
-@pytest.mark.parametrize(
-    ("fields", "text"),
-    [
-        ({"timezone": "Europe/Atlantis"}, "there is no time zone 'Europe/Atlantis'"),
-        ({"minute": "60"}, "its minute '60' is unknown"),
-        ({"minute": "5/10"}, "its minute '5/10' is unknown"),
-        ({"hour": "*/0"}, "its hour '*/0' is unknown"),
-        ({"day_of_week": "7"}, "its day of week '7' is unknown"),
-        ({"day_of_week": "caturday"}, "its day of week 'caturday' is unknown"),
-        ({"day_of_month": "13", "day_of_week": "fri"}, "days 13 of a month that are also FRI"),
-        ({"day_of_month": "30", "month_of_year": "2"}, "never matches"),
-        ({"minute": "; drop table x"}, "is unknown"),
-    ],
-)
-def test_an_invalid_crontab_is_refused_with_a_reason(
-    beat: psycopg.Connection, fields: dict[str, str], text: str
-) -> None:
-    found = task(beat, **crontab(beat, **fields))
-    assert found.schedule is None
-    assert text in str(found.problem)
+INVALID_CRONTABS: list[tuple[dict[str, str], str]] = [
+    ({"timezone": "Europe/Atlantis"}, "there is no time zone 'Europe/Atlantis'"),
+    ({"minute": "60"}, "its minute '60' is unknown"),
+    ({"minute": "5/10"}, "its minute '5/10' is unknown"),
+    ({"hour": "*/0"}, "its hour '*/0' is unknown"),
+    ({"day_of_week": "7"}, "its day of week '7' is unknown"),
+    ({"day_of_week": "caturday"}, "its day of week 'caturday' is unknown"),
+    ({"day_of_month": "13", "day_of_week": "fri"}, "days 13 of a month that are also FRI"),
+    ({"day_of_month": "30", "month_of_year": "2"}, "never matches"),
+    ({"minute": "; drop table x"}, "is unknown"),
+]
+
+
+def test_an_invalid_crontab_is_refused_with_a_reason(beat: psycopg.Connection, subtests: pytest.Subtests) -> None:
+    for fields, text in INVALID_CRONTABS:
+        with subtests.test(fields=fields):
+            found = task(beat, **crontab(beat, **fields))
+            assert found.schedule is None
+            assert text in str(found.problem)
 
 
 def test_celerys_own_cleanup_task_is_left_out(beat: psycopg.Connection) -> None:
@@ -252,9 +246,7 @@ def test_a_solar_schedule_is_refused(beat: psycopg.Connection) -> None:
 
 def test_an_interval_out_of_range_is_refused_with_a_reason(beat: psycopg.Connection) -> None:
     assert "out of range: 1 ms" in str(task(beat, **interval(beat, 10, "microseconds")).problem)
-    beat.execute("delete from django_celery_beat_periodictask")
     assert "OverflowError" in str(task(beat, **interval(beat, 2**31 - 1, "days")).problem)
-    beat.execute("delete from django_celery_beat_periodictask")
     assert "its period 'moons' is unknown" in str(task(beat, **interval(beat, 1, "moons")).problem)
 
 
@@ -282,19 +274,15 @@ def test_differences_are_noted(beat: psycopg.Connection) -> None:
     assert len(note) <= 500
 
 
-@pytest.mark.parametrize(
-    ("fields", "noted"),
-    [
+def test_a_clock_change_is_noted_only_where_it_matters(beat: psycopg.Connection, subtests: pytest.Subtests) -> None:
+    for fields, noted in [
         ({"minute": "30", "hour": "9", "timezone": "Europe/Berlin"}, None),
         ({"minute": "30", "hour": "2", "timezone": "Asia/Tokyo"}, None),
         ({"minute": "*/10", "timezone": "Europe/Berlin"}, "celery beat pauses"),
-    ],
-)
-def test_a_clock_change_is_noted_only_where_it_matters(
-    beat: psycopg.Connection, fields: dict[str, str], noted: str | None
-) -> None:
-    note = task(beat, **crontab(beat, **fields)).note
-    assert note is None if noted is None else noted in str(note)
+    ]:
+        with subtests.test(fields=fields):
+            note = task(beat, **crontab(beat, **fields)).note
+            assert note is None if noted is None else noted in str(note)
 
 
 def test_one_bad_row_does_not_stop_the_others(

@@ -3,7 +3,7 @@
 from datetime import date, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sereno.schedules.importers.cron_fields import EVERY_MONTH_DAY, EVERY_WEEKDAY, MINUTES, days, field, special_days
@@ -27,6 +27,7 @@ month_days = st.one_of(
 )
 
 
+@settings(max_examples=40)
 @given(month_days, st.sets(st.integers(0, 6), min_size=1), st.booleans())
 def test_both_days_must_match_or_it_is_refused(month_days: set[int], weekdays: set[int], star: bool) -> None:
     try:
@@ -39,25 +40,24 @@ def test_both_days_must_match_or_it_is_refused(month_days: set[int], weekdays: s
     assert matching(*written) == wanted
 
 
-@pytest.mark.parametrize(
-    ("month_days", "weekdays", "written"),
-    [
-        (EVERY_MONTH_DAY, EVERY_WEEKDAY, ("*", "*")),
-        ({1, 15}, EVERY_WEEKDAY, ("1,15", "*")),
-        ({1}, EVERY_WEEKDAY, ("1", "*")),
-        (EVERY_MONTH_DAY, {1, 2, 3, 4, 5}, ("*", "MON-FRI")),
-        (EVERY_MONTH_DAY, {0, 6}, ("*", "SUN,SAT")),
-        (set(range(1, 8)), {1}, ("*", "MON#1")),
-        ({*range(1, 8), *range(15, 22)}, {1, 5}, ("*", "MON#1,FRI#1,MON#3,FRI#3")),
-        ({1}, {1}, ("*/31", "MON")),
-        ({1, 2, 3, 9}, {1}, ("*/31,2,3,9", "MON")),
-        ({13}, {0, 5}, ("13", "*/8,FRI")),
-    ],
-)
-def test_expressions_are_written_as_a_person_would(
-    month_days: set[int], weekdays: set[int], written: tuple[str, str]
-) -> None:
-    assert days(month_days, weekdays) == written
+EXPRESSIONS = [
+    (EVERY_MONTH_DAY, EVERY_WEEKDAY, ("*", "*")),
+    ({1, 15}, EVERY_WEEKDAY, ("1,15", "*")),
+    ({1}, EVERY_WEEKDAY, ("1", "*")),
+    (EVERY_MONTH_DAY, {1, 2, 3, 4, 5}, ("*", "MON-FRI")),
+    (EVERY_MONTH_DAY, {0, 6}, ("*", "SUN,SAT")),
+    (set(range(1, 8)), {1}, ("*", "MON#1")),
+    ({*range(1, 8), *range(15, 22)}, {1, 5}, ("*", "MON#1,FRI#1,MON#3,FRI#3")),
+    ({1}, {1}, ("*/31", "MON")),
+    ({1, 2, 3, 9}, {1}, ("*/31,2,3,9", "MON")),
+    ({13}, {0, 5}, ("13", "*/8,FRI")),
+]
+
+
+def test_expressions_are_written_as_a_person_would(subtests: pytest.Subtests) -> None:
+    for month_days, weekdays, written in EXPRESSIONS:
+        with subtests.test(month_days=month_days, weekdays=weekdays, written=written):
+            assert days(month_days, weekdays) == written
 
 
 def test_friday_the_thirteenth_cannot_be_expressed() -> None:

@@ -101,59 +101,64 @@ for _ in range(100_000):
     deep = [deep]
 
 
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"color": "red"}, "there is no field 'color'; the fields are key, task, args"),
-        ({"key": None}, "a schedule without a key: it needs a key"),
-        ({"task": None}, "schedule 'k': it needs a task"),
-        ({"when": None}, "it needs a when"),
-        ({"key": 7}, "key is a text, not a whole number"),
-        ({"key": "k" * 501}, "key .* must be text of 1 to 500 characters"),
-        ({"key": "a\x00b"}, "without NUL bytes"),
-        ({"task": ""}, "task '' must be text"),
-        ({"task": "\ud800"}, "lone surrogate"),
-        ({"args": [1]}, "args is an object, not a list"),
-        ({"args": {"x": float("nan")}}, "args: NaN and infinity are not JSON"),
-        ({"args": {"x": "a\x00b"}}, "args: text with a NUL byte"),
-        ({"args": {"x": 10**5000}}, "args: not storable as JSON"),
-        ({"args": {"x": deep}}, "args: not storable as JSON"),
-        ({"args": {"x": "{fire:%Q}"}}, "%Q is not a known directive"),
-        ({"when": "0 3 * * *"}, "when is an object, not a text"),
-        ({"when": {"kind": "cron", "expression": "61 * * * *"}}, "minute 61 is out of range"),
-        ({"when": {"kind": "cron", "expression": "0 3 * * *", "tz": "../etc/passwd"}}, "there is no time zone"),
-        ({"when": {"kind": "every", "interval": 10**5000}}, "interval is not a duration"),
-        ({"when": {"kind": "once", "at": "2027-01-08T09:00:00"}}, "needs a time zone"),
-        ({"queue": ["a"]}, "queue is a text, not a list"),
-        ({"priority": 10}, "priority 10 is out of range"),
-        ({"priority": True}, "priority is a whole number, not true or false"),
-        ({"priority": 10**5000}, "priority is out of range"),
-        ({"tags": "a"}, "tags is a list, not a text"),
-        ({"tags": [deep]}, "tags is a list of texts"),
-        ({"unique_for": "7d"}, "need a unique_key"),
-        ({"unique_key": "k", "on_conflict": "raise"}, "no caller to raise to"),
-        ({"missed": "sometimes"}, "missed is one of"),
-        ({"missed": "all"}, 'needs overlap="allow"'),
-        ({"missed_limit": 0}, "missed_limit 0 is out of range"),
-        ({"missed_window": "x" * 101}, "missed_window is too long: 101 characters"),
-        ({"missed_window": "fortnight"}, "is not a duration"),
-        ({"max_lateness": float("inf")}, "is not a duration"),
-        ({"max_lateness": -1}, "is not a duration"),
-        ({"expires_after": deep}, "expires_after is a text or a whole number or a number, not a list"),
-        ({"starts_at": "tomorrow"}, "starts_at 'tomorrow' is not a date"),
-        ({"starts_at": "2027-01-08"}, "starts_at needs a time zone"),
-        ({"starts_at": 1}, "starts_at is a text or a date, not a whole number"),
-        ({"starts_at": "2027-01-08T00:00Z", "ends_at": "2027-01-08T00:00Z"}, "is not after starts_at"),
-        ({"max_fires": 2**62 + 1}, "max_fires .* is out of range"),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
-)
-def test_an_invalid_field_is_refused_by_name(changes: dict[str, Any], text: str) -> None:
-    with pytest.raises(InvalidSchedule, match=text):
-        from_object({**LEAST, **changes}, plain_job)
+INVALID_FIELDS: list[tuple[dict[str, Any], str]] = [
+    ({"color": "red"}, "there is no field 'color'; the fields are key, task, args"),
+    ({"key": None}, "a schedule without a key: it needs a key"),
+    ({"task": None}, "schedule 'k': it needs a task"),
+    ({"when": None}, "it needs a when"),
+    ({"key": 7}, "key is a text, not a whole number"),
+    ({"key": "k" * 501}, "key .* must be text of 1 to 500 characters"),
+    ({"key": "a\x00b"}, "without NUL bytes"),
+    ({"task": ""}, "task '' must be text"),
+    ({"task": "\ud800"}, "lone surrogate"),
+    ({"args": [1]}, "args is an object, not a list"),
+    ({"args": {"x": float("nan")}}, "args: NaN and infinity are not JSON"),
+    ({"args": {"x": "a\x00b"}}, "args: text with a NUL byte"),
+    ({"args": {"x": 10**5000}}, "args: not storable as JSON"),
+    ({"args": {"x": deep}}, "args: not storable as JSON"),
+    ({"args": {"x": "{fire:%Q}"}}, "%Q is not a known directive"),
+    ({"when": "0 3 * * *"}, "when is an object, not a text"),
+    ({"when": {"kind": "cron", "expression": "61 * * * *"}}, "minute 61 is out of range"),
+    ({"when": {"kind": "cron", "expression": "0 3 * * *", "tz": "../etc/passwd"}}, "there is no time zone"),
+    ({"when": {"kind": "every", "interval": 10**5000}}, "interval is not a duration"),
+    ({"when": {"kind": "once", "at": "2027-01-08T09:00:00"}}, "needs a time zone"),
+    ({"queue": ["a"]}, "queue is a text, not a list"),
+    ({"priority": 10}, "priority 10 is out of range"),
+    ({"priority": True}, "priority is a whole number, not true or false"),
+    ({"priority": 10**5000}, "priority is out of range"),
+    ({"tags": "a"}, "tags is a list, not a text"),
+    ({"tags": [deep]}, "tags is a list of texts"),
+    ({"unique_for": "7d"}, "need a unique_key"),
+    ({"unique_key": "k", "on_conflict": "raise"}, "no caller to raise to"),
+    ({"missed": "sometimes"}, "missed is one of"),
+    ({"missed": "all"}, 'needs overlap="allow"'),
+    ({"missed_limit": 0}, "missed_limit 0 is out of range"),
+    ({"missed_window": "x" * 101}, "missed_window is too long: 101 characters"),
+    ({"missed_window": "fortnight"}, "is not a duration"),
+    ({"max_lateness": float("inf")}, "is not a duration"),
+    ({"max_lateness": -1}, "is not a duration"),
+    ({"expires_after": deep}, "expires_after is a text or a whole number or a number, not a list"),
+    ({"starts_at": "tomorrow"}, "starts_at 'tomorrow' is not a date"),
+    ({"starts_at": "2027-01-08"}, "starts_at needs a time zone"),
+    ({"starts_at": 1}, "starts_at is a text or a date, not a whole number"),
+    ({"starts_at": "2027-01-08T00:00Z", "ends_at": "2027-01-08T00:00Z"}, "is not after starts_at"),
+    ({"max_fires": 2**62 + 1}, "max_fires .* is out of range"),
+]
 
 
-@pytest.mark.parametrize("value", [None, [], "text", 7])
-def test_a_definition_must_be_an_object(value: Any) -> None:
-    with pytest.raises(InvalidSchedule, match="a schedule must be a JSON object"):
-        from_object(value, plain_job)
+def test_an_invalid_field_is_refused_by_name(subtests: pytest.Subtests) -> None:
+    for changes, text in INVALID_FIELDS:
+        with subtests.test(changes=changes, text=text), pytest.raises(InvalidSchedule, match=text):
+            from_object({**LEAST, **changes}, plain_job)
+
+
+NOT_OBJECTS: list[Any] = [None, [], "text", 7]
+
+
+def test_a_definition_must_be_an_object(subtests: pytest.Subtests) -> None:
+    for value in NOT_OBJECTS:
+        with (
+            subtests.test(value=value),
+            pytest.raises(InvalidSchedule, match="a schedule must be a JSON object"),
+        ):
+            from_object(value, plain_job)

@@ -74,70 +74,72 @@ def calls(mark: Path) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("place", ["whole", "trigger", "argument", "key of a state"])
-@pytest.mark.parametrize("name", calls(Path()))
-def test_a_call_is_not_made(mark: Path, name: str, place: str) -> None:
-    if name == "getattr":
-        # A module cannot be pickled: written by hand, as an attacker would.
-        raw = b"cbuiltins\ngetattr\n(cos\nsystem\nV__call__\ntR."
-    else:
-        call = calls(mark)[name]
-        state = {
-            "whole": call,
-            "trigger": state_of(call),
-            "argument": state_of(None, kwargs={"to": [call]}),
-            "key of a state": state_of(None, func=call),
-        }[place]
-        raw = pickle.dumps(state)
-    found = read_bytes(raw)
-    assert found.schedule is None
-    assert "its job state contains" in str(found.problem)
-    assert "which is not supported" in str(found.problem)
+def test_a_call_is_not_made(mark: Path, subtests: pytest.Subtests) -> None:
+    for name in calls(Path()):
+        for place in ["whole", "trigger", "argument", "key of a state"]:
+            with subtests.test(name=name, place=place):
+                if name == "getattr":
+                    # A module cannot be pickled: written by hand, as an attacker would.
+                    raw = b"cbuiltins\ngetattr\n(cos\nsystem\nV__call__\ntR."
+                else:
+                    call = calls(mark)[name]
+                    state = {
+                        "whole": call,
+                        "trigger": state_of(call),
+                        "argument": state_of(None, kwargs={"to": [call]}),
+                        "key of a state": state_of(None, func=call),
+                    }[place]
+                    raw = pickle.dumps(state)
+                found = read_bytes(raw)
+                assert found.schedule is None
+                assert "its job state contains" in str(found.problem)
+                assert "which is not supported" in str(found.problem)
+                assert not mark.exists()
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"cos\nsystem\n(S'touch mark'\ntR.",
-        b"(S'touch mark'\nios\nsystem\n.",
-        b"(cos\nsystem\nS'touch mark'\no.",
-        b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x0atouch mark\x85R.",
-        b"\x80\x04\x8c\x0aantigravity\x8c\x01x\x93.",
-        b"\x80\x04\x8c\x15apscheduler.triggers.x\x8c\x01y\x93.",
-        b"cdatetime\ndatetime.__class__.__subclasses__\n(tR.",
-        b"czoneinfo\nZoneInfo.from_file\n(S'/etc/passwd'\ntR.",
-        b"c__builtin__\ngetattr\n(czoneinfo\nZoneInfo\nV_unpickle\ntR(V../../../etc/passwd\nI1\ntR.",
-        b"ccopyreg\n_reconstructor\n(cos\nsystem\nc__builtin__\nobject\nNtR.",
-        b"ccopyreg\n_reconstructor\n(VNot a name\nc__builtin__\nobject\nNtR.",
-        b"c_codecs\nencode\n(Vx\nVrot13\ntR.",
-        b"\x82\x01.",
-        b"Psomething\n.",
-        b"V1\nQ.",
-        b"(lp0\n(VNot a call\ntR.",
-        b"]\x94]b.",
-        b"}\x94](K\x01K\x02u.",
-        b"\x96\x08\x00\x00\x00\x00\x00\x00\x00deadbeef.",
-        b"\x97.",
-        b"Nr\xff\xff\xff\xff.",
-        b"\x94.",
-        b"h\x07.",
-        b"t.",
-        b"\x87.",
-        b"0.",
-        b"2.",
-        b".",
-        b"",
-        b"N",
-        b"\x8e\xff\xff\xff\xff\xff\xff\xff\x7fx.",
-        b"\x8b\xff\xff\xff\x7fx.",
-        b"I" + b"9" * 100_000 + b"\n.",
-        b"\x80\xffN.",
-        bytes(range(256)),
-    ],
-    ids=lambda raw: repr(raw)[:40],
-)
-def test_a_handwritten_pickle_does_nothing(mark: Path, raw: bytes) -> None:
-    assert read_bytes(raw).schedule is None
+HANDWRITTEN = [
+    b"cos\nsystem\n(S'touch mark'\ntR.",
+    b"(S'touch mark'\nios\nsystem\n.",
+    b"(cos\nsystem\nS'touch mark'\no.",
+    b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x0atouch mark\x85R.",
+    b"\x80\x04\x8c\x0aantigravity\x8c\x01x\x93.",
+    b"\x80\x04\x8c\x15apscheduler.triggers.x\x8c\x01y\x93.",
+    b"cdatetime\ndatetime.__class__.__subclasses__\n(tR.",
+    b"czoneinfo\nZoneInfo.from_file\n(S'/etc/passwd'\ntR.",
+    b"c__builtin__\ngetattr\n(czoneinfo\nZoneInfo\nV_unpickle\ntR(V../../../etc/passwd\nI1\ntR.",
+    b"ccopyreg\n_reconstructor\n(cos\nsystem\nc__builtin__\nobject\nNtR.",
+    b"ccopyreg\n_reconstructor\n(VNot a name\nc__builtin__\nobject\nNtR.",
+    b"c_codecs\nencode\n(Vx\nVrot13\ntR.",
+    b"\x82\x01.",
+    b"Psomething\n.",
+    b"V1\nQ.",
+    b"(lp0\n(VNot a call\ntR.",
+    b"]\x94]b.",
+    b"}\x94](K\x01K\x02u.",
+    b"\x96\x08\x00\x00\x00\x00\x00\x00\x00deadbeef.",
+    b"\x97.",
+    b"Nr\xff\xff\xff\xff.",
+    b"\x94.",
+    b"h\x07.",
+    b"t.",
+    b"\x87.",
+    b"0.",
+    b"2.",
+    b".",
+    b"",
+    b"N",
+    b"\x8e\xff\xff\xff\xff\xff\xff\xff\x7fx.",
+    b"\x8b\xff\xff\xff\x7fx.",
+    b"I" + b"9" * 100_000 + b"\n.",
+    b"\x80\xffN.",
+    bytes(range(256)),
+]
+
+
+def test_a_handwritten_pickle_does_nothing(mark: Path, subtests: pytest.Subtests) -> None:
+    for raw in HANDWRITTEN:
+        with subtests.test(raw=raw[:40]):
+            assert read_bytes(raw).schedule is None
 
 
 TRIGGER = CronTrigger(hour=9, timezone=UTC)
@@ -161,7 +163,7 @@ def test_a_list_that_holds_itself_is_refused(mark: Path) -> None:
 
 
 def test_a_deep_pickle_is_refused(mark: Path) -> None:
-    found = read_bytes(b"]" * 100_000 + b"a" * 99_999 + b".")
+    found = read_bytes(b"]" * 20_000 + b"a" * 19_999 + b".")
     assert found.schedule is None
     wrapped = b"cpytz_deprecation_shim._impl\nwrap_zone\n" * 5000 + b"N" + b"\x85R" * 5000 + b"."
     assert read_bytes(wrapped).schedule is None

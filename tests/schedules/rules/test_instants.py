@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from random import Random
-from typing import Any
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -53,16 +53,15 @@ GAPS = [
 ]
 
 
-@pytest.mark.parametrize(("tz", "expression", "start", "shifted", "next_day"), GAPS)
-def test_a_time_that_does_not_exist_runs_right_after_the_gap_or_not_at_all(
-    tz: str, expression: str, start: str, shifted: str, next_day: str
-) -> None:
-    end = f"{datetime.fromisoformat(start) + timedelta(hours=44):%Y-%m-%d %H:%M}"
-    assert fires(Cron(expression, tz=tz), start, end) == [shifted, next_day]
-    assert fires(Cron(expression, tz=tz, dst_gap="skip"), start, end) == [next_day]
-    minute, hour, *_ = expression.split()
-    assert fires(Daily(f"{hour}:{minute:0>2}", tz=tz), start, end) == [shifted, next_day]
-    assert fires(Daily(f"{hour}:{minute:0>2}", tz=tz, dst_gap="skip"), start, end) == [next_day]
+def test_a_time_that_does_not_exist_runs_right_after_the_gap_or_not_at_all(subtests: pytest.Subtests) -> None:
+    for tz, expression, start, shifted, next_day in GAPS:
+        with subtests.test(tz=tz, expression=expression, start=start, shifted=shifted, next_day=next_day):
+            end = f"{datetime.fromisoformat(start) + timedelta(hours=44):%Y-%m-%d %H:%M}"
+            assert fires(Cron(expression, tz=tz), start, end) == [shifted, next_day]
+            assert fires(Cron(expression, tz=tz, dst_gap="skip"), start, end) == [next_day]
+            minute, hour, *_ = expression.split()
+            assert fires(Daily(f"{hour}:{minute:0>2}", tz=tz), start, end) == [shifted, next_day]
+            assert fires(Daily(f"{hour}:{minute:0>2}", tz=tz, dst_gap="skip"), start, end) == [next_day]
 
 
 # A wall time that occurs twice, and both of its instants.
@@ -81,41 +80,49 @@ FOLDS = [
 ]
 
 
-@pytest.mark.parametrize(("tz", "expression", "start", "first", "second"), FOLDS)
-def test_a_repeated_time_runs_on_the_chosen_pass(tz: str, expression: str, start: str, first: str, second: str) -> None:
-    end = f"{datetime.fromisoformat(start) + timedelta(hours=24):%Y-%m-%d %H:%M}"
-    assert fires(Cron(expression, tz=tz), start, end) == [first]
-    assert fires(Cron(expression, tz=tz, dst_fold="second"), start, end) == [second]
-    assert fires(Cron(expression, tz=tz, dst_fold="both"), start, end) == [first, second]
-    minute, hour, *_ = expression.split()
-    assert fires(Daily(f"{hour}:{minute:0>2}", tz=tz, dst_fold="second"), start, end) == [second]
+def test_a_repeated_time_runs_on_the_chosen_pass(subtests: pytest.Subtests) -> None:
+    for tz, expression, start, first, second in FOLDS:
+        with subtests.test(tz=tz, expression=expression, start=start, first=first, second=second):
+            end = f"{datetime.fromisoformat(start) + timedelta(hours=24):%Y-%m-%d %H:%M}"
+            assert fires(Cron(expression, tz=tz), start, end) == [first]
+            assert fires(Cron(expression, tz=tz, dst_fold="second"), start, end) == [second]
+            assert fires(Cron(expression, tz=tz, dst_fold="both"), start, end) == [first, second]
+            minute, hour, *_ = expression.split()
+            assert fires(Daily(f"{hour}:{minute:0>2}", tz=tz, dst_fold="second"), start, end) == [second]
 
 
-@pytest.mark.parametrize("fold", ["first", "second", "both"])
-def test_the_first_time_after_a_fold_runs_once(fold: Any) -> None:
+PASSES: tuple[Literal["first", "second", "both"], ...] = ("first", "second", "both")
+
+
+def test_the_first_time_after_a_fold_runs_once(subtests: pytest.Subtests) -> None:
     """At 00:00 the clock of Cairo goes back to 23:00; at 01:00 that of Havana to 00:00. Neither hour is repeated."""
-    assert fires(Cron("0 0 * * *", tz="Africa/Cairo", dst_fold=fold), "2026-10-29 12:00", "2026-10-30 12:00") == [
-        "10-29 22:00"
-    ]
-    assert fires(Cron("0 1 * * *", tz="America/Havana", dst_fold=fold), "2025-11-01 12:00", "2025-11-02 12:00") == [
-        "11-02 06:00"
-    ]
+    for fold in PASSES:
+        with subtests.test(fold=fold):
+            assert fires(
+                Cron("0 0 * * *", tz="Africa/Cairo", dst_fold=fold), "2026-10-29 12:00", "2026-10-30 12:00"
+            ) == ["10-29 22:00"]
+            assert fires(
+                Cron("0 1 * * *", tz="America/Havana", dst_fold=fold), "2025-11-01 12:00", "2025-11-02 12:00"
+            ) == ["11-02 06:00"]
 
 
-@pytest.mark.parametrize(
-    ("tz", "expression", "start", "end", "expected"),
-    [
+def test_no_instant_fires_twice(subtests: pytest.Subtests) -> None:
+    for tz, expression, start, end, expected in [
         # Several are skipped by the gap, and one falls on its end: one run.
         ("Antarctica/Troll", "0,30 1,2 * * *", "2026-03-28 23:30", "2026-03-29 12:00", ["03-29 01:00"]),
         ("Australia/Lord_Howe", "15,30 2 * * *", "2026-10-03 12:00", "2026-10-04 12:00", ["10-03 15:30"]),
         ("Europe/Riga", "0 3,4 * * *", "2026-03-28 12:00", "2026-03-29 12:00", ["03-29 01:00"]),
         # Listed hours are not a wildcard: a repeated hour runs once.
-        ("Europe/Riga", "30 0-5 * * *", "2026-10-24 23:00", "2026-10-25 03:00",
-         ["10-24 23:30", "10-25 00:30", "10-25 02:30"]),
-    ],
-)  # fmt: skip
-def test_no_instant_fires_twice(tz: str, expression: str, start: str, end: str, expected: list[str]) -> None:
-    assert fires(Cron(expression, tz=tz), start, end) == expected
+        (
+            "Europe/Riga",
+            "30 0-5 * * *",
+            "2026-10-24 23:00",
+            "2026-10-25 03:00",
+            ["10-24 23:30", "10-25 00:30", "10-25 02:30"],
+        ),
+    ]:
+        with subtests.test(tz=tz, expression=expression, start=start, end=end, expected=expected):
+            assert fires(Cron(expression, tz=tz), start, end) == expected
 
 
 def test_a_missing_day_is_a_long_gap() -> None:
@@ -128,38 +135,76 @@ def test_a_missing_day_is_a_long_gap() -> None:
     assert fires(Cron("0 * 30 12 *", tz="Pacific/Apia"), start, end) == []
 
 
-@pytest.mark.parametrize(
-    ("when", "start", "end", "expected"),
-    [
-        (Cron("*/30 * * * *", tz="Europe/Riga"), "2026-03-29 00:00", "2026-03-29 02:00",
-         ["03-29 00:00", "03-29 00:30", "03-29 01:00", "03-29 01:30", "03-29 02:00"]),
-        (Cron("*/30 3 * * *", tz="Europe/Riga"), "2026-03-28 12:00", "2026-03-29 12:00", []),
-        (Cron("*/30 3 * * *", tz="Europe/Riga"), "2026-10-24 12:00", "2026-10-25 12:00",
-         ["10-25 00:00", "10-25 00:30", "10-25 01:00", "10-25 01:30"]),
-        (Cron("0 30 3 * * *", tz="Europe/Riga"), "2026-10-24 12:00", "2026-10-25 12:00",
-         ["10-25 00:30", "10-25 01:30"]),
-        (Cron("*/10 2 * * *", tz="Australia/Lord_Howe"), "2026-04-04 12:00", "2026-04-05 12:00",
-         ["04-04 15:30", "04-04 15:40", "04-04 15:50", "04-04 16:00", "04-04 16:10", "04-04 16:20"]),
-        (Cron("*/10 1 * * *", tz="Australia/Lord_Howe"), "2026-04-04 14:25", "2026-04-05 12:00",
-         ["04-04 14:30", "04-04 14:40", "04-04 14:50", "04-04 15:00", "04-04 15:10", "04-04 15:20"]),
-        (Every("20m", count_from="clock", tz="Europe/Riga"), "2026-10-25 00:40", "2026-10-25 01:20",
-         ["10-25 00:40", "10-25 01:00", "10-25 01:20"]),
-        (Every("1h", count_from="clock", phase="30m", tz="Europe/Riga"), "2026-03-29 00:00", "2026-03-29 02:00",
-         ["03-29 00:30", "03-29 01:30"]),
-        (Every("2h", count_from="clock", phase="1h", tz="Europe/Riga"), "2026-03-28 23:00", "2026-03-29 03:00",
-         ["03-28 23:00", "03-29 01:00", "03-29 02:00"]),
-        (Every("2h", count_from="clock", phase="1h", tz="Europe/Riga"), "2026-10-24 22:00", "2026-10-25 03:00",
-         ["10-24 22:00", "10-25 00:00", "10-25 03:00"]),
-        (Every("2h", count_from="clock", phase="1h", tz="Europe/Riga", dst_fold="both"),
-         "2026-10-24 22:00", "2026-10-25 03:00", ["10-24 22:00", "10-25 00:00", "10-25 01:00", "10-25 03:00"]),
-        (Every("1w", count_from="clock", phase="4d9h", tz="Europe/Riga"), "2026-03-20 00:00", "2026-04-01 00:00",
-         ["03-23 07:00", "03-30 06:00"]),
-    ],
-)  # fmt: skip
-def test_short_rules_follow_elapsed_time_and_long_ones_the_clock(
-    when: When, start: str, end: str, expected: list[str]
-) -> None:
-    assert fires(when, start, end) == expected
+ELAPSED_AND_CLOCK: list[tuple[When, str, str, list[str]]] = [
+    (
+        Cron("*/30 * * * *", tz="Europe/Riga"),
+        "2026-03-29 00:00",
+        "2026-03-29 02:00",
+        ["03-29 00:00", "03-29 00:30", "03-29 01:00", "03-29 01:30", "03-29 02:00"],
+    ),
+    (Cron("*/30 3 * * *", tz="Europe/Riga"), "2026-03-28 12:00", "2026-03-29 12:00", []),
+    (
+        Cron("*/30 3 * * *", tz="Europe/Riga"),
+        "2026-10-24 12:00",
+        "2026-10-25 12:00",
+        ["10-25 00:00", "10-25 00:30", "10-25 01:00", "10-25 01:30"],
+    ),
+    (Cron("0 30 3 * * *", tz="Europe/Riga"), "2026-10-24 12:00", "2026-10-25 12:00", ["10-25 00:30", "10-25 01:30"]),
+    (
+        Cron("*/10 2 * * *", tz="Australia/Lord_Howe"),
+        "2026-04-04 12:00",
+        "2026-04-05 12:00",
+        ["04-04 15:30", "04-04 15:40", "04-04 15:50", "04-04 16:00", "04-04 16:10", "04-04 16:20"],
+    ),
+    (
+        Cron("*/10 1 * * *", tz="Australia/Lord_Howe"),
+        "2026-04-04 14:25",
+        "2026-04-05 12:00",
+        ["04-04 14:30", "04-04 14:40", "04-04 14:50", "04-04 15:00", "04-04 15:10", "04-04 15:20"],
+    ),
+    (
+        Every("20m", count_from="clock", tz="Europe/Riga"),
+        "2026-10-25 00:40",
+        "2026-10-25 01:20",
+        ["10-25 00:40", "10-25 01:00", "10-25 01:20"],
+    ),
+    (
+        Every("1h", count_from="clock", phase="30m", tz="Europe/Riga"),
+        "2026-03-29 00:00",
+        "2026-03-29 02:00",
+        ["03-29 00:30", "03-29 01:30"],
+    ),
+    (
+        Every("2h", count_from="clock", phase="1h", tz="Europe/Riga"),
+        "2026-03-28 23:00",
+        "2026-03-29 03:00",
+        ["03-28 23:00", "03-29 01:00", "03-29 02:00"],
+    ),
+    (
+        Every("2h", count_from="clock", phase="1h", tz="Europe/Riga"),
+        "2026-10-24 22:00",
+        "2026-10-25 03:00",
+        ["10-24 22:00", "10-25 00:00", "10-25 03:00"],
+    ),
+    (
+        Every("2h", count_from="clock", phase="1h", tz="Europe/Riga", dst_fold="both"),
+        "2026-10-24 22:00",
+        "2026-10-25 03:00",
+        ["10-24 22:00", "10-25 00:00", "10-25 01:00", "10-25 03:00"],
+    ),
+    (
+        Every("1w", count_from="clock", phase="4d9h", tz="Europe/Riga"),
+        "2026-03-20 00:00",
+        "2026-04-01 00:00",
+        ["03-23 07:00", "03-30 06:00"],
+    ),
+]
+
+
+def test_short_rules_follow_elapsed_time_and_long_ones_the_clock(subtests: pytest.Subtests) -> None:
+    for when, start, end, expected in ELAPSED_AND_CLOCK:
+        with subtests.test(when=when, start=start, end=end, expected=expected):
+            assert fires(when, start, end) == expected
 
 
 def test_next_is_always_later_even_inside_a_second_pass() -> None:
@@ -270,20 +315,21 @@ CATCH_UP: list[When] = [
 ]
 
 
-@pytest.mark.parametrize("when", CATCH_UP, ids=repr)
-def test_latest_and_count_equal_a_walk(when: When) -> None:
-    rule, chance = compile_rule(when), Random(4)
-    for start in (at("2026-03-20 00:00"), at("2026-10-20 00:00"), at("2026-04-02 00:00")):
-        for _ in range(8):
-            after = start + chance.randrange(12 * DAY)
-            until = after + chance.choice([SECOND, HOUR, 5 * HOUR, 2 * DAY]) + chance.randrange(SECOND)
-            anchor = after - chance.randrange(DAY)
-            among = walk(rule, after, until, anchor)
-            assert rule.latest(after, until, anchor) == (among[-1] if among else None)
-            assert rule.count(after, until, anchor, 10**9) == len(among)
-            assert rule.count(after, until, anchor, 3) == min(3, len(among))
-            assert rule.latest(until, after, anchor) is None
-            assert rule.count(until, after, anchor, 3) == 0
+def test_latest_and_count_equal_a_walk(subtests: pytest.Subtests) -> None:
+    for when in CATCH_UP:
+        with subtests.test(when=when):
+            rule, chance = compile_rule(when), Random(4)
+            for start in (at("2026-03-20 00:00"), at("2026-10-20 00:00"), at("2026-04-02 00:00")):
+                for _ in range(8):
+                    after = start + chance.randrange(12 * DAY)
+                    until = after + chance.choice([SECOND, HOUR, 5 * HOUR, 2 * DAY]) + chance.randrange(SECOND)
+                    anchor = after - chance.randrange(DAY)
+                    among = walk(rule, after, until, anchor)
+                    assert rule.latest(after, until, anchor) == (among[-1] if among else None)
+                    assert rule.count(after, until, anchor, 10**9) == len(among)
+                    assert rule.count(after, until, anchor, 3) == min(3, len(among))
+                    assert rule.latest(until, after, anchor) is None
+                    assert rule.count(until, after, anchor, 3) == 0
 
 
 @pytest.mark.parametrize(
@@ -332,17 +378,18 @@ EDGES: list[When] = [
 ]
 
 
-@pytest.mark.parametrize("when", EDGES, ids=repr)
-def test_the_end_of_the_calendar_raises_no_error(when: When) -> None:
-    rule = compile_rule(when)
-    assert rule.next(LAST, LAST) is None
-    assert rule.next(2**60, 2**60) is None
-    for after in (LAST - 1, LAST - SECOND, LAST - DAY, LAST - 400 * DAY, LAST - 5 * 365 * DAY):
-        found = rule.next(after, after)
-        assert found is None or after < found <= LAST
-    if isinstance(rule, WallRule):
-        first = rule.next(-(2**60), 0)
-        assert first is not None
-        assert first >= FIRST
-        assert all(one < another for one, another in pairwise(walk(rule, first, first + 2 * HOUR)))
-    assert rule.latest(LAST - DAY, 2**60, LAST) is None or isinstance(rule, WallRule)
+def test_the_end_of_the_calendar_raises_no_error(subtests: pytest.Subtests) -> None:
+    for when in EDGES:
+        with subtests.test(when=when):
+            rule = compile_rule(when)
+            assert rule.next(LAST, LAST) is None
+            assert rule.next(2**60, 2**60) is None
+            for after in (LAST - 1, LAST - SECOND, LAST - DAY, LAST - 400 * DAY, LAST - 5 * 365 * DAY):
+                found = rule.next(after, after)
+                assert found is None or after < found <= LAST
+            if isinstance(rule, WallRule):
+                first = rule.next(-(2**60), 0)
+                assert first is not None
+                assert first >= FIRST
+                assert all(one < another for one, another in pairwise(walk(rule, first, first + 2 * HOUR)))
+            assert rule.latest(LAST - DAY, 2**60, LAST) is None or isinstance(rule, WallRule)

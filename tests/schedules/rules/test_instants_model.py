@@ -203,17 +203,30 @@ def changes(name: str) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_every_zone_agrees_with_the_model_at_one_of_its_changes(part: int) -> None:
-    chance = Random(20260329 + part)
+def different_zones() -> list[str]:
+    """Return one name of each group of zones whose clocks show the same from START to END."""
+    found: dict[tuple[object, ...], str] = {}
+    for name in sorted(names()):
+        known, at = zone(name), START
+        segments = [known.segment(at).offset]
+        while (at := known.segment(at).end) < min(END, FOREVER):
+            segments += [at, known.segment(at).offset]
+        found.setdefault(tuple(segments), name)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+def test_every_clock_agrees_with_the_model_at_one_of_its_changes(seed: int) -> None:
+    """Names of the same clock are compared once here, and each of them in `make storm`."""
+    chance = Random(20260329 + seed)
     compared = 0
-    for name in sorted(names())[part::4]:
+    for name in different_zones():
         turns = changes(name)
         turned = chance.choice(turns) if turns else None
         window = Window(name, turned or chance.randrange(START, END), 1.75 if turned else 0.75)
-        for model in models(chance, window, 24 if turned else 8, turned):
+        for model in models(chance, window, 12 if turned else 8, turned):
             compared += compare(chance, window, model, turned, 12)
-    assert compared >= 25_000
+    assert compared >= 9_000
 
 
 @pytest.mark.storm
@@ -231,6 +244,7 @@ def test_every_zone_agrees_with_the_model_at_all_of_its_changes(part: int) -> No
     assert compared >= 200_000
 
 
+@pytest.mark.slow
 def test_the_engine_agrees_with_cronsim_but_for_three_known_differences() -> None:
     """They are errors of cronsim's search at clock changes.
 

@@ -33,47 +33,96 @@ def test_an_instant_is_shown_in_utc_and_in_the_rules_zone() -> None:
 TWICE = "the clock goes back: this time comes twice, runs on"
 
 
-@pytest.mark.parametrize(
-    ("when", "start", "expected"),
-    [
-        (Cron("30 3 * * *", tz=RIGA), "2026-03-28 00:00",
-         ["03-28 03:30 +0200", "03-29 04:00 +0300 03:30 does not exist on this day: runs at 04:00",
-          "03-30 03:30 +0300"]),
-        (Cron("30 3 * * *", tz=RIGA, dst_gap="skip"), "2026-03-28 00:00",
-         ["03-28 03:30 +0200", "03-30 03:30 +0300", "03-31 03:30 +0300"]),
-        (Cron("0,30 3 * * *", tz=RIGA), "2026-03-29 00:00",
-         ["03-29 04:00 +0300 03:00 and others do not exist on this day: one run at 04:00", "03-30 03:00 +0300",
-          "03-30 03:30 +0300"]),
-        (Cron("0 4 * * *", tz=RIGA), "2026-03-28 12:00",
-         ["03-29 04:00 +0300", "03-30 04:00 +0300", "03-31 04:00 +0300"]),
-        (Daily("03:00:30", tz=RIGA), "2026-03-28 12:00",
-         ["03-29 04:00 +0300 03:00:30 does not exist on this day: runs at 04:00", "03-30 03:00 +0300",
-          "03-31 03:00 +0300"]),
-        (Cron("30 23 * * *", tz="America/Godthab"), "2026-03-28 12:00",
-         ["03-29 00:00 -0100 23:30 does not exist on 2026-03-28: runs at 00:00", "03-29 23:30 -0100",
-          "03-30 23:30 -0100"]),
-        (Daily("09:00", tz="Pacific/Apia"), "2011-12-29 12:00",
-         ["12-29 09:00 -1000", "12-31 00:00 +1400 09:00 does not exist on 2011-12-30: runs at 00:00",
-          "12-31 09:00 +1400"]),
-        (Cron("30 3 * * *", tz=RIGA), "2026-10-24 12:00",
-         [f"10-25 03:30 +0300 {TWICE} the first pass", "10-26 03:30 +0200", "10-27 03:30 +0200"]),
-        (Cron("30 3 * * *", tz=RIGA, dst_fold="second"), "2026-10-24 12:00",
-         [f"10-25 03:30 +0200 {TWICE} the second pass", "10-26 03:30 +0200", "10-27 03:30 +0200"]),
-        (Cron("30 3 * * *", tz=RIGA, dst_fold="both"), "2026-10-24 12:00",
-         [f"10-25 03:30 +0300 {TWICE} both passes, this is the first",
-          f"10-25 03:30 +0200 {TWICE} both passes, this is the second", "10-26 03:30 +0200"]),
-        (Cron("0 * * * *", tz=RIGA), "2026-10-25 00:00",
-         [f"10-25 03:00 +0200 {TWICE} both passes, this is the second", "10-25 04:00 +0200", "10-25 05:00 +0200"]),
-        (Cron("0 * * * *", tz=RIGA), "2026-03-29 00:00",
-         ["03-29 04:00 +0300", "03-29 05:00 +0300", "03-29 06:00 +0300"]),
-        (Every("1h", count_from="end"), "2026-01-01 00:00",
-         ["01-01 01:00 +0000", "01-01 02:00 +0000 at the earliest: counted from the end of the previous run",
-          "01-01 03:00 +0000 at the earliest: counted from the end of the previous run"]),
-        (Every("1d", tz=RIGA), "2026-03-28 12:00", ["03-29 15:00 +0300", "03-30 15:00 +0300", "03-31 15:00 +0300"]),
-    ],
-)  # fmt: skip
-def test_a_note_describes_the_clock_change(when: When, start: str, expected: list[str]) -> None:
-    assert lines(when, start) == expected
+NOTES: list[tuple[When, str, list[str]]] = [
+    (
+        Cron("30 3 * * *", tz=RIGA),
+        "2026-03-28 00:00",
+        ["03-28 03:30 +0200", "03-29 04:00 +0300 03:30 does not exist on this day: runs at 04:00", "03-30 03:30 +0300"],
+    ),
+    (
+        Cron("30 3 * * *", tz=RIGA, dst_gap="skip"),
+        "2026-03-28 00:00",
+        ["03-28 03:30 +0200", "03-30 03:30 +0300", "03-31 03:30 +0300"],
+    ),
+    (
+        Cron("0,30 3 * * *", tz=RIGA),
+        "2026-03-29 00:00",
+        [
+            "03-29 04:00 +0300 03:00 and others do not exist on this day: one run at 04:00",
+            "03-30 03:00 +0300",
+            "03-30 03:30 +0300",
+        ],
+    ),
+    (Cron("0 4 * * *", tz=RIGA), "2026-03-28 12:00", ["03-29 04:00 +0300", "03-30 04:00 +0300", "03-31 04:00 +0300"]),
+    (
+        Daily("03:00:30", tz=RIGA),
+        "2026-03-28 12:00",
+        [
+            "03-29 04:00 +0300 03:00:30 does not exist on this day: runs at 04:00",
+            "03-30 03:00 +0300",
+            "03-31 03:00 +0300",
+        ],
+    ),
+    (
+        Cron("30 23 * * *", tz="America/Godthab"),
+        "2026-03-28 12:00",
+        [
+            "03-29 00:00 -0100 23:30 does not exist on 2026-03-28: runs at 00:00",
+            "03-29 23:30 -0100",
+            "03-30 23:30 -0100",
+        ],
+    ),
+    (
+        Daily("09:00", tz="Pacific/Apia"),
+        "2011-12-29 12:00",
+        [
+            "12-29 09:00 -1000",
+            "12-31 00:00 +1400 09:00 does not exist on 2011-12-30: runs at 00:00",
+            "12-31 09:00 +1400",
+        ],
+    ),
+    (
+        Cron("30 3 * * *", tz=RIGA),
+        "2026-10-24 12:00",
+        [f"10-25 03:30 +0300 {TWICE} the first pass", "10-26 03:30 +0200", "10-27 03:30 +0200"],
+    ),
+    (
+        Cron("30 3 * * *", tz=RIGA, dst_fold="second"),
+        "2026-10-24 12:00",
+        [f"10-25 03:30 +0200 {TWICE} the second pass", "10-26 03:30 +0200", "10-27 03:30 +0200"],
+    ),
+    (
+        Cron("30 3 * * *", tz=RIGA, dst_fold="both"),
+        "2026-10-24 12:00",
+        [
+            f"10-25 03:30 +0300 {TWICE} both passes, this is the first",
+            f"10-25 03:30 +0200 {TWICE} both passes, this is the second",
+            "10-26 03:30 +0200",
+        ],
+    ),
+    (
+        Cron("0 * * * *", tz=RIGA),
+        "2026-10-25 00:00",
+        [f"10-25 03:00 +0200 {TWICE} both passes, this is the second", "10-25 04:00 +0200", "10-25 05:00 +0200"],
+    ),
+    (Cron("0 * * * *", tz=RIGA), "2026-03-29 00:00", ["03-29 04:00 +0300", "03-29 05:00 +0300", "03-29 06:00 +0300"]),
+    (
+        Every("1h", count_from="end"),
+        "2026-01-01 00:00",
+        [
+            "01-01 01:00 +0000",
+            "01-01 02:00 +0000 at the earliest: counted from the end of the previous run",
+            "01-01 03:00 +0000 at the earliest: counted from the end of the previous run",
+        ],
+    ),
+    (Every("1d", tz=RIGA), "2026-03-28 12:00", ["03-29 15:00 +0300", "03-30 15:00 +0300", "03-31 15:00 +0300"]),
+]
+
+
+def test_a_note_describes_the_clock_change(subtests: pytest.Subtests) -> None:
+    for when, start, expected in NOTES:
+        with subtests.test(when=when, start=start, expected=expected):
+            assert lines(when, start) == expected
 
 
 def test_a_rule_that_ends_is_shown_to_its_end() -> None:
