@@ -28,21 +28,29 @@ def test_queues_are_listed_with_waiting_jobs(ask: Ask) -> None:
     assert (line["queue"], line["ready"], line["paused_at"]) == ("mail", {"value": 2, "exact": True}, None)
 
 
-@pytest.mark.parametrize("kind", ["queue", "task", "tenant"])
-def test_queues_tasks_and_tenants_are_paused_and_resumed(ask: Ask, connection: psycopg.Connection, kind: str) -> None:
+def test_queues_tasks_and_tenants_are_paused_and_resumed(
+    ask: Ask, connection: psycopg.Connection, subtests: pytest.Subtests
+) -> None:
     client = ask("operator")
-    paused = client.post(f"/{kind}s/a%2Fb/pause", json={"note": "they are down"}).json()
-    assert paused == {"kind": kind, "name": "a/b", "paused": True, "changed": True}
-    assert client.post(f"/{kind}s/a%2Fb/pause").json()["changed"] is False
-    (row,) = client.get("/pauses").json()["items"]
-    assert (row["kind"], row["name"], row["note"]) == (kind, "a/b", "they are down")
-    assert row["paused_by"].startswith("operator")
-    assert client.post(f"/{kind}s/a%2Fb/resume").json() == paused | {"paused": False}
-    assert client.post(f"/{kind}s/a%2Fb/resume").json()["changed"] is False
-    assert client.get("/pauses").json()["items"] == []
-    audited = connection.execute("select action, subject, actor from sereno.audit order by id desc limit 2").fetchall()
-    assert [line[:2] for line in audited] == [(f"{kind}.resume", f"{kind} a/b"), (f"{kind}.pause", f"{kind} a/b")]
-    assert all(line[2] == row["paused_by"] for line in audited)
+    for kind in ("queue", "task", "tenant"):
+        with subtests.test(kind=kind):
+            paused = client.post(f"/{kind}s/a%2Fb/pause", json={"note": "they are down"}).json()
+            assert paused == {"kind": kind, "name": "a/b", "paused": True, "changed": True}
+            assert client.post(f"/{kind}s/a%2Fb/pause").json()["changed"] is False
+            (row,) = client.get("/pauses").json()["items"]
+            assert (row["kind"], row["name"], row["note"]) == (kind, "a/b", "they are down")
+            assert row["paused_by"].startswith("operator")
+            assert client.post(f"/{kind}s/a%2Fb/resume").json() == paused | {"paused": False}
+            assert client.post(f"/{kind}s/a%2Fb/resume").json()["changed"] is False
+            assert client.get("/pauses").json()["items"] == []
+            audited = connection.execute(
+                "select action, subject, actor from sereno.audit order by id desc limit 2"
+            ).fetchall()
+            assert [line[:2] for line in audited] == [
+                (f"{kind}.resume", f"{kind} a/b"),
+                (f"{kind}.pause", f"{kind} a/b"),
+            ]
+            assert all(line[2] == row["paused_by"] for line in audited)
 
 
 def test_a_tenants_operator_pauses_only_that_tenant(ask: Ask, connection: psycopg.Connection) -> None:

@@ -20,6 +20,7 @@ from sereno.notifications.recipients.rows import InboxState
 from sereno.server.api.notifications import inbox, inbox_stream, inbox_watch
 from sereno.server.shared import authenticator
 from tests.facts import auntil
+from tests.plain_http import NO_CERTIFICATES
 from tests.server.api.conftest import Served
 from tests.server.web.outages import unavailable
 
@@ -60,6 +61,7 @@ def client(served: Served, token: str) -> httpx.AsyncClient:
         headers={"Authorization": f"Bearer {token}", "Accept": "text/event-stream"},
         timeout=30,
         trust_env=False,
+        verify=NO_CERTIFICATES,
         limits=httpx.Limits(max_connections=100),
     )
 
