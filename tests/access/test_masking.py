@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sereno.access.masking import MASK, is_secret, masked, without_secrets
@@ -82,11 +82,16 @@ def test_values_nested_too_deep_are_masked() -> None:
     assert "hunter2" not in json.dumps(masked(value))
 
 
-@given(JSON)
-def test_masking_returns_json_of_the_same_kind_for_any_value(value: Any) -> None:
-    once = masked(value)
-    json.dumps(once)
-    assert type(once) is type(value)
+@pytest.mark.parametrize("examples", [30, pytest.param(10_000, marks=pytest.mark.storm)])
+def test_masking_returns_json_of_the_same_kind_for_any_value(examples: int) -> None:
+    @settings(max_examples=examples)
+    @given(JSON)
+    def check(value: Any) -> None:
+        once = masked(value)
+        json.dumps(once)
+        assert type(once) is type(value)
+
+    check()
 
 
 def test_secrets_after_their_name_in_a_text_are_masked(subtests: pytest.Subtests) -> None:

@@ -88,17 +88,48 @@ def document() -> Document:
     return found
 
 
+# For requests that are refused or only read an empty database: one server for the whole run.
+
+
+@pytest.fixture(scope="session")
+def bare_app(server_url: str, template_of_today: Callable[[], str]) -> Iterator[Sereno]:
+    with _copied(server_url, template_of_today()) as url:
+        made = Sereno(url)
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="session")
+def bare_served(bare_app: Sereno) -> Iterator[Served]:
+    served = Served(bare_app)
+    yield served
+    served.stop()
+
+
+@pytest.fixture(scope="session")
+def bare_ask(bare_app: Sereno, bare_served: Served) -> Iterator[Ask]:
+    with _clients(bare_app, bare_served) as client:
+        yield client
+
+
+@contextmanager
+def _copied(server_url: str, template: str) -> Iterator[str]:
+    """Return the URL of a copy of the template."""
+    name = f"shared_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(f"create database {name} template {template} strategy file_copy".encode())
+        yield server_url.replace("/postgres?", f"/{name}?", 1)
+        connection.execute(f"drop database {name} with (force)".encode())
+
+
 # For tests of a module that only read, or whose changes no other test of the module can see: they share one server.
 
 
 @pytest.fixture(scope="module")
 def shared_database_url(server_url: str, template: str) -> Iterator[str]:
     """Return the URL of a migrated database that belongs to the module."""
-    name = f"shared_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(f"create database {name} template {template} strategy file_copy".encode())
-        yield server_url.replace("/postgres?", f"/{name}?", 1)
-        connection.execute(f"drop database {name} with (force)".encode())
+    with _copied(server_url, template) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

@@ -174,6 +174,7 @@ def test_data_of_a_recipient_is_masked_for_viewers(app: Sereno, ask: Ask) -> Non
         assert whole.json()["recipient"]["data"] == data
 
 
+@pytest.mark.slow
 def test_a_preview_of_the_last_event_is_masked_for_viewers(app: Sereno, ask: Ask, tmp_path: Path) -> None:
     folder = tmp_path / "login"
     folder.mkdir()

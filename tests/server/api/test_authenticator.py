@@ -42,8 +42,8 @@ def _pause(served: Served, **headers: str) -> int:
 # Tokens
 
 
-def test_an_invalid_token_is_refused(serve: Serve, subtests: pytest.Subtests) -> None:
-    url = f"{serve().url}/api/v1/me"
+def test_an_invalid_token_is_refused(bare_served: Served, subtests: pytest.Subtests) -> None:
+    url = f"{bare_served.url}/api/v1/me"
     for header in ("", "Bearer", "Bearer x", "Bearer srn_", "Basic c3I6bg==", "Bearer srn_é", "Bearer srn_" + "x" * 32):
         with subtests.test(header=header[:20]):
             headers = {b"Authorization": header.encode("latin-1")}
@@ -217,8 +217,8 @@ def test_a_forwarded_request_is_not_from_this_machine(app: Sereno, serve: Serve)
     assert _me(served).status_code == 200
 
 
-def test_user_headers_are_ignored_without_a_trusted_proxy(serve: Serve) -> None:
-    assert _me(serve(), X_User="ada", X_Forwarded_User="ada", Remote_User="ada").status_code == 401
+def test_user_headers_are_ignored_without_a_trusted_proxy(bare_served: Served) -> None:
+    assert _me(bare_served, X_User="ada", X_Forwarded_User="ada", Remote_User="ada").status_code == 401
 
 
 def test_the_surrounding_application_authenticates(app: Sereno, serve: Serve) -> None:

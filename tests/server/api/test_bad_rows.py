@@ -107,6 +107,7 @@ def test_jobs_events_and_recipients_that_cannot_be_shown_hide_no_others(
         assert NOT_SHOWN in operator.post(f"/jobs/{job}/reveal").json()["arguments"], job
 
 
+@pytest.mark.slow
 def test_pages_with_unreadable_rows_are_shown(unreadable: list[int], shared_ask: Ask, shared_served: Served) -> None:
     admin = shared_ask("admin")
     events = [each["id"] for each in admin.get("/events").json()["items"]]
@@ -118,6 +119,7 @@ def test_pages_with_unreadable_rows_are_shown(unreadable: list[int], shared_ask:
         assert answer.status_code == 200, (path, answer.status_code)
 
 
+@pytest.mark.slow
 def test_the_command_line_accepts_unreadable_rows(unreadable: list[int], shared_database_url: str) -> None:
     runner = CliRunner(env={"SERENO_DATABASE_URL": shared_database_url})
     for command in (
@@ -142,6 +144,7 @@ def test_unreadable_rows_are_neither_imported_nor_run(unreadable: list[int], sha
     assert admin.post("/schedules/deep:3000/run").status_code == 422
 
 
+@pytest.mark.slow
 def test_large_arguments_of_schedules_are_not_part_of_a_list(app: Sereno, ask: Ask) -> None:
     """A list shows only their size; the schedule and an export contain them, and a page of an export is bounded."""
 

@@ -6,7 +6,6 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
-import schemathesis
 
 from sereno import Sereno
 from sereno.access.identity import ROLES
@@ -32,33 +31,6 @@ def ann(tenants: tuple[Things, Things]) -> Things:
     return tenants[0]
 
 
-@pytest.fixture
-def unauthenticated(
-    shared_app: Sereno, shared_served: Served, shared_connection: psycopg.Connection
-) -> Iterator[dict[str, httpx.Client]]:
-    """Clients without a valid token."""
-    run = shared_app.database.run
-    revoked, expired = (run(create(name, "admin", expires_in="1h", actor="test")).secret for name in ("gone", "late"))
-    run(revoke("gone", actor="test"))
-    shared_connection.execute("update sereno.tokens set expires_at = sereno.now() - interval '1 s' where name = 'late'")
-    credentials = {
-        "no credentials": {},
-        "revoked": {"Authorization": f"Bearer {revoked}"},
-        "expired": {"Authorization": f"Bearer {expired}"},
-        "an unknown token": {"Authorization": "Bearer srn_" + "x" * 32},
-        "a malformed token": {"Authorization": "Bearer 12345"},
-        "another scheme": {"Authorization": f"Basic {expired}"},
-        "a made-up cookie": {"Cookie": "sereno=v2.1.9999999999." + "A" * 16 + "." + "A" * 43},
-    }
-    clients = {
-        who: httpx.Client(base_url=f"{shared_served.url}/api/v1", headers=headers, **PLAIN)
-        for who, headers in credentials.items()
-    }
-    yield clients
-    for client in clients.values():
-        client.close()
-
-
 def test_every_operation_has_a_request_here_and_declares_its_role(document: Document) -> None:
     named = {operation.name: operation for operation in operations(document)}
     known = requests(Things("ann-tenant", "canary-ann"))
@@ -71,19 +43,46 @@ def test_every_operation_has_a_request_here_and_declares_its_role(document: Docu
         assert operation.role is not None or operation.path.startswith("/callbacks/"), operation.name
 
 
+@pytest.fixture(scope="module")
+def invalid_credentials(shared_app: Sereno, shared_connection: psycopg.Connection) -> dict[str, dict[str, str]]:
+    """Headers without a valid token."""
+    run = shared_app.database.run
+    revoked, expired = (run(create(name, "admin", expires_in="1h", actor="test")).secret for name in ("gone", "late"))
+    run(revoke("gone", actor="test"))
+    shared_connection.execute("update sereno.tokens set expires_at = sereno.now() - interval '1 s' where name = 'late'")
+    return {
+        "no credentials": {},
+        "revoked": {"Authorization": f"Bearer {revoked}"},
+        "expired": {"Authorization": f"Bearer {expired}"},
+        "an unknown token": {"Authorization": "Bearer srn_" + "x" * 32},
+        "a malformed token": {"Authorization": "Bearer 12345"},
+        "another scheme": {"Authorization": f"Basic {expired}"},
+        "a made-up cookie": {"Cookie": "sereno=v2.1.9999999999." + "A" * 16 + "." + "A" * 43},
+    }
+
+
+@pytest.mark.parametrize(
+    ("first", "last"), [pytest.param(0, 2, id="some"), pytest.param(2, 7, id="others", marks=pytest.mark.slow)]
+)
 def test_requests_without_a_valid_token_are_refused(
-    document: Document, ann: Things, unauthenticated: dict[str, httpx.Client]
+    document: Document,
+    ann: Things,
+    shared_served: Served,
+    invalid_credentials: dict[str, dict[str, str]],
+    first: int,
+    last: int,
 ) -> None:
-    for operation in operations(document):
-        for who, client in unauthenticated.items():
-            answer = _request(client, operation, ann)
-            if operation.role is None:
-                assert answer.status_code != 401, operation.name
-                continue
-            assert answer.status_code == 401, (operation.name, who, answer.text)
-            assert answer.headers["content-type"] == "application/problem+json"
-            assert answer.headers["www-authenticate"] == "Bearer"
-            assert not ann.is_in(answer.text)
+    for who, headers in list(invalid_credentials.items())[first:last]:
+        with httpx.Client(base_url=f"{shared_served.url}/api/v1", headers=headers, **PLAIN) as client:
+            for operation in operations(document):
+                answer = _request(client, operation, ann)
+                if operation.role is None:
+                    assert answer.status_code != 401, operation.name
+                    continue
+                assert answer.status_code == 401, (operation.name, who, answer.text)
+                assert answer.headers["content-type"] == "application/problem+json"
+                assert answer.headers["www-authenticate"] == "Bearer"
+                assert not ann.is_in(answer.text)
 
 
 def test_requests_without_the_role_are_refused(
@@ -107,15 +106,13 @@ def test_requests_without_the_role_are_refused(
 
 
 def test_requests_with_the_role_are_accepted(document: Document, app: Sereno, ask: Ask) -> None:
-    """The lowest sufficient role gets the documented response; higher ones are authorized, even if the row is gone."""
+    """The lowest sufficient role succeeds; higher ones are authorized, even if the row is gone by then."""
     ann, _ = _fill(app, ask)
-    documented = schemathesis.openapi.from_dict(document)
     clients = {role: ask(role) for role in ROLES}
     for operation in operations(document):
         lowest = 0 if operation.role is None else ROLES.index(operation.role)
         first, *others = [_request(clients[role], operation, ann) for role in ROLES[lowest:]]
         assert first.is_success, (operation.name, first.status_code, first.text)
-        documented[operation.path][operation.method].validate_response(first)
         for answer in others:
             assert answer.status_code not in (401, 403), (operation.name, answer.text)
             assert str(answer.status_code) in operation.about["responses"], (operation.name, answer.text)

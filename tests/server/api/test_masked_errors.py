@@ -162,6 +162,7 @@ def test_a_second_pattern_does_not_confirm_a_guess(failed: int, shared_ask: Ask)
     assert found(viewer, "/deliveries", q='reason:*hunter2x*,*"********"*') == 0
 
 
+@pytest.mark.slow
 def test_masked_values_are_not_found(failed: int, shared_ask: Ask, shared_served: Served) -> None:
     """A viewer finds no part of a masked value in any list, but unmasked parts; operators find all."""
     viewer, operator = shared_ask("viewer"), shared_ask("operator")

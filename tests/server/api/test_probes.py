@@ -9,9 +9,9 @@ from tests.facts import until
 from tests.server.api.conftest import PLAIN, Served
 
 
-def test_probes_need_no_token(served: Served) -> None:
+def test_probes_need_no_token(bare_served: Served) -> None:
     for path in ("livez", "readyz"):
-        answer = httpx.get(f"{served.url}/{path}", **PLAIN)
+        answer = httpx.get(f"{bare_served.url}/{path}", **PLAIN)
         assert (answer.status_code, answer.text) == (200, "ok\n")
 
 

@@ -141,6 +141,7 @@ def test_masked_values_cannot_be_found_by_guessing(app: Sereno, ask: Ask, connec
             assert items(viewer, path, f"-{shown}") == []
 
 
+@pytest.mark.slow
 def test_deliveries_that_match_are_requeued(ask: Ask, own_tenants: tuple[Things, Things]) -> None:
     ann, bob = own_tenants
     admin, theirs = ask("operator"), ask("operator", tenant=ann.tenant)
@@ -159,6 +160,7 @@ def test_deliveries_that_match_are_requeued(ask: Ask, own_tenants: tuple[Things,
     assert theirs.post("/deliveries/requeue", json={"q": f"tenant:{bob.tenant}", "all": True}).status_code == 404
 
 
+@pytest.mark.slow
 def test_schedules_that_match_are_changed(
     ask: Ask, own_tenants: tuple[Things, Things], connection: psycopg.Connection
 ) -> None:

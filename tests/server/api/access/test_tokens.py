@@ -99,9 +99,9 @@ def test_a_numeric_name_does_not_revoke_another_token(ask: Ask, app: Sereno, con
     assert one(connection, "select count(*) from sereno.tokens where revoked_at is not null") == 0
 
 
-def test_roles_for_tokens(ask: Ask) -> None:
-    assert ask(None).get("/tokens").status_code == 401
-    for client in (ask("operator"), ask("viewer"), ask("operator", tenant="a")):
+def test_roles_for_tokens(bare_ask: Ask) -> None:
+    assert bare_ask(None).get("/tokens").status_code == 401
+    for client in (bare_ask("operator"), bare_ask("viewer"), bare_ask("operator", tenant="a")):
         assert client.get("/tokens").status_code == 403
         assert client.post("/tokens", json={"name": "x"}).status_code == 403
         assert client.delete("/tokens/1").status_code == 403

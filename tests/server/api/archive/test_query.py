@@ -109,6 +109,7 @@ def test_a_query_reads_and_writes_nothing_else(
     assert {each.name for each in tmp_path.iterdir()} == {"archive", "other.csv"}
 
 
+@pytest.mark.slow
 def test_a_query_ends_on_its_timeout(cold: Sereno, ask: Ask) -> None:
     client = ask("admin")
     answer = client.post("/archive/query", json={"sql": ENDLESS, "seconds": 1})
@@ -119,6 +120,7 @@ def test_a_query_ends_on_its_timeout(cold: Sereno, ask: Ask) -> None:
     assert client.post("/archive/query", json={"sql": "select 1 as one", "seconds": 60}).json()["rows"] == [{"one": 1}]
 
 
+@pytest.mark.slow
 def test_a_result_that_is_too_large_is_refused(cold: Sereno, ask: Ask) -> None:
     client = ask("admin")
     for sql in ("select repeat('x', 3000000000) as x", "select repeat('x', 300000000) as x from range(1000)"):
@@ -131,6 +133,7 @@ def test_a_result_that_is_too_large_is_refused(cold: Sereno, ask: Ask) -> None:
     assert alone.json() == {"rows": [{"x": {"not shown": "9,000,002 bytes"}}], "more": False}
 
 
+@pytest.mark.slow
 async def test_queries_run_one_at_a_time(cold: Sereno, ask: Ask) -> None:
     client, other = ask("admin"), ask("admin")
     long = asyncio.to_thread(client.post, "/archive/query", json={"sql": ENDLESS, "seconds": 60})
@@ -145,6 +148,7 @@ async def test_queries_run_one_at_a_time(cold: Sereno, ask: Ask) -> None:
     assert other.post("/archive/query", json={"sql": "select 1 as one", "seconds": 60}).status_code == 200
 
 
+@pytest.mark.slow
 def test_without_the_package_the_error_says_what_to_install(
     cold: Sereno, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +159,7 @@ def test_without_the_package_the_error_says_what_to_install(
     assert "pip install 'sereno[query]'" in answer.json()["detail"]
 
 
+@pytest.mark.slow
 def test_a_missing_directory_is_reported(cold: Sereno, ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "archive").rename(tmp_path / "elsewhere")
     answer = ask("admin").post("/archive/query", json={"sql": "select * from jobs"})
@@ -214,6 +219,7 @@ def with_column(name: str, values: Any) -> Callable[[Any], Any]:
     return lambda table: table.set_column(table.schema.get_field_index(name), name, values)
 
 
+@pytest.mark.slow
 def test_unreadable_values_are_marked_and_the_others_are_shown(
     cold: Sereno, ask: Ask, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
@@ -238,6 +244,7 @@ def test_unreadable_values_are_marked_and_the_others_are_shown(
     assert large.json() == {"rows": [{"not shown": "more than 8,388,608 bytes"}], "more": False}
 
 
+@pytest.mark.slow
 def test_a_text_that_is_not_utf8_is_refused_and_other_columns_work(
     cold: Sereno, ask: Ask, connection: psycopg.Connection, tmp_path: Path
 ) -> None:

@@ -176,6 +176,7 @@ def test_accepted_responses_are_documented(document: Document) -> None:
         assert accepted == {"application/json": {"schema": {"$ref": "#/components/schemas/BulkOperation"}}}
 
 
+@pytest.mark.slow
 def test_a_repeated_idempotency_key_creates_one_operation(ask: Ask, jobs: list[int]) -> None:
     client = ask("operator")
     body, key = {"ids": jobs, "in_background": True}, {"Idempotency-Key": "k"}
@@ -236,6 +237,7 @@ def _fill(client: httpx.Client) -> None:
         assert client.put(f"/schedules/{key}", json=given).status_code == 200
 
 
+@pytest.mark.slow
 async def test_bulk_changes_of_schedules_in_the_background(
     app: Sereno, ask: Ask, work: Any, connection: psycopg.Connection
 ) -> None:
@@ -275,6 +277,7 @@ async def test_bulk_changes_of_schedules_in_the_background(
     assert one(connection, "select actor from sereno.audit where action = 'schedule.disable'").startswith("admin")
 
 
+@pytest.mark.slow
 def test_roles_for_schedules_in_the_background(ask: Ask, work: Any, connection: psycopg.Connection) -> None:
     _fill(ask("admin"))
     ann, bob = ask("operator", tenant="a"), ask("operator", tenant="b")
@@ -305,6 +308,7 @@ def test_roles_for_schedules_in_the_background(ask: Ask, work: Any, connection: 
 # Deliveries
 
 
+@pytest.mark.slow
 async def test_deliveries_are_requeued_in_the_background(
     app: Sereno, ask: Ask, notified: NotifiedEvents, connection: psycopg.Connection
 ) -> None:
@@ -324,6 +328,7 @@ async def test_deliveries_are_requeued_in_the_background(
     assert one(connection, "select actor from sereno.audit where action = 'delivery.requeue'").startswith("operator")
 
 
+@pytest.mark.slow
 def test_roles_for_requeue_in_the_background(
     ask: Ask, notified: NotifiedEvents, connection: psycopg.Connection
 ) -> None:

@@ -84,6 +84,7 @@ def test_weights_of_fair_keys_are_set(ask: Ask) -> None:
     assert "r42" not in {line["key"] for line in client.get("/weights").json()["items"]}
 
 
+@pytest.mark.slow
 def test_roles_for_limits(ask: Ask) -> None:
     assert ask(None).get("/limits").status_code == 401
     viewer, operator, theirs = ask("viewer"), ask("operator"), ask("admin", tenant="r42")

@@ -82,8 +82,8 @@ INVALID_QUERIES = [
 ]
 
 
-def test_invalid_figure_queries_are_refused(ask: Ask, subtests: pytest.Subtests) -> None:
-    client = ask("viewer")
+def test_invalid_figure_queries_are_refused(bare_ask: Ask, subtests: pytest.Subtests) -> None:
+    client = bare_ask("viewer")
     for query in INVALID_QUERIES:
         with subtests.test(query=query):
             answer = client.get(f"/figures/{query}")

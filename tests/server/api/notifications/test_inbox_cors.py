@@ -67,6 +67,7 @@ def test_an_origin_that_is_not_listed_cannot_read_an_inbox(served: Served, token
         assert "Origin" in found.headers["vary"]
 
 
+@pytest.mark.slow
 def test_a_mounted_server_allows_the_same_origins(app: Sereno, token: str) -> None:
     with running(Starlette(routes=[Mount("/tools/sereno", asgi(app))])) as root:
         headers = {"Origin": SHOP, "Authorization": f"Bearer {token}"}
@@ -95,6 +96,7 @@ def test_other_origins_are_allowed_with_inbox_tokens_only(served: Served, ask: A
         assert ALLOWED not in answer.headers
 
 
+@pytest.mark.slow
 def test_no_other_route_allows_another_origin(served: Served, token: str, document: Document) -> None:
     things = Things("ann-tenant", "canary-ann")
     paths = {
@@ -112,18 +114,18 @@ def test_no_other_route_allows_another_origin(served: Served, token: str, docume
                 assert not [name for name in answer.headers if name.startswith("access-control-")], (method, path)
 
 
-def test_any_page_can_load_the_inbox_script(served: Served) -> None:
-    first = send(served, "GET", "/inbox.js", OTHER_ORIGIN)
+def test_any_page_can_load_the_inbox_script(bare_served: Served) -> None:
+    first = send(bare_served, "GET", "/inbox.js", OTHER_ORIGIN)
     assert first.status_code == 200
     assert first.headers["content-type"] == "text/javascript; charset=utf-8"
     assert first.headers[ALLOWED] == "*"
     assert first.headers["cross-origin-resource-policy"] == "cross-origin"
     assert first.headers["cache-control"] == "public, max-age=300"
     assert first.headers["content-encoding"] == "gzip"
-    again = send(served, "GET", "/inbox.js", OTHER_ORIGIN, If_None_Match=f'"x", {first.headers["etag"]}')
+    again = send(bare_served, "GET", "/inbox.js", OTHER_ORIGIN, If_None_Match=f'"x", {first.headers["etag"]}')
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
     assert again.headers[ALLOWED] == "*"
-    assert send(served, "POST", "/inbox.js", OTHER_ORIGIN).status_code == 405
+    assert send(bare_served, "POST", "/inbox.js", OTHER_ORIGIN).status_code == 405
 
 
 def test_origins_in_settings_are_written_as_browsers_send_them() -> None:

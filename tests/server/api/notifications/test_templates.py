@@ -79,6 +79,7 @@ def test_lint_reports_unknown_fields(ask: Ask) -> None:
     assert any("'colour' is not a field of the payload" in each["message"] for each in found["findings"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("event_templates")
 def test_invalid_template_requests_are_refused(ask: Ask) -> None:
     client = ask("admin")
@@ -114,6 +115,7 @@ def test_invalid_template_requests_are_refused(ask: Ask) -> None:
     assert client.post("/templates/preview", json=trial).status_code == 422
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not enforce these limits")
 @pytest.mark.usefixtures("event_templates")
 def test_no_template_is_compiled_or_rendered_in_the_server(ask: Ask, app: Sereno) -> None:
@@ -132,6 +134,7 @@ def test_no_template_is_compiled_or_rendered_in_the_server(ask: Ask, app: Sereno
     assert compiled_templates._made.cache_info().misses == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("event_templates")
 def test_many_previews_of_one_user_do_not_delay_others(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """One preview of a user is rendered at a time; lists and previews of other users do not wait for it."""
@@ -158,6 +161,7 @@ def test_many_previews_of_one_user_do_not_delay_others(ask: Ask, monkeypatch: py
         assert [each.result().status_code for each in waiting] == [200] * 5
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("event_templates")
 def test_roles_for_templates(ask: Ask) -> None:
     trial = {"event": "tender.published", "channel": "email", "payload": {"code": "T1", "amount": 3}}

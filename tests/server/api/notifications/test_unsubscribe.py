@@ -71,6 +71,6 @@ def test_a_broken_link_gets_an_explanation(
     assert one(connection, "select count(*) from sereno.preferences") == 0
 
 
-def test_without_a_secret_no_link_is_valid(served: Served) -> None:
-    assert httpx.get(f"{served.url}/unsubscribe/x", **PLAIN).status_code == 400
-    assert httpx.post(f"{served.url}/unsubscribe/x", **PLAIN).status_code == 400
+def test_without_a_secret_no_link_is_valid(bare_served: Served) -> None:
+    assert httpx.get(f"{bare_served.url}/unsubscribe/x", **PLAIN).status_code == 400
+    assert httpx.post(f"{bare_served.url}/unsubscribe/x", **PLAIN).status_code == 400
