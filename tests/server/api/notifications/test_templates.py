@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psycopg
 import pytest
 
@@ -13,6 +14,7 @@ from sereno import Content, Recipient, Sereno
 from sereno.notifications.templates import templates as compiled_templates
 from sereno.notifications.templates.operations import place, write
 from sereno.notifications.templates.preview import render
+from sereno.notifications.templates.render_process import LONGEST_SECONDS
 from tests.facts import one
 from tests.notifications.conftest import Tender
 from tests.notifications.templates.hostile_templates import LARGE_TO_COMPILE
@@ -121,6 +123,8 @@ def test_invalid_template_requests_are_refused(ask: Ask) -> None:
 def test_no_template_is_compiled_or_rendered_in_the_server(ask: Ask, app: Sereno) -> None:
     """Compiling LARGE_TO_COMPILE in the server took 270 MB and blocked all other requests for seconds."""
     client, path = ask("admin"), "/templates/tender.published/email/body"
+    # On a busy machine the server waits this long for the process; the client must wait longer.
+    client.timeout = httpx.Timeout(LONGEST_SECONDS + 30)
     before = compiled_templates._made.cache_info().misses
     assert client.put(path, json={"source": "{{ code }}"}).status_code == 200
     refused = client.put(path, json={"source": LARGE_TO_COMPILE})
