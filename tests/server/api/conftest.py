@@ -1,9 +1,12 @@
 """A real server on a real socket, and HTTP clients for it."""
 
+import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 
 from sereno import Sereno
@@ -14,6 +17,9 @@ from tests.server.api.adapters import known_types
 from tests.serving import Serving
 
 Ask = Callable[..., httpx.Client]
+Document = dict[str, Any]
+# Options of one request to a server of the test.
+PLAIN: dict[str, Any] = {"timeout": 30, "trust_env": False, "verify": NO_CERTIFICATES}
 
 
 class Served(Serving):
@@ -47,6 +53,12 @@ def served(serve: Callable[..., Served]) -> Served:
 @pytest.fixture
 def ask(app: Sereno, served: Served) -> Iterator[Ask]:
     """`ask("operator", tenant="r42")` returns a client with such a token; the client of `ask(None)` has none."""
+    with _clients(app, served) as client:
+        yield client
+
+
+@contextmanager
+def _clients(app: Sereno, served: Served) -> Iterator[Ask]:
     clients: list[httpx.Client] = []
 
     def client(role: str | None = "admin", tenant: str | None = None) -> httpx.Client:
@@ -61,3 +73,86 @@ def ask(app: Sereno, served: Served) -> Iterator[Ask]:
     yield client
     for each in clients:
         each.close()
+
+
+@pytest.fixture(scope="session")
+def document() -> Document:
+    """Return the OpenAPI document. It is the same for every server, and takes a second to build."""
+    app = Sereno("postgresql://127.0.0.1:1/nowhere")
+    served = Served(app)
+    try:
+        found: Document = httpx.get(f"{served.url}/api/v1/openapi.json", **PLAIN).json()
+    finally:
+        served.stop()
+        app.close()
+    return found
+
+
+# For requests that are refused or only read an empty database: one server for the whole run.
+
+
+@pytest.fixture(scope="session")
+def bare_app(server_url: str, template_of_today: Callable[[], str]) -> Iterator[Sereno]:
+    with _copied(server_url, template_of_today()) as url:
+        made = Sereno(url)
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="session")
+def bare_served(bare_app: Sereno) -> Iterator[Served]:
+    served = Served(bare_app)
+    yield served
+    served.stop()
+
+
+@pytest.fixture(scope="session")
+def bare_ask(bare_app: Sereno, bare_served: Served) -> Iterator[Ask]:
+    with _clients(bare_app, bare_served) as client:
+        yield client
+
+
+@contextmanager
+def _copied(server_url: str, template: str) -> Iterator[str]:
+    """Return the URL of a copy of the template."""
+    name = f"shared_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(f"create database {name} template {template} strategy file_copy".encode())
+        yield server_url.replace("/postgres?", f"/{name}?", 1)
+        connection.execute(f"drop database {name} with (force)".encode())
+
+
+# For tests of a module that only read, or whose changes no other test of the module can see: they share one server.
+
+
+@pytest.fixture(scope="module")
+def shared_database_url(server_url: str, template: str) -> Iterator[str]:
+    """Return the URL of a migrated database that belongs to the module."""
+    with _copied(server_url, template) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def shared_connection(shared_database_url: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(shared_database_url, autocommit=True) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def shared_app(shared_database_url: str) -> Iterator[Sereno]:
+    made = Sereno(shared_database_url)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def shared_served(shared_app: Sereno) -> Iterator[Served]:
+    served = Served(shared_app)
+    yield served
+    served.stop()
+
+
+@pytest.fixture(scope="module")
+def shared_ask(shared_app: Sereno, shared_served: Served) -> Iterator[Ask]:
+    with _clients(shared_app, shared_served) as client:
+        yield client

@@ -14,7 +14,7 @@ from sereno.jobs.attempt import Settlement
 from sereno.jobs.pauses import pause
 from tests.facts import one
 from tests.jobs.limits.lane_steps import Claimer, keys, put, set_limit
-from tests.server.api.conftest import Ask, Served
+from tests.server.api.conftest import PLAIN, Ask, Served
 from tests.server.api.schedules.schedule_steps import body
 
 Connection = psycopg.Connection[Any]
@@ -49,7 +49,7 @@ def test_a_full_limit_does_not_reveal_who_holds_it(ask: Ask, served: Served, con
     explanation = _why(tenant_user, ours)
     assert "The limit shared allows 2 at once, and 2 others are running." in explanation
     pages = [
-        httpx.get(f"{served.url}/jobs", params={"job": ours}, headers=who.headers, timeout=30, trust_env=False).text
+        httpx.get(f"{served.url}/jobs", params={"job": ours}, headers=who.headers, **PLAIN).text
         for who in (viewer, tenant_user)
     ]
     # An explanation that was cached for an operator is not shown to the tenant's user.
@@ -174,6 +174,7 @@ def test_data_of_a_recipient_is_masked_for_viewers(app: Sereno, ask: Ask) -> Non
         assert whole.json()["recipient"]["data"] == data
 
 
+@pytest.mark.slow
 def test_a_preview_of_the_last_event_is_masked_for_viewers(app: Sereno, ask: Ask, tmp_path: Path) -> None:
     folder = tmp_path / "login"
     folder.mkdir()

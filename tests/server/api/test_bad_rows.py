@@ -21,71 +21,74 @@ def nested(depth: int) -> str:
     return '{"a": ' * depth + "1" + "}" * depth
 
 
-@pytest.fixture
-def unreadable(app: Sereno, connection: psycopg.Connection) -> list[int]:
+@pytest.fixture(scope="module")
+def unreadable(shared_app: Sereno, shared_connection: psycopg.Connection) -> list[int]:
     """Insert unreadable schedules, jobs, steps, events and recipients; return a readable job's id and theirs."""
 
-    @app.task
+    @shared_app.task
     def work(a: int = 0) -> None: ...
 
-    with connection.transaction():
+    with shared_connection.transaction():
         # An earlier version stored such rows; the constraints refuse them now.
         for table in ("jobs", "schedules", "events", "recipients", "steps"):
-            found = connection.execute(
+            found = shared_connection.execute(
                 "select conname from pg_constraint where conrelid = %s::regclass and contype = 'c'", [f"sereno.{table}"]
             )
             for (name,) in found.fetchall():
-                connection.execute(f'alter table sereno.{table} drop constraint "{name}"'.encode())
-        connection.execute("alter domain sereno.bounded_json drop constraint nested_at_most_100_deep")
+                shared_connection.execute(f'alter table sereno.{table} drop constraint "{name}"'.encode())
+        shared_connection.execute("alter domain sereno.bounded_json drop constraint nested_at_most_100_deep")
     ids = [work.enqueue(a=1).id]
     rule = json.dumps(DAILY)
     for depth in DEPTHS:
         key = f"deep:{depth}"
-        connection.execute(
+        shared_connection.execute(
             "insert into sereno.schedules (key, task, rule, args, next_run_at) "
             "values (%s, 'work', %s, %s, now() + '1h')",
             [key, rule, nested(depth)],
         )
-        made = connection.execute(
+        made = shared_connection.execute(
             "insert into sereno.jobs (task, state, ready_seq, args) values ('work', 'ready', 1, %s) returning id",
             [nested(depth)],
         ).fetchone()
         assert made is not None
         ids.append(made[0])
-        connection.execute(
+        shared_connection.execute(
             "insert into sereno.steps (job_id, name, attempt, result) values (%s, 's', 1, %s)", [made[0], nested(depth)]
         )
-        connection.execute(
+        shared_connection.execute(
             "insert into sereno.events (type, key, payload, due_at, channels) values ('t', %s, %s, now(), '{}')",
             [key, nested(depth)],
         )
-        connection.execute("insert into sereno.recipients (key, data) values (%s, %s)", [key, nested(depth)])
-    connection.execute(
+        shared_connection.execute("insert into sereno.recipients (key, data) values (%s, %s)", [key, nested(depth)])
+    shared_connection.execute(
         "insert into sereno.schedules (key, task, rule, args, next_run_at) "
         "values ('plain', 'work', %s, '{\"a\": 1}', now() + '1h')",
         [rule],
     )
-    connection.commit()
+    shared_connection.commit()
     return ids
 
 
-@pytest.mark.parametrize("role", ["viewer", "operator"])
-def test_schedules_that_cannot_be_shown_hide_no_others(unreadable: list[int], ask: Ask, role: str) -> None:
-    client = ask(role)
-    for path in ("/schedules", "/schedules?soonest=true", "/schedules?q=task:work", "/schedules/export"):
-        answer = client.get(path)
-        assert answer.status_code == 200, (path, answer.text)
-        found = {each["key"]: each["args"] for each in answer.json()["items"]}
-        assert found["plain"] == {"a": 1}, path
-        assert all(NOT_SHOWN in found[f"deep:{depth}"] for depth in DEPTHS), path
-    for depth in DEPTHS:
-        assert NOT_SHOWN in client.get(f"/schedules/deep:{depth}").json()["schedule"]["args"]
+def test_schedules_that_cannot_be_shown_hide_no_others(
+    unreadable: list[int], shared_ask: Ask, subtests: pytest.Subtests
+) -> None:
+    for role in ("viewer", "operator"):
+        with subtests.test(role=role):
+            client = shared_ask(role)
+            for path in ("/schedules", "/schedules?soonest=true", "/schedules?q=task:work", "/schedules/export"):
+                answer = client.get(path)
+                assert answer.status_code == 200, (path, answer.text)
+                found = {each["key"]: each["args"] for each in answer.json()["items"]}
+                assert found["plain"] == {"a": 1}, path
+                assert all(NOT_SHOWN in found[f"deep:{depth}"] for depth in DEPTHS), path
+            for depth in DEPTHS:
+                assert NOT_SHOWN in client.get(f"/schedules/deep:{depth}").json()["schedule"]["args"]
 
 
 def test_jobs_events_and_recipients_that_cannot_be_shown_hide_no_others(
-    unreadable: list[int], ask: Ask, connection: psycopg.Connection
+    unreadable: list[int], shared_ask: Ask, shared_connection: psycopg.Connection
 ) -> None:
-    viewer, operator = ask("viewer"), ask("operator")
+    viewer, operator = shared_ask("viewer"), shared_ask("operator")
     assert {each["id"] for each in viewer.get("/jobs").json()["items"]} == set(unreadable)
     events = [each["id"] for each in viewer.get("/events").json()["items"]]
     assert len(events) == len(DEPTHS)
@@ -104,19 +107,21 @@ def test_jobs_events_and_recipients_that_cannot_be_shown_hide_no_others(
         assert NOT_SHOWN in operator.post(f"/jobs/{job}/reveal").json()["arguments"], job
 
 
-def test_pages_with_unreadable_rows_are_shown(unreadable: list[int], ask: Ask, served: Served) -> None:
-    admin = ask("admin")
+@pytest.mark.slow
+def test_pages_with_unreadable_rows_are_shown(unreadable: list[int], shared_ask: Ask, shared_served: Served) -> None:
+    admin = shared_ask("admin")
     events = [each["id"] for each in admin.get("/events").json()["items"]]
     paths = ["/schedules", "/schedule?key=plain", "/jobs", "/notifications", "/recipients"]
     paths += [f"/jobs?job={job}" for job in unreadable] + [f"/event?id={event}" for event in events]
     paths += [f"/{page}?key=deep:{depth}" for page in ("schedule", "recipient") for depth in DEPTHS]
     for path in paths:
-        answer = admin.get(f"{served.url}{path}")
+        answer = admin.get(f"{shared_served.url}{path}")
         assert answer.status_code == 200, (path, answer.status_code)
 
 
-def test_the_command_line_accepts_unreadable_rows(unreadable: list[int], database_url: str) -> None:
-    runner = CliRunner(env={"SERENO_DATABASE_URL": database_url})
+@pytest.mark.slow
+def test_the_command_line_accepts_unreadable_rows(unreadable: list[int], shared_database_url: str) -> None:
+    runner = CliRunner(env={"SERENO_DATABASE_URL": shared_database_url})
     for command in (
         ["schedule", "list"],
         ["schedule", "list", "-o", "json"],
@@ -129,9 +134,9 @@ def test_the_command_line_accepts_unreadable_rows(unreadable: list[int], databas
         assert result.exit_code == 0, (command, result.output, result.exception)
 
 
-def test_unreadable_rows_are_neither_imported_nor_run(unreadable: list[int], ask: Ask) -> None:
+def test_unreadable_rows_are_neither_imported_nor_run(unreadable: list[int], shared_ask: Ask) -> None:
     """An export with a hidden value is not imported, and no job is created from an unreadable row."""
-    admin = ask("admin")
+    admin = shared_ask("admin")
     exported = admin.get("/schedules/export").json()["items"]
     imported = admin.post("/schedules/import", json={"schedules": exported}, params={"unchecked": True}).json()
     assert (len(imported["refused"]), imported["changed"] + imported["unchanged"]) == (len(DEPTHS), 1)
@@ -139,6 +144,7 @@ def test_unreadable_rows_are_neither_imported_nor_run(unreadable: list[int], ask
     assert admin.post("/schedules/deep:3000/run").status_code == 422
 
 
+@pytest.mark.slow
 def test_large_arguments_of_schedules_are_not_part_of_a_list(app: Sereno, ask: Ask) -> None:
     """A list shows only their size; the schedule and an export contain them, and a page of an export is bounded."""
 
@@ -166,6 +172,6 @@ def test_large_arguments_of_schedules_are_not_part_of_a_list(app: Sereno, ask: A
     assert keys == [f"k{number:02}" for number in range(12)]
 
 
-def test_the_library_marks_unreadable_rows_like_the_api(unreadable: list[int], app: Sereno) -> None:
-    assert NOT_SHOWN in app.database.run(jobs.show(unreadable[-1])).job.args
-    assert NOT_SHOWN in app.database.run(schedules.show("deep:900")).schedule.args
+def test_the_library_marks_unreadable_rows_like_the_api(unreadable: list[int], shared_app: Sereno) -> None:
+    assert NOT_SHOWN in shared_app.database.run(jobs.show(unreadable[-1])).job.args
+    assert NOT_SHOWN in shared_app.database.run(schedules.show("deep:900")).schedule.args

@@ -10,50 +10,47 @@ import pytest
 from sereno import Sereno
 from sereno.access.identity import ROLES
 from sereno.access.operations import create, revoke
-from tests.plain_http import NO_CERTIFICATES
-from tests.server.api.conftest import Ask, Served
+from tests.server.api.conftest import PLAIN, Ask, Document, Served
 from tests.server.api.world import Operation, Things, fill, fill_over_http, operations, requests, send
 
-Document = dict[str, Any]
-_document: Document = {}
 
-
-@pytest.fixture
-def tenants(app: Sereno) -> tuple[Things, Things]:
+def _fill(app: Sereno, ask: Ask) -> tuple[Things, Things]:
     both = Things("ann-tenant", "canary-ann"), Things("bob-tenant", "canary-bob")
     fill(app, *both)
+    fill_over_http(ask("admin"), *both)
     return both
 
 
-@pytest.fixture
-def ann(tenants: tuple[Things, Things], admin: httpx.Client) -> Things:
-    fill_over_http(admin, *tenants)
+@pytest.fixture(scope="module")
+def tenants(shared_app: Sereno, shared_ask: Ask) -> tuple[Things, Things]:
+    return _fill(shared_app, shared_ask)
+
+
+@pytest.fixture(scope="module")
+def ann(tenants: tuple[Things, Things]) -> Things:
     return tenants[0]
 
 
-@pytest.fixture
-def admin(ask: Ask, tenants: tuple[Things, Things]) -> httpx.Client:
-    assert tenants
-    return ask("admin")
+def test_every_operation_has_a_request_here_and_declares_its_role(document: Document) -> None:
+    named = {operation.name: operation for operation in operations(document)}
+    known = requests(Things("ann-tenant", "canary-ann"))
+    assert sorted(named.keys() - known.keys()) == [], "add its request to tests/server/api/world.py"
+    assert sorted(known.keys() - named.keys()) == [], "there is no such operation any more"
+    for operation in named.values():
+        assert operation.role in (*ROLES, None), operation.name
+        assert isinstance(operation.about["x-of-tenants"], bool), operation.name
+        # Only the callbacks of providers, which are signed, need no token.
+        assert operation.role is not None or operation.path.startswith("/callbacks/"), operation.name
 
 
-@pytest.fixture
-def document(admin: httpx.Client) -> Document:
-    """The document is built once: it is the same for every server and takes most of a second."""
-    if not _document:
-        _document.update(admin.get("/openapi.json").json())
-    return _document
-
-
-@pytest.fixture
-def unauthenticated(app: Sereno, served: Served, connection: psycopg.Connection) -> Iterator[dict[str, httpx.Client]]:
-    """Clients without a valid token."""
-    revoked, expired = (
-        app.database.run(create(name, "admin", expires_in="1h", actor="test")).secret for name in ("gone", "late")
-    )
-    app.database.run(revoke("gone", actor="test"))
-    connection.execute("update sereno.tokens set expires_at = sereno.now() - interval '1 s' where name = 'late'")
-    credentials = {
+@pytest.fixture(scope="module")
+def invalid_credentials(shared_app: Sereno, shared_connection: psycopg.Connection) -> dict[str, dict[str, str]]:
+    """Headers without a valid token."""
+    run = shared_app.database.run
+    revoked, expired = (run(create(name, "admin", expires_in="1h", actor="test")).secret for name in ("gone", "late"))
+    run(revoke("gone", actor="test"))
+    shared_connection.execute("update sereno.tokens set expires_at = sereno.now() - interval '1 s' where name = 'late'")
+    return {
         "no credentials": {},
         "revoked": {"Authorization": f"Bearer {revoked}"},
         "expired": {"Authorization": f"Bearer {expired}"},
@@ -62,47 +59,38 @@ def unauthenticated(app: Sereno, served: Served, connection: psycopg.Connection)
         "another scheme": {"Authorization": f"Basic {expired}"},
         "a made-up cookie": {"Cookie": "sereno=v2.1.9999999999." + "A" * 16 + "." + "A" * 43},
     }
-    clients = {
-        who: httpx.Client(base_url=f"{served.url}/api/v1", headers=headers, timeout=30, verify=NO_CERTIFICATES)
-        for who, headers in credentials.items()
-    }
-    yield clients
-    for client in clients.values():
-        client.close()
 
 
-def test_every_operation_has_a_request_here_and_declares_its_role(document: Document, ann: Things) -> None:
-    named = {operation.name: operation for operation in operations(document)}
-    assert sorted(named.keys() - requests(ann).keys()) == [], "add its request to tests/server/api/world.py"
-    assert sorted(requests(ann).keys() - named.keys()) == [], "there is no such operation any more"
-    for operation in named.values():
-        assert operation.role in (*ROLES, None), operation.name
-        assert isinstance(operation.about["x-of-tenants"], bool), operation.name
-        # Only the callbacks of providers, which are signed, need no token.
-        assert operation.role is not None or operation.path.startswith("/callbacks/"), operation.name
-
-
+@pytest.mark.parametrize(
+    ("first", "last"), [pytest.param(0, 2, id="some"), pytest.param(2, 7, id="others", marks=pytest.mark.slow)]
+)
 def test_requests_without_a_valid_token_are_refused(
-    document: Document, ann: Things, unauthenticated: dict[str, httpx.Client]
+    document: Document,
+    ann: Things,
+    shared_served: Served,
+    invalid_credentials: dict[str, dict[str, str]],
+    first: int,
+    last: int,
 ) -> None:
-    for operation in operations(document):
-        for who, client in unauthenticated.items():
-            answer = _request(client, operation, ann)
-            if operation.role is None:
-                assert answer.status_code != 401, operation.name
-                continue
-            assert answer.status_code == 401, (operation.name, who, answer.text)
-            assert answer.headers["content-type"] == "application/problem+json"
-            assert answer.headers["www-authenticate"] == "Bearer"
-            assert not ann.is_in(answer.text)
+    for who, headers in list(invalid_credentials.items())[first:last]:
+        with httpx.Client(base_url=f"{shared_served.url}/api/v1", headers=headers, **PLAIN) as client:
+            for operation in operations(document):
+                answer = _request(client, operation, ann)
+                if operation.role is None:
+                    assert answer.status_code != 401, operation.name
+                    continue
+                assert answer.status_code == 401, (operation.name, who, answer.text)
+                assert answer.headers["content-type"] == "application/problem+json"
+                assert answer.headers["www-authenticate"] == "Bearer"
+                assert not ann.is_in(answer.text)
 
 
 def test_requests_without_the_role_are_refused(
-    document: Document, ann: Things, ask: Ask, connection: psycopg.Connection
+    document: Document, ann: Things, shared_ask: Ask, shared_connection: psycopg.Connection
 ) -> None:
-    clients = {role: ask(role) for role in ROLES}
-    of_tenant = {role: ask(role, tenant=ann.tenant) for role in ROLES}
-    before = _rows(connection)
+    clients = {role: shared_ask(role) for role in ROLES}
+    of_tenant = {role: shared_ask(role, tenant=ann.tenant) for role in ROLES}
+    before = _rows(shared_connection)
     for operation in operations(document):
         if operation.role is None:
             continue
@@ -114,11 +102,12 @@ def test_requests_without_the_role_are_refused(
             assert answer.status_code == 403, (operation.name, answer.text)
             assert answer.headers["content-type"] == "application/problem+json"
             assert ann.canary not in answer.text
-    assert _rows(connection) == before, "a user without the role has changed something"
+    assert _rows(shared_connection) == before, "a user without the role has changed something"
 
 
-def test_requests_with_the_role_are_accepted(document: Document, ann: Things, ask: Ask) -> None:
+def test_requests_with_the_role_are_accepted(document: Document, app: Sereno, ask: Ask) -> None:
     """The lowest sufficient role succeeds; higher ones are authorized, even if the row is gone by then."""
+    ann, _ = _fill(app, ask)
     clients = {role: ask(role) for role in ROLES}
     for operation in operations(document):
         lowest = 0 if operation.role is None else ROLES.index(operation.role)
@@ -130,10 +119,10 @@ def test_requests_with_the_role_are_accepted(document: Document, ann: Things, as
 
 
 def test_no_response_contains_data_of_another_tenant(
-    document: Document, ann: Things, tenants: tuple[Things, Things], ask: Ask, connection: psycopg.Connection
+    document: Document, tenants: tuple[Things, Things], shared_ask: Ask, shared_connection: psycopg.Connection
 ) -> None:
-    bob = ask("admin", tenant=tenants[1].tenant)
-    before = _rows(connection)
+    ann, bob = tenants[0], shared_ask("admin", tenant=tenants[1].tenant)
+    before = _rows(shared_connection)
     for operation in operations(document):
         if not operation.is_of_tenants:
             continue
@@ -142,16 +131,16 @@ def test_no_response_contains_data_of_another_tenant(
             assert answer.status_code < 500, (operation.name, answer.text)
             response = _without(answer.text + str(dict(answer.headers)), request)
             assert not ann.is_in(response), (operation.name, request, answer.text)
-    after = _rows(connection)
+    after = _rows(shared_connection)
     lost = {table: rows - after[table] for table, rows in before.items()}
     assert {table: rows for table, rows in lost.items() if any(map(ann.is_in, rows))} == {}, "bob changed rows of ann"
 
 
 def test_rows_of_another_tenant_are_treated_as_missing(
-    document: Document, ann: Things, tenants: tuple[Things, Things], ask: Ask
+    document: Document, tenants: tuple[Things, Things], shared_ask: Ask
 ) -> None:
     """Only an operation that writes a key reveals that the key exists."""
-    bob = ask("admin", tenant=tenants[1].tenant)
+    ann, bob = tenants[0], shared_ask("admin", tenant=tenants[1].tenant)
     absent = Things(ann.tenant, "canary-zoe", 7_000_001, 7_000_002, 7_000_003, 7_000_004, 7_000_005)
     for operation in operations(document):
         if operation.is_of_tenants and operation.role and operation.method != "PUT" and "{" in operation.path:
@@ -159,9 +148,9 @@ def test_rows_of_another_tenant_are_treated_as_missing(
             assert theirs.status_code == missing.status_code, (operation.name, theirs.text, missing.text)
 
 
-def test_a_tenant_sees_its_own_rows(document: Document, ann: Things, ask: Ask) -> None:
+def test_a_tenant_sees_its_own_rows(document: Document, ann: Things, shared_ask: Ask) -> None:
     """Otherwise the tests above would prove nothing."""
-    client = ask("admin", tenant=ann.tenant)
+    client = shared_ask("admin", tenant=ann.tenant)
     seen = []
     for operation in operations(document):
         if operation.is_of_tenants and operation.method == "GET":

@@ -22,14 +22,14 @@ FINGERPRINT = "3fa9c01b77d2"
 PAGES = ("/", "/jobs", "/schedules", "/schedule?key=k", "/errors", "/trace?id=t-1", "/tenant?name=acme", "/deliveries")
 
 
-@pytest.fixture
-def failed(app: Sereno, connection: psycopg.Connection) -> int:
+@pytest.fixture(scope="module")
+def failed(shared_app: Sereno, shared_connection: psycopg.Connection) -> int:
     """Return the id of a dead letter; an attempt, a schedule, an error group and a delivery have the same MESSAGE."""
 
-    @app.task
+    @shared_app.task
     def work() -> None: ...
 
-    run = connection.execute
+    run = shared_connection.execute
     live = work.using(tenant="acme", trace="t-1").enqueue().id
     values = {"message": MESSAGE, "traceback": TRACEBACK, "live": live, "fingerprint": FINGERPRINT}
     run(
@@ -94,9 +94,9 @@ def error_paths(dead: int) -> list[str]:
     ]
 
 
-def test_errors_are_masked_for_viewers(failed: int, ask: Ask, served: Served) -> None:
+def test_errors_are_masked_for_viewers(failed: int, shared_ask: Ask, shared_served: Served) -> None:
     """Every response and every page masks them for viewers; operators see them unmasked."""
-    for client in (ask("viewer"), ask("viewer", tenant="acme")):
+    for client in (shared_ask("viewer"), shared_ask("viewer", tenant="acme")):
         for path in error_paths(failed):
             answer = client.get(path)
             if answer.status_code == 403:
@@ -105,19 +105,19 @@ def test_errors_are_masked_for_viewers(failed: int, ask: Ask, served: Served) ->
             assert SECRET not in answer.text, path
             assert PERSON not in answer.text, path
         for page in (*PAGES, f"/jobs?job={failed}", f"/jobs?job={failed - 1}"):
-            answer = client.get(f"{served.url}{page}", follow_redirects=True)
+            answer = client.get(f"{shared_served.url}{page}", follow_redirects=True)
             assert answer.status_code == 200, (page, answer.status_code)
             assert SECRET not in answer.text, page
             assert PERSON not in answer.text, page
-    viewer, operator = ask("viewer"), ask("operator")
-    group = viewer.get(f"{served.url}/error?fingerprint={FINGERPRINT}")
+    viewer, operator = shared_ask("viewer"), shared_ask("operator")
+    group = viewer.get(f"{shared_served.url}/error?fingerprint={FINGERPRINT}")
     assert (group.status_code, SECRET in group.text, "login failed" in group.text) == (200, False, True)
     shown = viewer.get(f"/jobs/{failed}").json()["job"]
     assert shown["error_message"] == masked(MESSAGE)
     assert "login failed: password=********" in shown["traceback"]
     whole = operator.get(f"/jobs/{failed}").json()["job"]
     assert (whole["error_message"], whole["traceback"], whole["reason"]) == (MESSAGE, TRACEBACK, MESSAGE)
-    assert SECRET in operator.get(f"{served.url}/jobs?job={failed}").text
+    assert SECRET in operator.get(f"{shared_served.url}/jobs?job={failed}").text
 
 
 def found(client: httpx.Client, path: str, **params: Any) -> int:
@@ -126,14 +126,16 @@ def found(client: httpx.Client, path: str, **params: Any) -> int:
     return len(answer.json()["items"])
 
 
-def test_the_audit_is_masked_for_viewers(ask: Ask, served: Served, connection: psycopg.Connection) -> None:
+def test_the_audit_is_masked_for_viewers(
+    shared_ask: Ask, shared_served: Served, shared_connection: psycopg.Connection
+) -> None:
     detail = {"sql": f"select * from deliveries where address = '{PERSON}'", "filter": {"password": SECRET}, "count": 7}
-    connection.execute(
+    shared_connection.execute(
         "insert into sereno.audit (actor, action, subject, detail) values ('a', 'archive.query', 'archive', %s)",
         [json.dumps(detail)],
     )
-    viewer, operator = ask("viewer"), ask("operator")
-    for answer in (viewer.get("/audit"), viewer.get(f"{served.url}/system?show=audit")):
+    viewer, operator = shared_ask("viewer"), shared_ask("operator")
+    for answer in (viewer.get("/audit"), viewer.get(f"{shared_served.url}/system?show=audit")):
         assert answer.status_code == 200
         assert "archive.query" in answer.text
         assert PERSON not in answer.text
@@ -144,9 +146,9 @@ def test_the_audit_is_masked_for_viewers(ask: Ask, served: Served, connection: p
     assert whole["detail"] == detail
 
 
-def test_a_second_pattern_does_not_confirm_a_guess(failed: int, ask: Ask) -> None:
+def test_a_second_pattern_does_not_confirm_a_guess(failed: int, shared_ask: Ask) -> None:
     """A search for a guess or the mask once found the row when the guess was right."""
-    viewer, operator = ask("viewer"), ask("operator")
+    viewer, operator = shared_ask("viewer"), shared_ask("operator")
     searches = {
         "/schedules": 'error:*{}*,*"********"*',
         "/schedules/k/fires": 'error:*{}*,*"********"*',
@@ -160,9 +162,10 @@ def test_a_second_pattern_does_not_confirm_a_guess(failed: int, ask: Ask) -> Non
     assert found(viewer, "/deliveries", q='reason:*hunter2x*,*"********"*') == 0
 
 
-def test_masked_values_are_not_found(failed: int, ask: Ask, served: Served) -> None:
+@pytest.mark.slow
+def test_masked_values_are_not_found(failed: int, shared_ask: Ask, shared_served: Served) -> None:
     """A viewer finds no part of a masked value in any list, but unmasked parts; operators find all."""
-    viewer, operator = ask("viewer"), ask("operator")
+    viewer, operator = shared_ask("viewer"), shared_ask("operator")
     parts = (SECRET, SECRET[2:6], PERSON, "carl", "example.org", SECRET.upper())
     for part in parts:
         for client, number in ((viewer, 0), (operator, 1)):
@@ -177,19 +180,21 @@ def test_masked_values_are_not_found(failed: int, ask: Ask, served: Served) -> N
             assert found(client, "/errors", q=part) == number, part
         # Nor by excluding it.
         assert found(viewer, "/errors", q=f"-message:*{part}*") == 1, part
-        assert f"jobs?job={failed}" not in viewer.get(f"{served.url}/jobs", params={"q": f"error:{part}"}).text, part
+        assert (
+            f"jobs?job={failed}" not in viewer.get(f"{shared_served.url}/jobs", params={"q": f"error:{part}"}).text
+        ), part
     for client in (viewer, operator):
         assert found(client, "/jobs", error="login failed") == 2
         assert found(client, "/schedules", q='error:*"login failed"*') == 1
         assert found(client, "/errors", q="message:*login*") == 1
 
 
-def test_masked_and_unmasked_results_are_cached_apart(failed: int, ask: Ask, served: Served) -> None:
+def test_masked_and_unmasked_results_are_cached_apart(failed: int, shared_ask: Ask, shared_served: Served) -> None:
     """An operator's cached page is not shown to a viewer, nor the reverse."""
-    viewer, operator = ask("viewer"), ask("operator")
+    viewer, operator = shared_ask("viewer"), shared_ask("operator")
     for _ in range(2):
-        assert SECRET in operator.get(f"{served.url}/jobs").text
-        assert SECRET not in viewer.get(f"{served.url}/jobs").text
+        assert SECRET in operator.get(f"{shared_served.url}/jobs").text
+        assert SECRET not in viewer.get(f"{shared_served.url}/jobs").text
 
 
 CASES = [
@@ -212,14 +217,14 @@ CASES = [
 ]
 
 
-def test_the_mask_of_searches_covers_the_mask_of_the_server(connection: psycopg.Connection) -> None:
+def test_the_mask_of_searches_covers_the_mask_of_the_server(shared_connection: psycopg.Connection) -> None:
     """Text that the server masks is also masked in the SQL of viewers' searches."""
     for text in CASES:
-        (searchable,) = connection.execute("select sereno.masked(%s)", [text]).fetchone() or ("",)
+        (searchable,) = shared_connection.execute("select sereno.masked(%s)", [text]).fetchone() or ("",)
         shown_text = masked(text)
         masked_parts = {part for part in _parts(text) if part not in shown_text}
         assert not [part for part in masked_parts if part in searchable], (text, shown_text, searchable)
-    assert connection.execute("select sereno.masked(%s)", [CASES[-1]]).fetchone() == (CASES[-1],)
+    assert shared_connection.execute("select sereno.masked(%s)", [CASES[-1]]).fetchone() == (CASES[-1],)
 
 
 def _parts(text: str) -> set[str]:
@@ -227,9 +232,9 @@ def _parts(text: str) -> set[str]:
     return {text[at : at + 5] for at in range(len(text) - 4)}
 
 
-def test_masking_does_not_change_cached_rows(failed: int, app: Sereno) -> None:
+def test_masking_does_not_change_cached_rows(failed: int, shared_app: Sereno) -> None:
     """Only a copy is masked."""
-    row = app.database.run(jobs.show(failed))
+    row = shared_app.database.run(jobs.show(failed))
     shown = hidden(row)
     assert (row.job.error_message, shown.job.error_message) == (MESSAGE, masked(MESSAGE))
     plain = {"items": [{"id": 1, "context": {"error": MESSAGE}}], "next": None}

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import httpx
 import psycopg
 import pytest
 import schemathesis
@@ -16,11 +15,9 @@ from schemathesis.checks import (
 )
 
 from sereno import Sereno
-from tests.server.api.conftest import Ask, Served
+from tests.server.api.conftest import Ask, Document, Served
 from tests.server.api.world import Operation, Things, fill, fill_over_http, operations
 
-# Requests per operation and user: the whole test stays well under a minute.
-EXAMPLES = 4
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -40,27 +37,33 @@ def tenant(app: Sereno, ask: Ask, connection: psycopg.Connection) -> str:
     return ann.tenant
 
 
+# `examples` is the number of requests per operation.
+@pytest.mark.parametrize(
+    "examples", [pytest.param(2, marks=pytest.mark.slow), pytest.param(50, marks=pytest.mark.storm)]
+)
 @pytest.mark.parametrize("of_tenant", [False, True], ids=["of all tenants", "of one tenant"])
-def test_every_response_is_as_documented(served: Served, ask: Ask, tenant: str, of_tenant: bool) -> None:
+def test_every_response_is_as_documented(
+    served: Served, ask: Ask, document: Document, tenant: str, of_tenant: bool, examples: int
+) -> None:
     client = ask("admin", tenant=tenant if of_tenant else None)
     token = {"Authorization": client.headers["authorization"]}
-    schema = schemathesis.openapi.from_url(f"{served.url}/api/v1/openapi.json")
+    schema = schemathesis.openapi.from_dict(document)
     failures: list[str] = []
     for found in schema.get_all_operations():
         operation: Any = found.ok()  # type: ignore[union-attr]  # a document that cannot be read fails here
         if of_tenant and not operation.definition.raw["x-of-tenants"]:
             continue
         try:
-            _exercise(operation, f"{served.url}/api/v1", token)
+            _exercise(operation, examples, f"{served.url}/api/v1", token)
         except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - all failures are reported, not only the first
             failures.append(f"{operation.label}: {_message(error)}")
     assert failures == [], "\n\n".join(failures)
     assert client.get("/me").status_code == 200, "a request revoked the token, so the test proves nothing"
 
 
-def _exercise(operation: Any, url: str, token: dict[str, str]) -> None:
+def _exercise(operation: Any, examples: int, url: str, token: dict[str, str]) -> None:
     @settings(
-        max_examples=EXAMPLES,
+        max_examples=examples,
         deadline=None,
         database=None,
         derandomize=True,
@@ -82,8 +85,7 @@ def _message(error: BaseException) -> str:
     return "; ".join(map(_message, parts)) if parts else f"{error}"[:900]
 
 
-def test_every_operation_is_described(served: Served) -> None:
-    document = httpx.get(f"{served.url}/api/v1/openapi.json", timeout=30).json()
+def test_every_operation_is_described(document: Document) -> None:
     found: list[Operation] = list(operations(document))
     assert len(found) > 5
     for operation in found:

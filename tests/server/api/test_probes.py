@@ -6,12 +6,12 @@ import httpx
 import psycopg
 
 from tests.facts import until
-from tests.server.api.conftest import Served
+from tests.server.api.conftest import PLAIN, Served
 
 
-def test_probes_need_no_token(served: Served) -> None:
+def test_probes_need_no_token(bare_served: Served) -> None:
     for path in ("livez", "readyz"):
-        answer = httpx.get(f"{served.url}/{path}", timeout=30)
+        answer = httpx.get(f"{bare_served.url}/{path}", **PLAIN)
         assert (answer.status_code, answer.text) == (200, "ok\n")
 
 
@@ -19,9 +19,9 @@ def test_a_server_without_its_database_is_live_but_not_ready(
     serve: Callable[..., Served], connection: psycopg.Connection
 ) -> None:
     served = serve()
-    assert httpx.get(f"{served.url}/readyz", timeout=30).status_code == 200
+    assert httpx.get(f"{served.url}/readyz", **PLAIN).status_code == 200
     with connection.transaction():
         connection.execute("lock table sereno.migrations in access exclusive mode")
-        until(lambda: httpx.get(f"{served.url}/readyz", timeout=30).status_code == 503)
-        assert httpx.get(f"{served.url}/livez", timeout=30).status_code == 200
-    until(lambda: httpx.get(f"{served.url}/readyz", timeout=30).status_code == 200)
+        until(lambda: httpx.get(f"{served.url}/readyz", **PLAIN).status_code == 503)
+        assert httpx.get(f"{served.url}/livez", **PLAIN).status_code == 200
+    until(lambda: httpx.get(f"{served.url}/readyz", **PLAIN).status_code == 200)

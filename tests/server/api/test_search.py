@@ -12,12 +12,23 @@ from tests.server.api.conftest import Ask
 from tests.server.api.world import FINGERPRINT, Things, fill, fill_over_http
 
 
-@pytest.fixture
-def tenants(app: Sereno, ask: Ask) -> tuple[Things, Things]:
+def _fill(app: Sereno, ask: Ask) -> tuple[Things, Things]:
     made = Things("ann-tenant", "canary-ann"), Things("bob-tenant", "canary-bob")
     fill(app, *made)
     fill_over_http(ask("admin"), *made)
     return made
+
+
+@pytest.fixture
+def own_tenants(app: Sereno, ask: Ask) -> tuple[Things, Things]:
+    """For a test that changes rows."""
+    return _fill(app, ask)
+
+
+@pytest.fixture(scope="module")
+def tenants(shared_app: Sereno, shared_ask: Ask) -> tuple[Things, Things]:
+    """For tests that only read."""
+    return _fill(shared_app, shared_ask)
 
 
 def fires(things: Things) -> str:
@@ -44,8 +55,8 @@ def items(client: httpx.Client, path: str, q: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_every_list_is_searched(ask: Ask, tenants: tuple[Things, Things]) -> None:
-    client = ask("viewer")
+def test_every_list_is_searched(shared_ask: Ask, tenants: tuple[Things, Things]) -> None:
+    client = shared_ask("viewer")
     for path, (found, nothing) in LISTS.items():
         whole = client.get(path).json()["items"]
         assert 0 < len(items(client, path, found)) <= len(whole), path
@@ -63,23 +74,23 @@ def test_every_list_is_searched(ask: Ask, tenants: tuple[Things, Things]) -> Non
     assert answer["schedules"] == 1
 
 
-def test_an_invalid_search_is_refused_with_its_position(ask: Ask, tenants: tuple[Things, Things]) -> None:
-    client = ask("viewer")
+def test_an_invalid_search_is_refused_with_its_position(shared_ask: Ask, tenants: tuple[Things, Things]) -> None:
+    client = shared_ask("viewer")
     for path in (*LISTS, fires(tenants[0])):
         for wrong, at in (("stat:dead", 1), ("one two:3", 5), ('"open', 1), ("a*b", 2), ("x\x00", 2)):
             answer = client.get(path, params={"q": wrong})
             assert answer.status_code == 422, (path, wrong)
             assert f"at character {at} of the search: " in answer.json()["detail"], (path, answer.text)
         assert client.get(path, params={"q": "x" * 2001}).status_code == 422
-    operator = ask("operator")
+    operator = shared_ask("operator")
     for path, body in (("/deliveries/requeue", {}), ("/schedules/pause", {"all": True})):
         answer = operator.post(path, json={"q": "stat:dead", **body})
         assert (answer.status_code, "did you mean state?" in answer.text) == (422, True)
 
 
-def test_a_tenant_finds_only_its_own_rows(ask: Ask, tenants: tuple[Things, Things]) -> None:
+def test_a_tenant_finds_only_its_own_rows(shared_ask: Ask, tenants: tuple[Things, Things]) -> None:
     ann, bob = tenants
-    client = ask("viewer", tenant=ann.tenant)
+    client = shared_ask("viewer", tenant=ann.tenant)
     of_tenants = ("/deliveries", "/schedules", "/schedules/export", "/recipients", "/events")
     for path in of_tenants:
         mine = client.get(path).json()["items"]
@@ -130,8 +141,9 @@ def test_masked_values_cannot_be_found_by_guessing(app: Sereno, ask: Ask, connec
             assert items(viewer, path, f"-{shown}") == []
 
 
-def test_deliveries_that_match_are_requeued(ask: Ask, tenants: tuple[Things, Things]) -> None:
-    ann, bob = tenants
+@pytest.mark.slow
+def test_deliveries_that_match_are_requeued(ask: Ask, own_tenants: tuple[Things, Things]) -> None:
+    ann, bob = own_tenants
     admin, theirs = ask("operator"), ask("operator", tenant=ann.tenant)
     search = "channel:pager error:too_big"
     dry = admin.post("/deliveries/requeue", json={"q": f"{search} tenant:ann*", "dry_run": True}).json()
@@ -148,10 +160,11 @@ def test_deliveries_that_match_are_requeued(ask: Ask, tenants: tuple[Things, Thi
     assert theirs.post("/deliveries/requeue", json={"q": f"tenant:{bob.tenant}", "all": True}).status_code == 404
 
 
+@pytest.mark.slow
 def test_schedules_that_match_are_changed(
-    ask: Ask, tenants: tuple[Things, Things], connection: psycopg.Connection
+    ask: Ask, own_tenants: tuple[Things, Things], connection: psycopg.Connection
 ) -> None:
-    ann, bob = tenants
+    ann, bob = own_tenants
     operator, theirs = ask("operator"), ask("operator", tenant=ann.tenant)
     dry = operator.post("/schedules/pause", json={"q": "canary", "dry_run": True}).json()
     assert (dry["total"], dry["by_state"]) == (2, {"enabled": 2})

@@ -46,6 +46,7 @@ def test_status_batches_and_files_are_shown(ask: Ask, app: Sereno, connection: p
     assert (entry["day"], entry["rows"], entry["state"]) == (str(day), OLD_JOBS, "archived")
 
 
+@pytest.mark.slow
 def test_batches_are_listed_in_pages(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
     for number in range(3):
         fill(connection, 40 + number, 2, first=1 + 2 * number)
@@ -58,6 +59,7 @@ def test_batches_are_listed_in_pages(ask: Ask, app: Sereno, connection: psycopg.
     assert len({each["id"] for each in (*first["items"], *rest["items"])}) == 3
 
 
+@pytest.mark.slow
 def test_a_file_that_could_not_be_verified_is_shown(
     ask: Ask, app: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
@@ -102,6 +104,7 @@ def test_an_archived_job_gives_its_location_and_how_to_restore_it(
     assert client.get("/jobs/7000").json()["detail"] == "there is no job 7000, or you have no access to it"
 
 
+@pytest.mark.slow
 def test_an_archived_delivery_gives_its_location(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
     number = old_delivery(connection)
     archive(app)

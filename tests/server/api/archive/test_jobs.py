@@ -62,6 +62,7 @@ def progress(client: httpx.Client, started: Any) -> Any:
     return client.get(started["progress"]).json()
 
 
+@pytest.mark.slow
 async def test_files_are_verified(cold: Sereno, ask: Ask, connection: psycopg.Connection, tmp_path: Path) -> None:
     client = ask("admin")
     sound = await work(cold, connection, client, "/archive/verify", {})
@@ -94,6 +95,7 @@ async def test_a_restore_has_a_dry_run(cold: Sereno, ask: Ask, connection: psyco
     assert (again["result"]["restored"], again["result"]["present"]) == (0, 2)
 
 
+@pytest.mark.slow
 async def test_a_restore_of_many_rows_needs_a_confirmation(
     cold: Sereno, ask: Ask, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +109,7 @@ async def test_a_restore_of_many_rows_needs_a_confirmation(
     assert done["result"]["restored"] == OLD_JOBS
 
 
+@pytest.mark.slow
 async def test_an_export_returns_its_path(
     cold: Sereno, ask: Ask, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
@@ -137,6 +140,7 @@ def two_days(app: Sereno, connection: psycopg.Connection) -> Sereno:
     return app
 
 
+@pytest.mark.slow
 async def test_a_cancelled_job_stops_between_two_files(
     two_days: Sereno, ask: Ask, connection: psycopg.Connection
 ) -> None:
@@ -155,6 +159,7 @@ async def test_a_cancelled_job_stops_between_two_files(
     assert one(connection, "select count(*) from sereno.restored") == 5
 
 
+@pytest.mark.slow
 def test_a_repeated_request_is_one_job(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client, body = ask("admin"), {"kind": "jobs", "ids": [7]}
     first, second = (client.post("/archive/restore", json=body).json() for _ in range(2))
@@ -189,6 +194,7 @@ def test_invalid_archive_jobs_are_refused_at_once(cold: Sereno, ask: Ask, connec
     assert one(connection, "select count(*) from sereno.jobs") == 0
 
 
+@pytest.mark.slow
 def test_only_jobs_of_the_archive_are_shown(cold: Sereno, ask: Ask) -> None:
     @cold.task
     def work(text: str) -> None: ...
@@ -198,6 +204,7 @@ def test_only_jobs_of_the_archive_are_shown(cold: Sereno, ask: Ask) -> None:
         assert ask("viewer").get(f"/archive/work/{number}").status_code == 404
 
 
+@pytest.mark.slow
 def test_roles_for_archive_jobs(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     job = ask("admin").post("/archive/verify").json()["job"]
     assert ask("viewer").get(f"/archive/work/{job}").json()["what"] == "verify"

@@ -84,6 +84,7 @@ def test_weights_of_fair_keys_are_set(ask: Ask) -> None:
     assert "r42" not in {line["key"] for line in client.get("/weights").json()["items"]}
 
 
+@pytest.mark.slow
 def test_roles_for_limits(ask: Ask) -> None:
     assert ask(None).get("/limits").status_code == 401
     viewer, operator, theirs = ask("viewer"), ask("operator"), ask("admin", tenant="r42")
@@ -101,29 +102,31 @@ def test_roles_for_limits(ask: Ask) -> None:
     assert theirs.put("/weights/r42", json={"weight": 3}).status_code == 403
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"slots": 1, "rate": 1},
-        {"slots": -1},
-        {"slots": 10**30},
-        {"slots": 1, "per": "1s"},
-        {"slots": 1, "note": "a\x00b"},
-        {"rate": 0},
-        {"rate": 10**400},
-        {"rate": 1e-9, "per": "52w"},
-        {"rate": 1, "per": "soon"},
-        {"rate": 1, "per": 1e11},
-        {"rate": 1, "per": "9" * 60},
-        {"rate": 1, "burst": 0.5},
-        {"rate": 1},
-    ],
-)
-def test_invalid_limits_are_refused(ask: Ask, body: dict[str, Any]) -> None:
-    answer = ask("admin").put("/limits/of.code", json=body)
-    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
-    assert answer.json()["detail"]
+INVALID_LIMITS: list[dict[str, Any]] = [
+    {},
+    {"slots": 1, "rate": 1},
+    {"slots": -1},
+    {"slots": 10**30},
+    {"slots": 1, "per": "1s"},
+    {"slots": 1, "note": "a\x00b"},
+    {"rate": 0},
+    {"rate": 10**400},
+    {"rate": 1e-9, "per": "52w"},
+    {"rate": 1, "per": "soon"},
+    {"rate": 1, "per": 1e11},
+    {"rate": 1, "per": "9" * 60},
+    {"rate": 1, "burst": 0.5},
+    {"rate": 1},
+]
+
+
+def test_invalid_limits_are_refused(ask: Ask, subtests: pytest.Subtests) -> None:
+    client = ask("admin")
+    for body in INVALID_LIMITS:
+        with subtests.test(body=str(body)[:60]):
+            answer = client.put("/limits/of.code", json=body)
+            assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+            assert answer.json()["detail"]
 
 
 def test_invalid_names_keys_and_weights_are_refused(ask: Ask) -> None:

@@ -10,7 +10,7 @@ def test_workers_are_listed(ask: Ask, manual: ManualWorker) -> None:
     assert (line["id"], line["state"], line["queues"], line["tasks"]) == (session, "alive", {"default": 3}, 2)
 
 
-def test_roles_for_workers(ask: Ask) -> None:
-    assert ask(None).get("/workers").status_code == 401
-    assert ask("admin", tenant="a").get("/workers").status_code == 403
-    assert ask("viewer").get("/workers").json() == {"items": [], "next": None}
+def test_roles_for_workers(bare_ask: Ask) -> None:
+    assert bare_ask(None).get("/workers").status_code == 401
+    assert bare_ask("admin", tenant="a").get("/workers").status_code == 403
+    assert bare_ask("viewer").get("/workers").json() == {"items": [], "next": None}

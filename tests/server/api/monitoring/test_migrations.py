@@ -28,7 +28,7 @@ def test_applied_and_pending_migrations_are_shown(app: Sereno, ask: Ask, connect
     assert "never edited" in changed["remedy"]
 
 
-def test_migrations_cannot_be_applied_over_http(ask: Ask) -> None:
+def test_migrations_cannot_be_applied_over_http(bare_ask: Ask) -> None:
     for method in ("POST", "PUT", "DELETE"):
-        assert ask("admin").request(method, "/migrations").status_code == 405
-    assert ask("viewer", tenant="ann").get("/migrations").status_code == 403
+        assert bare_ask("admin").request(method, "/migrations").status_code == 405
+    assert bare_ask("viewer", tenant="ann").get("/migrations").status_code == 403

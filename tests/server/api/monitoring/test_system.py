@@ -59,6 +59,7 @@ def test_invariants_are_verified(ask: Ask, manual: ManualWorker, connection: psy
     ] == [("dead_with_reason", 1)]
 
 
+@pytest.mark.slow
 def test_a_verification_ends_on_its_timeout(ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     with connection.transaction():
@@ -184,22 +185,28 @@ def test_tasks_of_the_application_are_listed(ask: Ask, app: Sereno) -> None:
     assert (task["retry"]["retries"], task["retry"]["delays"]) == (3, [900, 1800])
 
 
-@pytest.mark.parametrize("path", ["/status", "/metrics", "/doctor", "/audit", "/tasks", "/settings"])
-def test_system_requests_are_refused_for_users_of_one_tenant(ask: Ask, path: str) -> None:
-    assert ask(None).get(path).status_code == 401
-    assert ask("admin", tenant="a").get(path).status_code == 403
-    assert ask("viewer").get(path).status_code == (403 if path == "/settings" else 200)
-    assert ask("operator").get(path).status_code == (403 if path == "/settings" else 200)
+def test_system_requests_are_refused_for_users_of_one_tenant(bare_ask: Ask, subtests: pytest.Subtests) -> None:
+    anonymous, theirs, of_all = (
+        bare_ask(None),
+        bare_ask("admin", tenant="a"),
+        (bare_ask("viewer"), bare_ask("operator")),
+    )
+    for path in ("/status", "/metrics", "/doctor", "/audit", "/tasks", "/settings"):
+        with subtests.test(path=path):
+            assert anonymous.get(path).status_code == 401
+            assert theirs.get(path).status_code == 403
+            for client in of_all:
+                assert client.get(path).status_code == (403 if path == "/settings" else 200)
 
 
-def test_roles_for_verify(ask: Ask) -> None:
-    assert ask(None).post("/verify").status_code == 401
-    assert ask("operator").post("/verify").status_code == 403
-    assert ask("admin", tenant="a").post("/verify").status_code == 403
+def test_roles_for_verify(bare_ask: Ask) -> None:
+    assert bare_ask(None).post("/verify").status_code == 401
+    assert bare_ask("operator").post("/verify").status_code == 403
+    assert bare_ask("admin", tenant="a").post("/verify").status_code == 403
 
 
-def test_invalid_system_requests_are_refused(ask: Ask) -> None:
-    client = ask("admin")
+def test_invalid_system_requests_are_refused(bare_ask: Ask) -> None:
+    client = bare_ask("admin")
     for answer in (
         client.get("/audit", params={"subject": "x" * 1001}),
         client.get("/audit", params={"subject": "a\x00b"}),

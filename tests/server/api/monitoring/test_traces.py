@@ -46,12 +46,14 @@ def test_a_tenant_sees_only_its_part_of_a_trace(ask: Ask, job: int) -> None:
     assert ask(None).get("/traces/nothing").status_code == 401
 
 
-@pytest.mark.parametrize("query", ["", "job=1&subject=x", "job=-1", f"job={2**63}", "subject=", "subject=%00"])
-def test_invalid_trace_queries_are_refused(ask: Ask, query: str) -> None:
-    assert ask("viewer").get(f"/traces?{query}").status_code == 422
+def test_invalid_trace_queries_are_refused(bare_ask: Ask, subtests: pytest.Subtests) -> None:
+    client = bare_ask("viewer")
+    for query in ("", "job=1&subject=x", "job=-1", f"job={2**63}", "subject=", "subject=%00"):
+        with subtests.test(query=query):
+            assert client.get(f"/traces?{query}").status_code == 422
 
 
-def test_unknown_traces_are_not_found(ask: Ask) -> None:
-    client = ask("viewer")
+def test_unknown_traces_are_not_found(bare_ask: Ask) -> None:
+    client = bare_ask("viewer")
     for name in ("%00", "x" * 501, "job:99999999999999999999", "%F0%9F%98%80"):
         assert client.get(f"/traces/{name}").status_code in (404, 422)

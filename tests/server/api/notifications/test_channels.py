@@ -59,6 +59,7 @@ def test_invalid_channel_requests_are_refused(ask: Ask) -> None:
     assert client.post("/channels/%00/pause", json={"reason": "x"}).status_code == 422
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("waiting")
 def test_roles_for_channels(ask: Ask) -> None:
     assert ask(None).get("/channels").status_code == 401

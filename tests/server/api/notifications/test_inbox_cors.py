@@ -9,8 +9,7 @@ from sereno import Sereno
 from sereno.errors import ConfigurationError
 from sereno.server import asgi
 from sereno.settings import Settings, load
-from tests.plain_http import NO_CERTIFICATES
-from tests.server.api.conftest import Ask, Served
+from tests.server.api.conftest import PLAIN, Ask, Document, Served
 from tests.server.api.world import Things, operations, requests
 from tests.server.web.running_server import running
 
@@ -28,9 +27,7 @@ def token(app: Sereno) -> str:
 
 def send(served: Served, method: str, path: str, origin: str, **headers: str) -> httpx.Response:
     sent_headers = {"Origin": origin} | {name.replace("_", "-"): value for name, value in headers.items()}
-    return httpx.request(
-        method, f"{served.url}{path}", headers=sent_headers, timeout=30, verify=NO_CERTIFICATES, trust_env=False
-    )
+    return httpx.request(method, f"{served.url}{path}", headers=sent_headers, **PLAIN)
 
 
 def test_a_listed_origin_can_read_an_inbox(served: Served, token: str) -> None:
@@ -70,15 +67,16 @@ def test_an_origin_that_is_not_listed_cannot_read_an_inbox(served: Served, token
         assert "Origin" in found.headers["vary"]
 
 
+@pytest.mark.slow
 def test_a_mounted_server_allows_the_same_origins(app: Sereno, token: str) -> None:
     with running(Starlette(routes=[Mount("/tools/sereno", asgi(app))])) as root:
         headers = {"Origin": SHOP, "Authorization": f"Bearer {token}"}
         for path in INBOX:
             url = f"{root}/tools/sereno{path}"
-            preflight = httpx.options(url, headers={"Origin": SHOP, **PREFLIGHT}, timeout=30, trust_env=False)
+            preflight = httpx.options(url, headers={"Origin": SHOP, **PREFLIGHT}, **PLAIN)
             assert (preflight.status_code, preflight.headers[ALLOWED]) == (204, SHOP)
-            assert httpx.get(url, headers=headers, timeout=30, trust_env=False).headers[ALLOWED] == SHOP
-        other = httpx.get(f"{root}/tools/sereno/api/v1/jobs", headers=headers, timeout=30, trust_env=False)
+            assert httpx.get(url, headers=headers, **PLAIN).headers[ALLOWED] == SHOP
+        other = httpx.get(f"{root}/tools/sereno/api/v1/jobs", headers=headers, **PLAIN)
         assert ALLOWED not in other.headers
 
 
@@ -94,14 +92,12 @@ def test_other_origins_are_allowed_with_inbox_tokens_only(served: Served, ask: A
     """API tokens and other sign-ins are not accepted, so a page of another origin can read one inbox only."""
     admin = ask("admin")
     for headers in (dict(admin.headers), {}):
-        answer = httpx.get(
-            f"{served.url}/api/v1/inbox?recipient=ada", headers=headers | {"Origin": SHOP}, timeout=30, trust_env=False
-        )
+        answer = httpx.get(f"{served.url}/api/v1/inbox?recipient=ada", headers=headers | {"Origin": SHOP}, **PLAIN)
         assert ALLOWED not in answer.headers
 
 
-def test_no_other_route_allows_another_origin(served: Served, token: str, ask: Ask) -> None:
-    document = ask("admin").get("/openapi.json").json()
+@pytest.mark.slow
+def test_no_other_route_allows_another_origin(served: Served, token: str, document: Document) -> None:
     things = Things("ann-tenant", "canary-ann")
     paths = {
         f"/api/v1{operation.path.format(**requests(things)[operation.name].get('path', {}))}"
@@ -111,25 +107,25 @@ def test_no_other_route_allows_another_origin(served: Served, token: str, ask: A
     others = [*sorted(paths - set(INBOX)), *pages]
     assert len(others) > 60
     assert set(INBOX) <= paths
-    with httpx.Client(base_url=served.url, headers={"Origin": SHOP}, timeout=30, trust_env=False) as client:
+    with httpx.Client(base_url=served.url, headers={"Origin": SHOP}, **PLAIN) as client:
         for path in others + [f"{each}/" for each in INBOX] + [f"/x{each}" for each in INBOX]:
             for method, more in (("OPTIONS", PREFLIGHT), ("GET", {"Authorization": f"Bearer {token}"})):
                 answer = client.request(method, path, headers=more)
                 assert not [name for name in answer.headers if name.startswith("access-control-")], (method, path)
 
 
-def test_any_page_can_load_the_inbox_script(served: Served) -> None:
-    first = send(served, "GET", "/inbox.js", OTHER_ORIGIN)
+def test_any_page_can_load_the_inbox_script(bare_served: Served) -> None:
+    first = send(bare_served, "GET", "/inbox.js", OTHER_ORIGIN)
     assert first.status_code == 200
     assert first.headers["content-type"] == "text/javascript; charset=utf-8"
     assert first.headers[ALLOWED] == "*"
     assert first.headers["cross-origin-resource-policy"] == "cross-origin"
     assert first.headers["cache-control"] == "public, max-age=300"
     assert first.headers["content-encoding"] == "gzip"
-    again = send(served, "GET", "/inbox.js", OTHER_ORIGIN, If_None_Match=f'"x", {first.headers["etag"]}')
+    again = send(bare_served, "GET", "/inbox.js", OTHER_ORIGIN, If_None_Match=f'"x", {first.headers["etag"]}')
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
     assert again.headers[ALLOWED] == "*"
-    assert send(served, "POST", "/inbox.js", OTHER_ORIGIN).status_code == 405
+    assert send(bare_served, "POST", "/inbox.js", OTHER_ORIGIN).status_code == 405
 
 
 def test_origins_in_settings_are_written_as_browsers_send_them() -> None:

@@ -20,6 +20,7 @@ from sereno.notifications.recipients.rows import InboxState
 from sereno.server.api.notifications import inbox, inbox_stream, inbox_watch
 from sereno.server.shared import authenticator
 from tests.facts import auntil
+from tests.plain_http import NO_CERTIFICATES
 from tests.server.api.conftest import Served
 from tests.server.web.outages import unavailable
 
@@ -60,6 +61,7 @@ def client(served: Served, token: str) -> httpx.AsyncClient:
         headers={"Authorization": f"Bearer {token}", "Accept": "text/event-stream"},
         timeout=30,
         trust_env=False,
+        verify=NO_CERTIFICATES,
         limits=httpx.Limits(max_connections=100),
     )
 
@@ -132,6 +134,7 @@ async def test_a_stream_ends_with_its_token(served: Served, put: Put, monkeypatc
         assert again.headers["www-authenticate"] == "Bearer"
 
 
+@pytest.mark.slow
 async def test_the_stream_of_an_admin_ends_with_the_revoked_token(
     app: Sereno, served: Served, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +151,7 @@ async def test_the_stream_of_an_admin_ends_with_the_revoked_token(
             assert [each async for each in states] == []
 
 
+@pytest.mark.slow
 async def test_an_idle_stream_sends_comments(
     app: Sereno, served: Served, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +166,7 @@ async def test_an_idle_stream_sends_comments(
                 pass
 
 
+@pytest.mark.slow
 async def test_streams_above_the_limit_are_refused_until_one_ends(
     app: Sereno, served: Served, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +195,7 @@ async def test_streams_above_the_limit_are_refused_until_one_ends(
             assert await anext(streamed_states(again)) == (1, 1)
 
 
+@pytest.mark.slow
 async def test_a_tenant_has_a_limit_of_streams_over_all_its_inboxes(
     app: Sereno, served: Served, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +217,7 @@ async def test_a_tenant_has_a_limit_of_streams_over_all_its_inboxes(
         assert [await listen(key, None) for key in ("ada", "bob", "eve")] == [200, 200, 200]
 
 
+@pytest.mark.slow
 async def test_an_admin_cannot_watch_an_inbox_that_does_not_exist(app: Sereno, served: Served, put: Put) -> None:
     put()
     for tenant in (None, "a"):
@@ -223,6 +230,7 @@ async def test_an_admin_cannot_watch_an_inbox_that_does_not_exist(app: Sereno, s
                 assert "unknown" in answer.json()["detail"]
 
 
+@pytest.mark.slow
 async def test_any_number_of_streams_make_one_query_a_second(
     app: Sereno, served: Served, context: Any, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:

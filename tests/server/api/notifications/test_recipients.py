@@ -175,6 +175,7 @@ def test_a_tenants_token_gives_access_to_that_tenants_recipients_only(ask: Ask, 
     assert one(connection, "select count(*) from sereno.recipients where key = 'user:7'") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("recipients")
 def test_roles_for_recipients(ask: Ask) -> None:
     assert ask(None).get("/recipients").status_code == 401

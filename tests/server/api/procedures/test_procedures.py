@@ -80,29 +80,32 @@ def test_a_check_reports_a_procedure_that_is_gone(app: Sereno, ask: Ask, connect
     assert client.post(f"{CLOSE}/check").json()["standing"] == "gone"
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status"),
-    [
-        ("here/close_day", {}, 422),
-        ("here/reporting.nothing", {}, 409),
-        ("here/pg_catalog.pg_read_file", {}, 409),
-        ("here/sereno.enqueue", {}, 409),
-        ("erp/reporting.close_day", {}, 422),
-        ("here/reporting.close_day", {"params": "day text"}, 409),
-        ("here/reporting.close_day", {"given": {"day": "secret"}}, 422),
-        ("here/reporting.close_day", {"given": {"x": "job"}}, 422),
-        ("here/reporting.close_day", {"timeout": "0s"}, 422),
-        ("here/reporting.close_day", {"note": "a\u0000b"}, 422),
-        ("here/%00.x", {}, 422),
-    ],
-)
+# Path, body and status.
+INVALID_PROCEDURES: list[tuple[str, dict[str, object], int]] = [
+    ("here/close_day", {}, 422),
+    ("here/reporting.nothing", {}, 409),
+    ("here/pg_catalog.pg_read_file", {}, 409),
+    ("here/sereno.enqueue", {}, 409),
+    ("erp/reporting.close_day", {}, 422),
+    ("here/reporting.close_day", {"params": "day text"}, 409),
+    ("here/reporting.close_day", {"given": {"day": "secret"}}, 422),
+    ("here/reporting.close_day", {"given": {"x": "job"}}, 422),
+    ("here/reporting.close_day", {"timeout": "0s"}, 422),
+    ("here/reporting.close_day", {"note": "a\u0000b"}, 422),
+    ("here/%00.x", {}, 422),
+]
+
+
 def test_invalid_procedures_cannot_be_allowed(
-    app: Sereno, ask: Ask, connection: psycopg.Connection, path: str, body: dict[str, object], status: int
+    app: Sereno, ask: Ask, connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:
-    answer = ask("admin").put(f"/procedures/{path}", json=body)
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert one(connection, "select count(*) from sereno.procedures") == 0
+    client = ask("admin")
+    for path, body, status in INVALID_PROCEDURES:
+        with subtests.test(path=path, body=body):
+            answer = client.put(f"/procedures/{path}", json=body)
+            assert answer.status_code == status, answer.text
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert one(connection, "select count(*) from sereno.procedures") == 0
 
 
 def test_an_unreachable_login_is_reported_without_its_password(app: Sereno, ask: Ask) -> None:

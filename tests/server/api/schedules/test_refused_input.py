@@ -22,6 +22,7 @@ def tasks(app: Sereno) -> Sereno:
     return app
 
 
+@pytest.mark.slow
 def test_a_tenants_token_gives_access_to_that_tenants_schedules_only(
     tasks: Sereno, ask: Ask, connection: psycopg.Connection
 ) -> None:
@@ -81,6 +82,7 @@ def test_a_tenant_cannot_take_over_a_key_in_a_race(
     assert row == ("b", "default")
 
 
+@pytest.mark.slow
 def test_roles_for_schedules(tasks: Sereno, ask: Ask) -> None:
     fill(ask("admin"))
     assert ask(None).get("/schedules").status_code == 401

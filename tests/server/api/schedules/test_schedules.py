@@ -133,6 +133,7 @@ def test_schedules_are_filtered_and_listed_in_pages(tasks: Sereno, ask: Ask) -> 
         assert keys(client.get("/schedules", params=params)) == expected
 
 
+@pytest.mark.slow
 def test_every_key_can_be_reached_as_a_parameter(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     for key in UNUSUAL_KEYS:
@@ -148,6 +149,7 @@ def test_every_key_can_be_reached_as_a_parameter(tasks: Sereno, ask: Ask, connec
         assert client.post("/schedules/delete", json={"keys": [key]}).json()["total"] == 1
 
 
+@pytest.mark.slow
 def test_most_keys_work_in_the_path(tasks: Sereno, ask: Ask) -> None:
     client = ask("admin")
     for key in ("reports/daily", "a//b", "50% of *?&#;=+ a b", "ключ 🗝", "%2F", "pause", "a/run"):
