@@ -62,7 +62,7 @@ def at_work(connection: psycopg.Connection, worker: WorkerProcess) -> list[int]:
 
 @pytest.mark.parametrize(
     ("jobs", "kills"),
-    [pytest.param(300, 3, marks=pytest.mark.quick), pytest.param(800, 60, marks=pytest.mark.storm)],
+    [pytest.param(100, 3, marks=pytest.mark.quick), pytest.param(800, 60, marks=pytest.mark.storm)],
 )
 @pytest.mark.timeout(3600)
 def test_killed_workers_lose_no_job_and_every_effect_happens_once(
@@ -71,7 +71,7 @@ def test_killed_workers_lose_no_job_and_every_effect_happens_once(
     """Before each kill there are new jobs, and it hits a process that runs some: that process, or its whole worker."""
     connection.execute("create table effects (n bigint)")
     rng = random.Random(7)
-    arguments = ("--processes", "2", "--queue", "work=4")
+    arguments = ("--processes", "2", "--queue", "work=2")
     workers = [worker(*arguments, wait=False) for _ in range(2)]
     for starting in workers:
         starting.wait_started()

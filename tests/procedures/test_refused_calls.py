@@ -94,12 +94,12 @@ async def test_a_changed_procedure_is_refused(
     reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow, subtests: pytest.Subtests
 ) -> None:
     await allow("reporting.book")
+    task = reporting.procedure("reporting.book")
     async with reporting.working():
         for change, words in CHANGES:
             with subtests.test(words=words):
                 connection.execute(f"drop routine reporting.book; {change}".encode())
-                job = reporting.procedure("reporting.book").enqueue(day="2026-11-01")
-                text = await dead(connection, job.id)
+                text = await dead(connection, task.enqueue(day="2026-11-01").id)
                 assert "reporting.book has changed since it was allowed" in text
                 assert words in text.partition("it is now")[2]
 
