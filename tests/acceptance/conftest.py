@@ -9,21 +9,25 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from sereno.database.statement import run
+from sereno.monitoring.verify import verify
 from sereno.testing.process import kill_all
 from tests.facts import until
 
 ROOT = Path(__file__).parents[2]
+# The application of a worker process, unless a test names another.
+JOBS = "tests.acceptance.jobs:app"
 
 
 class WorkerProcess:
     """`sereno worker`, started as an operator would."""
 
-    def __init__(self, url: str, log: Path, *arguments: str, **environment: str) -> None:
+    def __init__(self, url: str, log: Path, *arguments: str, app: str = JOBS, **environment: str) -> None:
         self.log = log
         self.output = log.with_suffix(f".{len(list(log.parent.glob('*.output')))}.output")
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "sereno", "worker", "tests.acceptance.jobs:app", *arguments],
+                [sys.executable, "-m", "sereno", "worker", app, *arguments],
                 cwd=ROOT,
                 env={
                     **os.environ,
@@ -80,8 +84,10 @@ def worker(database_url: str, log: Path) -> Iterator[Callable[..., WorkerProcess
     """Return a function that starts workers; those that are left are killed afterwards."""
     started: list[WorkerProcess] = []
 
-    def start(*arguments: str, url: str = database_url, wait: bool = True, **environment: str) -> WorkerProcess:
-        process = WorkerProcess(url, log, *arguments, **environment)
+    def start(
+        *arguments: str, url: str = database_url, wait: bool = True, app: str = JOBS, **environment: str
+    ) -> WorkerProcess:
+        process = WorkerProcess(url, log, *arguments, app=app, **environment)
         started.append(process)
         if wait:
             process.wait_started()
@@ -109,3 +115,10 @@ def alive_sessions(connection: psycopg.Connection) -> int:
     row = connection.execute("select count(*) from sereno.sessions where state = 'alive'").fetchone()
     assert row is not None
     return int(row[0])
+
+
+def assert_sound(connection: psycopg.Connection) -> None:
+    """Check all invariants, for all time."""
+    with connection.transaction():
+        found = run(connection, verify(lease=3.0, window=None))
+    assert [check for check in found if not check.holds] == []

@@ -18,7 +18,7 @@ from tests.facts import advance, auntil, one, state, until
 
 PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
-pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="pgbouncer is not installed")
+pytestmark = [pytest.mark.quick, pytest.mark.skipif(PGBOUNCER is None, reason="pgbouncer is not installed")]
 
 
 @pytest.fixture
@@ -93,13 +93,13 @@ def test_a_worker_process_runs_jobs_through_a_transaction_pooler(
     pooled_url: str, worker: Callable[..., WorkerProcess], connection: psycopg.Connection, log: Path
 ) -> None:
     process = worker("--processes", "2", url=pooled_url, SERENO_TRANSACTION_POOLER="true", SERENO_POLL="0.2")
-    for n in range(100):
-        connection.execute("select sereno.enqueue('quick', jsonb_build_object('n', %s::int))", [n])
+    connection.execute("select sereno.enqueue('quick', jsonb_build_object('n', n)) from generate_series(0, 99) as n")
     until(lambda: one(connection, "select count(*) from sereno.history") == 100)
     assert sorted(int(line[0]) for line in lines(log, "quick")) == list(range(100))
     assert process.end() == 0
 
 
+@pytest.mark.slow
 def test_schedules_fire_through_a_transaction_pooler(
     pooled_url: str, worker: Callable[..., WorkerProcess], connection: psycopg.Connection
 ) -> None:

@@ -33,6 +33,8 @@ from tests.server.web.world import addresses, pages
 
 __all__ = ["made_by_command"]
 
+pytestmark = pytest.mark.quick
+
 # A job of forty days ago with two attempts, rows of a user's table that are two years old, and a missing partition.
 PAST = """
 create table done (job bigint primary key);
@@ -215,6 +217,7 @@ def _client(app: Sereno, url: str, path: str = "/api/v1") -> httpx.Client:
     return httpx.Client(base_url=url + path, headers={"Authorization": f"Bearer {made.secret}"}, timeout=30)
 
 
+@pytest.mark.slow
 def test_every_page_endpoint_and_command_works_under_the_server_role(app: Sereno, ann: Things, roles: Roles) -> None:
     served = Served(app)
     with _client(app, served.url) as admin, _client(app, served.url, "") as visitor:
@@ -235,6 +238,7 @@ def test_every_page_endpoint_and_command_works_under_the_server_role(app: Sereno
     assert f"{roles.name('server')} is not a superuser" in sereno(roles.url("server"), "doctor").output
 
 
+@pytest.mark.slow
 def test_a_read_only_server_needs_only_read_privileges(
     app: Sereno, ann: Things, roles: Roles, connection: psycopg.Connection
 ) -> None:

@@ -13,6 +13,8 @@ from tests.server.api.conftest import Served
 
 __all__ = ["made_by_command"]
 
+pytestmark = pytest.mark.quick
+
 DENIED = psycopg.errors.InsufficientPrivilege
 
 

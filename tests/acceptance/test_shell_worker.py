@@ -15,12 +15,13 @@ import pytest
 from sereno.database.embedded.programs import wheel_bin_dir
 from sereno.database.statement import run
 from sereno.jobs import transitions
-from sereno.monitoring.verify import verify
-from tests.acceptance.conftest import ROOT, WorkerProcess, alive_sessions, lines
+from tests.acceptance.conftest import ROOT, WorkerProcess, alive_sessions, assert_sound, lines
 from tests.docs.pages import blocks
 from tests.facts import one, state, until
 
 EXAMPLE = ROOT / "examples" / "worker_in_another_language"
+pytestmark = pytest.mark.quick
+
 BIN = Path(os.environ.get("SERENO_TEST_POSTGRES_BIN") or wheel_bin_dir())
 
 # The first two are tasks of tests.acceptance.jobs too; the others exist only for the shell worker.
@@ -110,12 +111,6 @@ def done(connection: psycopg.Connection) -> int:
     return int(one(connection, "select count(*) from sereno.history where state = 'succeeded'"))
 
 
-def assert_sound(connection: psycopg.Connection) -> None:
-    with connection.transaction():
-        found = run(connection, verify(lease=3.0, window=None))
-    assert [check for check in found if check.violations] == []
-
-
 def test_each_exit_code_has_its_outcome(shell: Shell, connection: psycopg.Connection) -> None:
     worker = shell("quick", "fails", "refuses", "sleepy", "dies")
     quick, fails, refuses, sleepy, dies = (
@@ -141,6 +136,7 @@ def test_retries_follow_the_backoff_and_the_last_one_is_dead(shell: Shell, conne
     assert one(connection, "select reason from sereno.history_dead") == "failed 11 times"
 
 
+@pytest.mark.slow
 def test_term_lets_the_shell_worker_finish_its_job_and_exit_with_zero(
     shell: Shell, connection: psycopg.Connection, log: Path
 ) -> None:
@@ -181,6 +177,7 @@ def test_a_shell_worker_whose_session_died_opens_a_new_one(
     assert_sound(connection)
 
 
+@pytest.mark.slow
 def test_a_shell_worker_killed_beside_a_python_worker_loses_no_job_and_repeats_no_other(
     shell: Shell, worker: Callable[..., WorkerProcess], connection: psycopg.Connection, log: Path
 ) -> None:
@@ -209,6 +206,7 @@ def test_a_shell_worker_killed_beside_a_python_worker_loses_no_job_and_repeats_n
     assert_sound(connection)
 
 
+@pytest.mark.slow
 def test_the_heartbeats_of_a_killed_shell_worker_end(shell: Shell, connection: psycopg.Connection, log: Path) -> None:
     """Only the worker itself is killed: its child processes must not extend its lease."""
     worker = shell("slow")

@@ -9,9 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
+import pytest
 
-from tests.acceptance.conftest import WorkerProcess, alive_sessions, lines
+from tests.acceptance.conftest import WorkerProcess, alive_sessions, expire_leases, lines
 from tests.facts import is_gone, one, state, until
+
+pytestmark = pytest.mark.slow
 
 Start = Callable[..., WorkerProcess]
 
@@ -21,6 +24,7 @@ def enqueue(connection: psycopg.Connection, task: str, **args: object) -> int:
     return found
 
 
+@pytest.mark.quick
 def test_term_lets_a_worker_finish_its_job_and_exit_with_zero(
     worker: Start, connection: psycopg.Connection, log: Path
 ) -> None:
@@ -78,6 +82,7 @@ def test_an_exit_in_an_asyncio_task_of_a_handler_does_not_end_the_worker(
     assert process.end() == 0
 
 
+@pytest.mark.quick
 def test_the_job_of_a_killed_child_is_retried_at_once_by_its_replacement(
     worker: Start, connection: psycopg.Connection, log: Path
 ) -> None:
@@ -102,6 +107,8 @@ def test_the_job_of_a_killed_worker_is_retried_after_its_lease(
     job = enqueue(connection, "slow", n=1)
     until(lambda: lines(log, "start"))
     first.kill()
+    assert state(connection, job) == "running"
+    expire_leases(connection)
     worker()
     Path(f"{log}.go").touch()
     until(lambda: state(connection, job) == "succeeded")
@@ -118,6 +125,7 @@ def test_a_worker_that_was_stopped_past_its_lease_is_fenced(
     frozen = [*first.children(), first.process.pid]
     for pid in frozen:
         os.kill(pid, signal.SIGSTOP)
+    expire_leases(connection)
     worker()
     until(lambda: len(lines(log, "start")) == 2)
     for pid in frozen:
@@ -132,8 +140,8 @@ def test_a_child_with_a_blocked_loop_is_logged_and_replaced_and_its_job_retried(
     worker: Start, connection: psycopg.Connection, log: Path
 ) -> None:
     process = worker()
-    jobs = [enqueue(connection, "blocks_the_loop")]
-    until(lambda: all(state(connection, job) == "succeeded" for job in jobs))
+    job = enqueue(connection, "blocks_the_loop")
+    until(lambda: state(connection, job) == "succeeded")
     assert "child.blocked" in process.log_text()
     # The log contains the stack of the handler that blocks.
     assert "in blocks_the_loop" in process.log_text()
@@ -220,6 +228,7 @@ def test_children_of_a_killed_supervisor_finish_their_jobs_and_end(
     assert one(connection, "select attempt from sereno.history where id = %s", job) == 1
 
 
+@pytest.mark.quick
 def test_health_and_metrics_endpoints_respond(worker: Start, connection: psycopg.Connection, log: Path) -> None:
     process = worker("--health-port", "0")
     started = until(lambda: [line for line in process.log_text().splitlines() if "health.started" in line])[0]
@@ -250,6 +259,7 @@ def test_a_worker_without_a_schema_exits_with_code_5(worker: Start, empty_databa
     assert "sereno migrate" in process.log_text()
 
 
+@pytest.mark.quick
 def test_a_worker_without_a_reachable_database_exits_with_code_4(worker: Start) -> None:
     process = worker(url="postgresql://user:secret@127.0.0.1:1/none")
     assert process.process.wait(timeout=60) == 4

@@ -22,9 +22,9 @@ from sereno.channels.http import HTTPResponse, call, refused
 from sereno.channels.outcome import Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.notifications import fan_out
 
-# Only in the workers of the test: a small step, so that a crash interrupts a fan-out.
-if "TEST_PROVIDER" in os.environ:
-    fan_out.RECIPIENTS_PER_STEP = 500
+# Recipients in a step of a fan-out, in the workers of the test: few, so that a crash interrupts a fan-out.
+STEP = int(os.environ.get("TEST_STEP", fan_out.RECIPIENTS_PER_STEP))
+fan_out.RECIPIENTS_PER_STEP = STEP
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Carrier(Channel):
     """Sends batches to the provider below."""
 
     name = "carrier"
-    batch = 100
+    batch = min(100, STEP // 2)
     at_once = 8
     delays = (0.2,) * 40
     receipts_after = 0.5

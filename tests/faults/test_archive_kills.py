@@ -7,11 +7,11 @@ import signal
 import socket
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from threading import Event
+from threading import Lock
 
 import psycopg
 import pytest
@@ -38,15 +38,21 @@ from tests.facts import TIMEOUT, advance, one, state, until
 from tests.faults.archive_app import report_steps
 from tests.faults.server import restart
 
-pytestmark = pytest.mark.acceptance
-
 ROOT = Path(__file__).parents[2]
-# Every step after which the process is killed; some also at a later occurrence, when other files are under way.
-STEPS = [
-    "old_partitions", "move_day", "move_children", "move_rows", "move_rows 4", "move_table", "plan", "plan 3",
-    "prepare", "write", "write 3", "put", "put 4", "uploaded", "uploaded 3", "get", "get 3", "put_bytes",
-    "get_bytes", "verified", "verified 5", "settle_batch", "settle_batch 4", "length", "drop_batch", "drop_batch 3",
-]  # fmt: skip
+# Every step after which the process is killed; some at a later occurrence, when other files are under way. A chain has
+# one database: a process that is killed at a step is followed by one that is killed at the next; the last finishes.
+CHAINS = {
+    "moving": (
+        "old_partitions", "move_day", "move_children", "move_rows", "move_rows 4", "move_table", "plan", "plan 3",
+        "prepare",
+    ),
+    "writing": (
+        "write", "write 3", "put", "put 4", "uploaded", "uploaded 3", "get", "get 3", "put_bytes", "get_bytes",
+    ),
+    "settling": (
+        "verified", "verified 5", "settle_batch", "settle_batch 4", "length", "drop_batch", "drop_batch 3",
+    ),
+}  # fmt: skip
 
 Order = Callable[..., int]
 
@@ -110,15 +116,29 @@ def assert_sound(app: Sereno, connection: psycopg.Connection, place: Path, befor
     assert broken == {}
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_an_archiver_that_dies_after_any_step_loses_nothing(
-    app: Sereno, connection: psycopg.Connection, database_url: str, place: Path, process: Order, step: str
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(CHAINS["moving"], marks=pytest.mark.slow, id="moving"),
+        pytest.param(CHAINS["writing"], marks=pytest.mark.slow, id="writing"),
+        pytest.param(CHAINS["settling"], marks=pytest.mark.quick, id="settling"),
+    ],
+)
+@pytest.mark.timeout(600)
+def test_archivers_that_die_after_any_step_lose_nothing_and_the_last_finishes(
+    app: Sereno,
+    connection: psycopg.Connection,
+    database_url: str,
+    place: Path,
+    process: Order,
+    steps: Sequence[str],
 ) -> None:
     add_everything(connection, 50)
     before = everything(connection, place)
     advance(connection, 60 * DAY)
-    assert process(database_url, place, step) == -signal.SIGKILL, "it did not reach the step"
-    assert_sound(app, connection, place, before)
+    for step in steps:
+        assert process(database_url, place, step) == -signal.SIGKILL, f"it did not reach {step}"
+        assert_sound(app, connection, place, before)
     assert process(database_url, place) == 0
     assert_sound(app, connection, place, before)
     assert set(places_of(connection)) == {"dropped"}
@@ -126,12 +146,13 @@ def test_an_archiver_that_dies_after_any_step_loses_nothing(
     assert one(connection, "select count(*) from sereno.archive_files where failed_at is not null") == 0
 
 
+@pytest.mark.slow
 def test_repeatedly_killed_archivers_lose_nothing_and_the_last_finishes(
     app: Sereno, connection: psycopg.Connection, database_url: str, place: Path, process: Order
 ) -> None:
     add_tenders(connection, 50)
     ends = []
-    for number in range(8):
+    for number in range(5):
         add_jobs(connection, 1 + 1000 * number, 50)
         add_logs(connection, 50)
         before = everything(connection, place)
@@ -144,9 +165,10 @@ def test_repeatedly_killed_archivers_lose_nothing_and_the_last_finishes(
     assert set(places_of(connection)) == {"dropped"}
 
 
-@pytest.mark.parametrize("step", ["move_day", "plan", "write", "drop_batch"])
-async def test_a_database_crash_while_archiving_loses_nothing(
-    own_server: tuple[EmbeddedPostgres, Path], place: Path, monkeypatch: pytest.MonkeyPatch, step: str
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_database_crashes_while_archiving_lose_nothing(
+    own_server: tuple[EmbeddedPostgres, Path], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, directory = own_server
     app = Sereno(server.url)
@@ -155,23 +177,30 @@ async def test_a_database_crash_while_archiving_loses_nothing(
         before = everything(connection, place)
         advance(connection, 60 * DAY)
     working = archiver(app, place, TENDERS)
-    waiting, back = [step], Event()
+    waiting, crashing = deque(["move_day", "plan", "write", "drop_batch"]), Lock()
 
     def watched(done: str) -> None:
-        if done in waiting:
-            waiting.remove(done)
-            restart(server, directory)
-            back.set()
+        # Files are written in threads.
+        with crashing:
+            if waiting and done == waiting[0]:
+                waiting.popleft()
+                restart(server, directory)
 
     report_steps(watched, working, app, monkeypatch)
 
-    # A crash between two transactions goes unnoticed; otherwise it is reported as DatabaseUnavailable.
-    with suppress(DatabaseUnavailable):
-        await working.move()
-        await working.export()
-    assert await asyncio.to_thread(back.wait, TIMEOUT)
+    while waiting:
+        left = len(waiting)
+        # A crash between two transactions goes unnoticed; otherwise it is reported as DatabaseUnavailable.
+        with suppress(DatabaseUnavailable):
+            await working.move()
+            await working.export()
+        # A thread may still restart the server.
+        await asyncio.to_thread(crashing.acquire)
+        crashing.release()
+        assert len(waiting) < left, f"it did not reach {waiting[0]}"
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            assert_sound(app, connection, place, before)
     with psycopg.connect(server.url, autocommit=True) as connection:
-        assert_sound(app, connection, place, before)
         moved, exported = await working.move(), await working.export()
         assert moved.problems + moved.waiting + exported.problems == []
         assert_sound(app, connection, place, before)
@@ -179,6 +208,7 @@ async def test_a_database_crash_while_archiving_loses_nothing(
     await app.aclose()
 
 
+@pytest.mark.slow
 def test_a_stopping_worker_does_not_wait_for_the_storage(
     app: Sereno, connection: psycopg.Connection, worker: Callable[..., WorkerProcess]
 ) -> None:

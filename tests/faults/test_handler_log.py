@@ -4,6 +4,8 @@ import pytest
 
 from tests.faults.handler_log import Run, disorder, excess, peak
 
+pytestmark = pytest.mark.quick
+
 
 def made(job: int, begin: int, end: int) -> Run:
     return Run(job, 1, "work", "default", "", 1, 0.0, alone=False, begin=begin, end=end)
@@ -16,19 +18,17 @@ def test_a_peak_is_the_most_concurrent_runs() -> None:
     assert peak([made(1, 0, 10), made(2, 5, 20), made(3, 9, 11), made(4, 10, 11)]) == 3
 
 
-@pytest.mark.parametrize(
-    ("moments", "early"),
-    [
+def test_an_excess_is_the_overdraft_of_a_bucket(subtests: pytest.Subtests) -> None:
+    for moments, early in (
         ([], 0.0),
         ([0.0, 0.0, 0.1, 0.2], 0.0),
         ([0.0, 0.0, 0.0], 0.1),
         ([0.0, 0.0, 0.1, 0.15], 0.05),
         # A long rest gives no more than the burst.
         ([0.0, 100.0, 100.0, 100.0], 0.1),
-    ],
-)
-def test_an_excess_is_the_overdraft_of_a_bucket(moments: list[float], early: float) -> None:
-    assert excess(moments, per_second=10, burst=2) == pytest.approx(early)
+    ):
+        with subtests.test(moments=moments):
+            assert excess(moments, per_second=10, burst=2) == pytest.approx(early)
 
 
 def test_disorder_is_an_overlap_or_an_earlier_job() -> None:

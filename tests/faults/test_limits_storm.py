@@ -4,13 +4,9 @@ No limit is ever exceeded, no order is broken, and afterwards every slot is free
 of the handlers.
 """
 
-import os
-import random
-import signal
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -18,63 +14,19 @@ import pytest
 
 from sereno import Sereno
 from sereno.database.embedded import EmbeddedPostgres
-from sereno.database.statement import run
 from sereno.jobs.job import NewJob
-from sereno.monitoring.verify import verify
-from tests.acceptance.conftest import ROOT, WorkerProcess
+from tests.acceptance.conftest import WorkerProcess, assert_sound
 from tests.facts import one, until
 from tests.faults import limited_app
 from tests.faults.handler_log import Run, disorder, excess, longest_delay, peak, read
 from tests.faults.proxy import Proxy
-from tests.faults.server import restart
-from tests.faults.watch import Watch
+from tests.faults.storm import PATIENCE, Storm
 
 # Seconds. Times are rounded floating-point numbers.
 ROUNDED = 0.001
 
 
-class LimitedWorker(WorkerProcess):
-    """`sereno worker` with the application of this test."""
-
-    def __init__(self, url: str, log: Path) -> None:
-        self.log = log
-        self.output = log.with_suffix(f".{len(list(log.parent.glob('*.output')))}.output")
-        arguments = ["tests.faults.limited_app:app", "--processes", "2", "--queue", "wide=5", "--queue", "narrow=3"]
-        with self.output.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "sereno", "worker", *arguments],
-                cwd=ROOT,
-                env={
-                    **os.environ,
-                    "SERENO_DATABASE_URL": url,
-                    "SERENO_LOG_FORMAT": "json",
-                    "SERENO_HEARTBEAT": "0.5",
-                    "SERENO_LEASE": "3",
-                    "TEST_LOG": str(log),
-                    "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
-                },
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-
-
-@pytest.fixture
-def start(log: Path, own_server: tuple[EmbeddedPostgres, Path]) -> Iterator[Callable[..., LimitedWorker]]:
-    """Return a function that starts workers; those that are left are killed afterwards."""
-    started: list[LimitedWorker] = []
-
-    def start_one(url: str = own_server[0].url, *, wait: bool = True) -> LimitedWorker:
-        started.append(LimitedWorker(url, log))
-        if wait:
-            started[-1].wait_started()
-        return started[-1]
-
-    yield start_one
-    for process in started:
-        process.kill()
-        # Shown by pytest when the test failed.
-        sys.stdout.write(process.log_text())
+ARGUMENTS = ("--processes", "2", "--queue", "wide=3", "--queue", "narrow=2")
 
 
 def jobs(first: int, count: int) -> Iterator[NewJob]:
@@ -92,26 +44,26 @@ def jobs(first: int, count: int) -> Iterator[NewJob]:
             yield app.calls_the_provider_too.job(n)
 
 
-class Storm:
-    """The faults. Before each fault there are new jobs, and each fault hits running jobs."""
+class LimitsStorm(Storm):
+    """Jobs of every kind, `count` of each kind at a time."""
 
-    def __init__(self, start: Callable[..., LimitedWorker], url: str, count: int) -> None:
-        self.start = start
-        self.url = url
+    def __init__(self, start: Callable[..., WorkerProcess], url: str, count: int) -> None:
+        super().__init__(start, url, seed=11)
         self.count = count
         self.made: list[int] = []
-        self.rng = random.Random(11)
         self.client = Sereno(url)
-        self.watch = Watch(url)
-        self.workers = [start(wait=False) for _ in range(2)]
-        for worker in self.workers:
-            worker.wait_started()
 
     def enqueue(self) -> None:
         self.made += [job.id for job in self.client.enqueue_many(list(jobs(len(self.made), self.count)))]
 
-    def under_way(self, workers: Sequence[LimitedWorker]) -> list[int]:
-        """Return the processes that run a job now; none while the database is away."""
+    def add_work(self) -> None:
+        """Enqueue jobs, and wait until some of them have finished: the next fault comes at any moment."""
+        wanted = self.finished() + self.rng.randint(0, 2 * self.count)
+        self.enqueue()
+        until(lambda: self.finished() >= wanted, PATIENCE)
+
+    def at_work(self, workers: Sequence[WorkerProcess]) -> list[int]:
+        """Return the processes that run a job now."""
 
         def query(connection: psycopg.Connection) -> list[int]:
             rows = connection.execute(
@@ -126,38 +78,14 @@ class Storm:
     def finished(self) -> int:
         return self.watch.ask(lambda connection: int(one(connection, "select count(*) from sereno.history")), 0)
 
-    def victims(self) -> list[tuple[int, LimitedWorker]]:
-        """Return the processes that run a job, each with its worker; one that has just ended belongs to none."""
-        found = self.under_way(self.workers)
-        return [(process, worker) for worker in self.workers for process in worker.children() if process in found]
 
-    def kill_one(self) -> None:
-        """Kill a process that runs a job, or its whole worker."""
-        wanted = self.finished() + self.rng.randint(0, 2 * self.count)
-        self.enqueue()
-        until(lambda: self.finished() >= wanted, timeout=90)
-        process, victim = self.rng.choice(until(self.victims, timeout=90))
-        if self.rng.random() < 0.6:
-            os.kill(process, signal.SIGKILL)
-            return
-        victim.kill()
-        self.workers.remove(victim)
-        self.workers.append(self.start(wait=False))
-
-    def disturb_the_network(self) -> None:
-        """Cut off a worker, freeze its connections, and kill it."""
-        with Proxy.before(self.url) as proxy:
-            worker = self.start(proxy.url)
-            for disturb in (proxy.cut, proxy.freeze, worker.kill):
-                self.enqueue()
-                until(lambda: self.under_way([worker]), timeout=90)
-                disturb()
-                proxy.heal()
-
-
-@pytest.mark.parametrize(("count", "rounds", "kills"), [(4, 1, 6), pytest.param(60, 12, 8, marks=pytest.mark.storm)])
+@pytest.mark.parametrize(
+    ("count", "rounds", "kills"),
+    [pytest.param(4, 1, 2, marks=pytest.mark.slow), pytest.param(60, 12, 8, marks=pytest.mark.storm)],
+)
+@pytest.mark.timeout(3600)
 def test_limits_and_orders_hold_under_faults(
-    start: Callable[..., LimitedWorker],
+    worker: Callable[..., WorkerProcess],
     own_server: tuple[EmbeddedPostgres, Path],
     log: Path,
     count: int,
@@ -165,22 +93,22 @@ def test_limits_and_orders_hold_under_faults(
     kills: int,
 ) -> None:
     server, directory = own_server
-    storm = Storm(start, server.url, count)
+    start = partial(worker, *ARGUMENTS, app="tests.faults.limited_app:app")
+    storm = LimitsStorm(start, server.url, count)
     for _ in range(rounds):
-        for _ in range(kills // 2):
-            storm.kill_one()
-        storm.disturb_the_network()
+        storm.kill(range(kills // 2))
+        with Proxy.before(server.url) as proxy:
+            storm.disturb_the_network(proxy, start(url=proxy.url))
         storm.enqueue()
-        restart(server, directory)
-        for _ in range(kills - kills // 2):
-            storm.kill_one()
+        storm.crash(server, directory)
+        storm.kill(range(kills // 2, kills))
     until(lambda: storm.finished() == len(storm.made), timeout=900)
     storm.client.close()
     storm.watch.close()
     with psycopg.connect(server.url, autocommit=True) as connection:
         assert_nothing_left(connection)
-        for worker in storm.workers:
-            assert worker.end() == 0
+        for left in storm.workers:
+            assert left.end() == 0
         assert_sound(connection)
         runs = read(log, connection)
     # The faults hit running handlers, and every job ran.
@@ -199,12 +127,6 @@ def assert_nothing_left(connection: psycopg.Connection) -> None:
     assert one(connection, held) == 0
     until(lambda: one(connection, "select count(*) from sereno.lanes where has_work") == 0)
     until(lambda: one(connection, "select count(*) from sereno.lane_wakes") == 0)
-
-
-def assert_sound(connection: psycopg.Connection) -> None:
-    with connection.transaction():
-        found = run(connection, verify(lease=3.0, window=None))
-    assert [check for check in found if check.violations] == []
 
 
 def by_key(runs: list[Run], task: str) -> dict[str, list[Run]]:

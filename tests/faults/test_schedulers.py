@@ -148,7 +148,13 @@ def fired_after_end(connection: Connection) -> int:
     return int(one(connection, "select sum(fired) from sereno.schedules where key like 'end%%'"))
 
 
-@pytest.mark.parametrize("rounds", [8, pytest.param(150, marks=[pytest.mark.storm, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize(
+    "rounds",
+    [
+        pytest.param(4, marks=pytest.mark.quick),
+        pytest.param(150, marks=[pytest.mark.storm, pytest.mark.timeout(3600)]),
+    ],
+)
 def test_every_instant_is_accounted_for_once_despite_killed_schedulers_and_clock_jumps(
     worker: Start,
     created: tuple[Sereno, dict[str, tuple[Rhythm, datetime]]],
@@ -190,15 +196,19 @@ def test_every_instant_is_accounted_for_once_despite_killed_schedulers_and_clock
     assert_sound(connection)
 
 
-@pytest.mark.parametrize("restarts", [3, pytest.param(40, marks=pytest.mark.storm)])
+@pytest.mark.parametrize(
+    ("count", "restarts"),
+    [pytest.param(100, 2, marks=pytest.mark.slow), pytest.param(500, 40, marks=pytest.mark.storm)],
+)
 @pytest.mark.timeout(3600)
 def test_every_instant_is_accounted_for_once_despite_database_crashes(
-    worker: Start, own_server: tuple[EmbeddedPostgres, Path], restarts: int
+    worker: Start, own_server: tuple[EmbeddedPostgres, Path], count: int, restarts: int
 ) -> None:
+    """`count` schedules fire at once every two seconds, besides those of every rule and policy."""
     server, directory = own_server
     app = Sereno(server.url)
     first = create_schedules(app)
-    many = [app.schedules.new(f"many {n}", app.new_job("quick", b'{"n": 7}'), Every("2s")) for n in range(500)]
+    many = [app.schedules.new(f"many {n}", app.new_job("quick", b'{"n": 7}'), Every("2s")) for n in range(count)]
     first |= {
         row.key: (Rhythm(Every("2s"), timedelta(seconds=2)), row.next_run_at)
         for row in app.schedules.upsert_many(many)
@@ -207,18 +217,18 @@ def test_every_instant_is_accounted_for_once_despite_database_crashes(
     process = worker("--queue", "default=20", url=server.url)
     for _ in range(restarts):
         with psycopg.connect(server.url, autocommit=True) as connection:
-            wanted = fired(connection) + 600
+            wanted = fired(connection) + 2 * count
             until_at_rest(lambda: fired(connection) > wanted, lambda: fired(connection))  # noqa: B023
         restart(server, directory)
     app.close()
     app = Sereno(server.url)
     with psycopg.connect(server.url, autocommit=True) as connection:
-        wanted = fired(connection) + 600
+        wanted = fired(connection) + 2 * count
         until_at_rest(lambda: fired(connection) > wanted, lambda: fired(connection))
         app.schedules.disable("*", actor="the end")
         until_at_rest(lambda: live(connection) == 0, lambda: live(connection))
         assert process.end() == 0
-        assert accounted(connection, first) > 600 * restarts
+        assert accounted(connection, first) > 2 * count * restarts
         assert_once(connection)
         assert_sound(connection)
     app.close()
@@ -264,7 +274,13 @@ def concurrently(url: str, actions: list[Callable[[Connection, random.Random], o
         assert len(deadlocks) <= 1 + sum(called.result() for called in calls) // 5000, deadlocks
 
 
-@pytest.mark.parametrize("seconds", [150, pytest.param(5000, marks=[pytest.mark.storm, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        pytest.param(60, marks=pytest.mark.slow),
+        pytest.param(5000, marks=[pytest.mark.storm, pytest.mark.timeout(3600)]),
+    ],
+)
 def test_every_instant_is_accounted_for_once_despite_concurrent_changes(
     created: tuple[Sereno, dict[str, tuple[Rhythm, datetime]]], connection: Connection, seconds: int
 ) -> None:

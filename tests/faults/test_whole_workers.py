@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from tests.facts import one, state, until
+from tests.facts import is_gone, one, state, until
 from tests.faults import family_app
 from tests.faults.family_app import innocent, kills_its_family, never_ends, parent_of
 
@@ -19,7 +19,10 @@ ROOT = Path(__file__).parents[2]
 # Workers that are started one after the other.
 MAX_WORKERS = 6
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="parent processes are read from /proc")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="parent processes are read from /proc"),
+]
 
 
 @pytest.fixture
@@ -55,7 +58,6 @@ def start(workers: list["subprocess.Popen[bytes]"], database_url: str, tmp_path:
     return workers[-1]
 
 
-@pytest.mark.acceptance
 @pytest.mark.timeout(600)
 def test_a_job_that_kills_whole_workers_is_dead_after_three_of_them(
     app: Sereno, connection: psycopg.Connection, started: list["subprocess.Popen[bytes]"], tmp_path: Path
@@ -76,7 +78,6 @@ def test_a_job_that_kills_whole_workers_is_dead_after_three_of_them(
     assert one(connection, "select max(crashes) from sereno.history_done") <= 2
 
 
-@pytest.mark.acceptance
 def test_isolated_processes_end_when_their_worker_is_killed(
     app: Sereno, connection: psycopg.Connection, started: list["subprocess.Popen[bytes]"], tmp_path: Path
 ) -> None:
@@ -92,10 +93,3 @@ def test_isolated_processes_end_when_their_worker_is_killed(
         os.kill(pid, signal.SIGKILL)
     assert len(family) >= 3
     until(lambda: all(is_gone(pid) for pid in family[:-2]))
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except FileNotFoundError:
-        return True

@@ -1,7 +1,7 @@
 """A schema of reports, and a role that can call what is in it and nothing else."""
 
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import psycopg
@@ -65,8 +65,19 @@ async def allow_on(app: Sereno, name: str, *, target: str = "here", **options: A
 
 async def run(app: Sereno, connection: psycopg.Connection, job: int) -> str:
     """Run a worker until the job has ended. Return its state."""
+    (found,) = await run_all(app, connection, [job])
+    return found
+
+
+async def run_all(app: Sereno, connection: psycopg.Connection, jobs: Sequence[int]) -> list[str]:
+    """Run a worker until these jobs have ended. Return their states."""
     async with app.working():
-        await auntil(lambda: state(connection, job) in ("succeeded", "dead", "cancelled"))
+        return [await ended(connection, job) for job in jobs]
+
+
+async def ended(connection: psycopg.Connection, job: int) -> str:
+    """Wait until the job has ended, while a worker runs. Return its state."""
+    await auntil(lambda: state(connection, job) in ("succeeded", "dead", "cancelled"))
     found = state(connection, job)
     assert found is not None
     return found

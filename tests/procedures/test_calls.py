@@ -13,7 +13,7 @@ from sereno.jobs import operations as jobs
 from sereno.jobs.filters import JobFilter
 from sereno.procedures.result import MOST_NOTICES, MOST_ROWS
 from tests.facts import advance, auntil, one, state
-from tests.procedures.conftest import Allow, Login, reason, result, run
+from tests.procedures.conftest import Allow, Login, reason, result, run, run_all
 
 ONCE = Backoff(0)
 CALLS = (
@@ -63,51 +63,61 @@ async def test_a_procedure_can_commit_and_returns_its_outputs(
     )
 
 
-@pytest.mark.parametrize(
-    ("type_", "given", "expected"),
-    [
-        ("integer", 7, 7),
-        ("integer", "7", 7),
-        ("bigint", 2**60, str(2**60)),
-        ("boolean", True, True),
-        ("numeric", "12.50", 12.5),
-        ("text", 'a "quoted" % text \\ é', 'a "quoted" % text \\ é'),
-        ("text", "", ""),
-        ("text", None, None),
-        ("character", "several letters", "several letters"),
-        ("date", "2026-02-28", "2026-02-28"),
-        ("timestamptz", "2026-11-01T03:00:00+02:00", None),
-        ("interval", "1 day 02:00", "1 day 02:00:00"),
-        ("uuid", "7d444840-9dc0-11d1-b245-5ffdce74fad2", "7d444840-9dc0-11d1-b245-5ffdce74fad2"),
-        ("jsonb", {"a": [1, None, {"b": "c"}]}, {"a": [1, None, {"b": "c"}]}),
-        ("json", [1, 2], [1, 2]),
-        ("integer[]", [1, None, 3], [1, None, 3]),
-        ("text[]", ["a,b", '"', "null"], ["a,b", '"', "null"]),
-        ("date[]", [], []),
-        ("int4range", "[1,5)", "[1,5)"),
-        ("reporting.mood", "calm", "calm"),
-        ("reporting.positive", 5, 5),
-        ("reporting.point_of", {"x": 1, "y": [2, 3]}, {"x": 1, "y": [2, 3]}),
-        ("reporting.mood[]", ["calm", "angry"], ["calm", "angry"]),
-        ('reporting."Odd %s Type"', "calm", "calm"),
-    ],
+# Type of the parameter and of the result, value of the job, result.
+VALUES: tuple[tuple[str, Any, Any], ...] = (
+    ("integer", 7, 7),
+    ("integer", "7", 7),
+    ("bigint", 2**60, str(2**60)),
+    ("boolean", True, True),
+    ("numeric", "12.50", 12.5),
+    ("text", 'a "quoted" % text \\ é', 'a "quoted" % text \\ é'),
+    ("text", "", ""),
+    ("text", None, None),
+    ("character", "several letters", "several letters"),
+    ("date", "2026-02-28", "2026-02-28"),
+    ("timestamptz", "2026-11-01T03:00:00+02:00", "2026-11-01T01:00:00+00:00"),
+    ("interval", "1 day 02:00", "1 day 02:00:00"),
+    ("uuid", "7d444840-9dc0-11d1-b245-5ffdce74fad2", "7d444840-9dc0-11d1-b245-5ffdce74fad2"),
+    ("jsonb", {"a": [1, None, {"b": "c"}]}, {"a": [1, None, {"b": "c"}]}),
+    ("json", [1, 2], [1, 2]),
+    ("integer[]", [1, None, 3], [1, None, 3]),
+    ("text[]", ["a,b", '"', "null"], ["a,b", '"', "null"]),
+    ("date[]", [], []),
+    ("int4range", "[1,5)", "[1,5)"),
+    ("reporting.mood", "calm", "calm"),
+    ("reporting.positive", 5, 5),
+    ("reporting.point_of", {"x": 1, "y": [2, 3]}, {"x": 1, "y": [2, 3]}),
+    ("reporting.mood[]", ["calm", "angry"], ["calm", "angry"]),
+    ('reporting."Odd %s Type"', "calm", "calm"),
 )  # fmt: skip
+
+
 async def test_json_is_converted_to_the_parameters_type(
-    reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login, type_: str, given: Any, expected: Any
+    reporting: Sereno, connection: psycopg.Connection, allow: Allow, subtests: pytest.Subtests
 ) -> None:
     connection.execute(
         "create type reporting.mood as enum ('calm', 'angry');"
         "create domain reporting.positive as integer check (value > 0);"
         "create type reporting.point_of as (x integer, y integer[]);"
-        'create domain reporting."Odd %s Type" as text;'
-        f"create function reporting.echo(value {type_}) returns {type_} language sql as 'select $1'"
+        'create domain reporting."Odd %s Type" as text'
     )
-    job = await called(reporting, connection, allow, "reporting.echo", {"value": given})
-    (row,) = result(connection, job)["rows"]
-    if type_ == "timestamptz":
-        assert datetime.fromisoformat(row) == datetime(2026, 11, 1, 1, tzinfo=UTC)
-    else:
-        assert row == expected
+    jobs = []
+    for number, (type_, given, _) in enumerate(VALUES):
+        name = f"reporting.echo_{number}"
+        connection.execute(
+            f"create function {name}(value {type_}) returns {type_} language sql as 'select $1'".encode()
+        )
+        await allow(name)
+        jobs.append((await reporting.procedure(name, retry=ONCE).aenqueue(value=given)).id)
+    states = await run_all(reporting, connection, jobs)
+    for (type_, given, expected), job, ended in zip(VALUES, jobs, states, strict=True):
+        with subtests.test(type_=type_, given=repr(given)):
+            assert ended == "succeeded", reason(connection, job)
+            (row,) = result(connection, job)["rows"]
+            if type_ == "timestamptz":
+                assert datetime.fromisoformat(row) == datetime.fromisoformat(expected)
+            else:
+                assert row == expected
 
 
 async def test_a_variadic_parameter_takes_a_list(

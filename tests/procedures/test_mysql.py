@@ -20,10 +20,13 @@ from sereno.procedures.procedure import ProcedureName
 from sereno.procedures.result import MOST_ROWS
 from sereno.procedures.targets import mysql
 from tests.facts import auntil, one, state
-from tests.procedures.conftest import allow_on, reason, result, run
+from tests.procedures.conftest import allow_on, reason, result, run, run_all
 from tests.procedures.mariadb import SERVER, MariaDB, running
 
-pytestmark = pytest.mark.skipif(SERVER is None, reason="there is no mariadbd: tools/bring_packages mariadb-server")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(SERVER is None, reason="there is no mariadbd: tools/bring_packages mariadb-server"),
+]
 ONCE = Backoff(0)
 # The tests' own queries use the socket, not the network.
 BY_NETWORK = "from information_schema.processlist where command = 'Query' and host not in ('', 'localhost')"
@@ -95,6 +98,7 @@ async def called(erp: Sereno, connection: psycopg.Connection, name: str, params:
     return job.id
 
 
+@pytest.mark.quick
 async def test_a_procedure_is_called_and_its_result_stored(
     erp: Sereno, shop: Shop, connection: psycopg.Connection
 ) -> None:
@@ -117,6 +121,7 @@ async def test_a_procedure_is_called_and_its_result_stored(
     assert line.last.job_id == job
 
 
+@pytest.mark.quick
 async def test_a_function_is_called(erp: Sereno, shop: Shop, connection: psycopg.Connection) -> None:
     shop.make("function twice(n int) returns int deterministic return n * 2")
     job = await called(erp, connection, f"{shop.name}.twice", {"n": 21})
@@ -136,57 +141,71 @@ async def test_changed_rows_are_counted_and_returned_rows_bounded(
     assert (found["row_count"], len(found["rows"]), found["rows"][0]) == (5000, MOST_ROWS, {"seq": 1})
 
 
-@pytest.mark.parametrize(
-    ("type_", "given", "expected"),
-    [
-        ("int", "7", 7),
-        ("tinyint(1)", True, 1),
-        ("bigint unsigned", 2**64 - 1, str(2**64 - 1)),
-        ("decimal(10,2)", "12.50", "12.50"),
-        ("double", 1.25, 1.25),
-        ("varchar(20)", 'it\'s \\ "%" `☃`', 'it\'s \\ "%" `☃`'),
-        ("date", "2026-02-28", "2026-02-28"),
-        ("datetime", "2026-02-28T03:00:00", "2026-02-28T03:00:00"),
-        ("time", "03:00", "3:00:00"),
-        ("year", 2026, 2026),
-        ("enum('new','old')", "old", "old"),
-        ("set('a','b')", "a,b", "a,b"),
-        ("text", None, None),
-        ("json", {"a": [1, "x"]}, {"a": [1, "x"]}),
-    ],
+# Type of the parameter, value of the job, result.
+VALUES: tuple[tuple[str, Any, Any], ...] = (
+    ("int", "7", 7),
+    ("tinyint(1)", True, 1),
+    ("bigint unsigned", 2**64 - 1, str(2**64 - 1)),
+    ("decimal(10,2)", "12.50", "12.50"),
+    ("double", 1.25, 1.25),
+    ("varchar(20)", 'it\'s \\ "%" `☃`', 'it\'s \\ "%" `☃`'),
+    ("date", "2026-02-28", "2026-02-28"),
+    ("datetime", "2026-02-28T03:00:00", "2026-02-28T03:00:00"),
+    ("time", "03:00", "3:00:00"),
+    ("year", 2026, 2026),
+    ("enum('new','old')", "old", "old"),
+    ("set('a','b')", "a,b", "a,b"),
+    ("text", None, None),
+    ("json", {"a": [1, "x"]}, {"a": [1, "x"]}),
 )
+
+
 async def test_json_is_converted_to_the_parameters_type(
-    erp: Sereno, shop: Shop, connection: psycopg.Connection, type_: str, given: Any, expected: Any
+    erp: Sereno, shop: Shop, connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:
-    shop.make(f"procedure echo(in x {type_}) begin select x as x; end")
-    job = await called(erp, connection, f"{shop.name}.echo", {"x": given})
-    ((found,),) = [row.values() for row in result(connection, job)["rows"]]
-    assert (json.loads(found) if type_ == "json" else found) == expected
+    jobs = []
+    for number, (type_, given, _) in enumerate(VALUES):
+        name = f"{shop.name}.echo_{number}"
+        shop.make(f"procedure echo_{number}(in x {type_}) begin select x as x; end")
+        await allow_on(erp, name, target="erp")
+        jobs.append(erp.procedure(name, target="erp", retry=ONCE).enqueue(x=given).id)
+    states = await run_all(erp, connection, jobs)
+    for (type_, given, expected), job, ended in zip(VALUES, jobs, states, strict=True):
+        with subtests.test(type_=type_, given=repr(given)):
+            assert ended == "succeeded", reason(connection, job)
+            ((found,),) = [row.values() for row in result(connection, job)["rows"]]
+            assert (json.loads(found) if type_ == "json" else found) == expected
 
 
-@pytest.mark.parametrize(
-    ("params", "words"),
-    [
-        ({"n": 1}, "day (date) is missing"),
-        ({"day": "2026-11-01", "n": 1, "x": 1}, "there is no parameter 'x'"),
-        ({"day": "2026-13-01", "n": 1}, "is not a date"),
-        ({"day": "2026-11-01", "n": "many"}, "is not a int"),
-        ({"day": "2026-11-01", "n": 2**31}, "out of range"),
-        ({"day": "2026-11-01", "n": 1.5}, "not a whole number"),
-        ({"day": "2026-11-01", "n": [1]}, "a list is not a int"),
-        ({"day": "2026-11-01'); drop table ran; -- ", "n": 1}, "is not a date"),
-    ],
+# Parameters that do not fit, and what the job says.
+WRONG: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"n": 1}, "day (date) is missing"),
+    ({"day": "2026-11-01", "n": 1, "x": 1}, "there is no parameter 'x'"),
+    ({"day": "2026-13-01", "n": 1}, "is not a date"),
+    ({"day": "2026-11-01", "n": "many"}, "is not a int"),
+    ({"day": "2026-11-01", "n": 2**31}, "out of range"),
+    ({"day": "2026-11-01", "n": 1.5}, "not a whole number"),
+    ({"day": "2026-11-01", "n": [1]}, "a list is not a int"),
+    ({"day": "2026-11-01'); drop table ran; -- ", "n": 1}, "is not a date"),
 )
+
+
+@pytest.mark.quick
 async def test_wrong_parameters_are_refused(
-    erp: Sereno, shop: Shop, connection: psycopg.Connection, params: dict[str, Any], words: str
+    erp: Sereno, shop: Shop, connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:
     shop.make("procedure book(in day date, in n int) begin insert into ran values (day, n); end")
     name = f"{shop.name}.book"
     await allow_on(erp, name, target="erp")
-    job = erp.procedure(name, target="erp").enqueue(**params)
-    assert await run(erp, connection, job.id) == "dead"
-    assert words in reason(connection, job.id)
-    assert (one(connection, "select attempt from sereno.history"), shop.ran()) == (1, 0)
+    task = erp.procedure(name, target="erp")
+    jobs = [task.enqueue(**params).id for params, _ in WRONG]
+    states = await run_all(erp, connection, jobs)
+    for (params, words), job, ended in zip(WRONG, jobs, states, strict=True):
+        with subtests.test(params=repr(params)):
+            assert ended == "dead"
+            assert words in reason(connection, job)
+            assert one(connection, "select attempt from sereno.history where id = %s", job) == 1
+    assert shop.ran() == 0
 
 
 async def test_a_changed_or_missing_procedure_is_refused(
@@ -234,6 +253,7 @@ async def test_hostile_names_are_quoted(erp: Sereno, shop: Shop, connection: psy
     assert shop.ran() == 0
 
 
+@pytest.mark.quick
 async def test_names_are_case_sensitive(erp: Sereno, shop: Shop) -> None:
     shop.make("procedure book() begin end")
     with pytest.raises(Refused, match="there is no function or procedure"):
@@ -307,12 +327,14 @@ async def test_a_statement_that_cannot_be_stopped_is_logged(
     await auntil(lambda: shop.statements() == 0)
 
 
-@pytest.mark.parametrize(("grant", "words"), [("super", "SUPER"), ("file", "FILE"), ("all privileges", "ALL")])
-async def test_a_login_with_more_privileges_is_refused(erp: Sereno, shop: Shop, grant: str, words: str) -> None:
+async def test_a_login_with_more_privileges_is_refused(erp: Sereno, shop: Shop, subtests: pytest.Subtests) -> None:
     shop.make("procedure book() begin end")
-    shop.server.do(f"grant {grant} on *.* to {shop.user}")
-    with pytest.raises(ConfigurationError, match=f"the login has the global privilege {words}"):
-        await allow_on(erp, f"{shop.name}.book", target="erp")
+    for grant, words in (("super", "SUPER"), ("file", "FILE"), ("all privileges", "ALL")):
+        with subtests.test(grant=grant):
+            shop.server.do(f"grant {grant} on *.* to {shop.user}")
+            with pytest.raises(ConfigurationError, match=f"the login has the global privilege {words}"):
+                await allow_on(erp, f"{shop.name}.book", target="erp")
+            shop.server.do(f"revoke {grant} on *.* from {shop.user}")
 
 
 async def test_a_procedure_without_privilege_is_not_found(erp: Sereno, shop: Shop) -> None:

@@ -98,58 +98,61 @@ def test_parameters_fit_or_are_refused_with_a_reason(params: dict[str, Any]) -> 
         check_params(CLOSE, params, {})
 
 
-@pytest.mark.parametrize(
-    ("type_", "value", "wanted"),
-    [
-        ("int(11)", 7, 7),
-        ("int", "7", 7),
-        ("int", True, 1),
-        ("bigint", 2.0, 2),
-        ("decimal(10,2)", "12.50", Decimal("12.50")),
-        ("numeric(5)", 99999, Decimal(99999)),
-        ("money", 1.5, Decimal("1.5")),
-        ("float", "1.5", 1.5),
-        ("varchar(3)", "abc", "abc"),
-        ("nvarchar(max)", "abc" * 100, "abc" * 100),
-        ("varchar(5)", 12, "12"),
-        ("date", "2026-11-01", date(2026, 11, 1)),
-        ("datetime", "2026-11-01 03:00:00", datetime(2026, 11, 1, 3)),  # noqa: DTZ001 - as the type is
-        ("datetimeoffset(7)", "2026-11-01T03:00:00+00:00", datetime(2026, 11, 1, 3, tzinfo=UTC)),
-        ("time", "03:00:00", time(3)),
-        ("bit", False, 0),
-        ("bit(8)", 255, 255),
-        ("boolean", "true", 1),
-        ("year(4)", 2026, 2026),
-        ("enum('it''s','b')", "it's", "it's"),
-        ("set('a','b')", "", ""),
-        ("json", [1], "[1]"),
-        ("longtext", {"a": 1}, '{"a":1}'),
-        ("longtext", "plain", "plain"),
-        ("uuid", "7D444840-9DC0-11D1-B245-5FFDCE74FAD2", "7d444840-9dc0-11d1-b245-5ffdce74fad2"),
-        ("text", None, None),
-    ],
+# Type, value as JSON, value for the database.
+CONVERTED: tuple[tuple[str, Any, Any], ...] = (
+    ("int(11)", 7, 7),
+    ("int", "7", 7),
+    ("int", True, 1),
+    ("bigint", 2.0, 2),
+    ("decimal(10,2)", "12.50", Decimal("12.50")),
+    ("numeric(5)", 99999, Decimal(99999)),
+    ("money", 1.5, Decimal("1.5")),
+    ("float", "1.5", 1.5),
+    ("varchar(3)", "abc", "abc"),
+    ("nvarchar(max)", "abc" * 100, "abc" * 100),
+    ("varchar(5)", 12, "12"),
+    ("date", "2026-11-01", date(2026, 11, 1)),
+    ("datetime", "2026-11-01 03:00:00", datetime(2026, 11, 1, 3)),  # noqa: DTZ001 - as the type is
+    ("datetimeoffset(7)", "2026-11-01T03:00:00+00:00", datetime(2026, 11, 1, 3, tzinfo=UTC)),
+    ("time", "03:00:00", time(3)),
+    ("bit", False, 0),
+    ("bit(8)", 255, 255),
+    ("boolean", "true", 1),
+    ("year(4)", 2026, 2026),
+    ("enum('it''s','b')", "it's", "it's"),
+    ("set('a','b')", "", ""),
+    ("json", [1], "[1]"),
+    ("longtext", {"a": 1}, '{"a":1}'),
+    ("longtext", "plain", "plain"),
+    ("uuid", "7D444840-9DC0-11D1-B245-5FFDCE74FAD2", "7d444840-9dc0-11d1-b245-5ffdce74fad2"),
+    ("text", None, None),
 )
-def test_values_are_converted_to_their_type(type_: str, value: Any, wanted: Any) -> None:
-    signature = ProcedureSignature("procedure", *NAME, (Parameter("x", type_),))
-    assert converted(signature, {"x": value}) == {"x": wanted}
-
-
-@pytest.mark.parametrize(
-    ("type_", "value"),
-    [
-        ("int", "x"), ("int", 1.5), ("int", 2**31), ("int unsigned", -1), ("int", [1]), ("int", "1e400"),
-        ("smallint", 40_000), ("decimal(4,2)", 123), ("decimal(4,2)", "1.234"), ("decimal", "NaN"),
-        ("decimal", True), ("decimal", "x"), ("float", "nan"), ("float", "inf"), ("varchar(3)", "abcd"),
-        ("date", "2026-13-01"), ("date", 20261101), ("datetime", "2026-11-01T03:00:00+00:00"),
-        ("datetimeoffset", "2026-11-01"), ("time", "25:00"), ("bit(2)", 4), ("bit", 2), ("boolean", "maybe"),
-        ("year", 99999), ("enum('a')", "b"), ("set('a','b')", "a,c"), ("uuid", "x"), ("blob", "x"), ("", 1),
-        ("text", {"a": 1}),
-    ],
+UNFIT: tuple[tuple[str, Any], ...] = (
+    ("int", "x"), ("int", 1.5), ("int", 2**31), ("int unsigned", -1), ("int", [1]), ("int", "1e400"),
+    ("smallint", 40_000), ("decimal(4,2)", 123), ("decimal(4,2)", "1.234"), ("decimal", "NaN"),
+    ("decimal", True), ("decimal", "x"), ("float", "nan"), ("float", "inf"), ("varchar(3)", "abcd"),
+    ("date", "2026-13-01"), ("date", 20261101), ("datetime", "2026-11-01T03:00:00+00:00"),
+    ("datetimeoffset", "2026-11-01"), ("time", "25:00"), ("bit(2)", 4), ("bit", 2), ("boolean", "maybe"),
+    ("year", 99999), ("enum('a')", "b"), ("set('a','b')", "a,c"), ("uuid", "x"), ("blob", "x"), ("", 1),
+    ("text", {"a": 1}),
 )  # fmt: skip
-def test_values_that_do_not_fit_their_type_are_refused(type_: str, value: Any) -> None:
-    signature = ProcedureSignature("procedure", *NAME, (Parameter("x", type_),))
-    with pytest.raises(InvalidArguments, match=r"reporting\.close_day: x: "):
-        converted(signature, {"x": value})
+
+
+def test_values_are_converted_to_their_type(subtests: pytest.Subtests) -> None:
+    for type_, value, wanted in CONVERTED:
+        signature = ProcedureSignature("procedure", *NAME, (Parameter("x", type_),))
+        with subtests.test(type_=type_, value=repr(value)):
+            assert converted(signature, {"x": value}) == {"x": wanted}
+
+
+def test_values_that_do_not_fit_their_type_are_refused(subtests: pytest.Subtests) -> None:
+    for type_, value in UNFIT:
+        signature = ProcedureSignature("procedure", *NAME, (Parameter("x", type_),))
+        with (
+            subtests.test(type_=type_, value=repr(value)),
+            pytest.raises(InvalidArguments, match=r"reporting\.close_day: x: "),
+        ):
+            converted(signature, {"x": value})
 
 
 @given(st.sampled_from(["int", "decimal(10,2)", "float", "date", "datetime", "bit", "varchar(5)", "enum('a')"]), JSON)

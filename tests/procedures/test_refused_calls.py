@@ -10,24 +10,31 @@ from sereno import Backoff, Sereno
 from sereno.errors import ConfigurationError, InvalidArguments, Refused
 from sereno.procedures.operations import revoke
 from tests.facts import one
-from tests.procedures.conftest import Allow, Login, allow_on, reason, result, run
+from tests.procedures.conftest import Allow, Login, allow_on, ended, reason, run
 
 ONCE = Backoff(0)
+BOOK = (
+    "create procedure reporting.book(day date, factor integer default 1) language sql "
+    "as 'insert into reporting.ran values (day)'"
+)
 
 
 @pytest.fixture
 def book(connection: psycopg.Connection, login: Login) -> None:
     """A procedure that records when it runs."""
-    connection.execute(
-        f"create table reporting.ran (day date); grant insert on reporting.ran to {login.name};"
-        "create procedure reporting.book(day date, factor integer default 1) language sql "
-        "as 'insert into reporting.ran values (day)'"
-    )
+    connection.execute(f"create table reporting.ran (day date); grant insert on reporting.ran to {login.name}".encode())
+    connection.execute(BOOK)
 
 
 async def refused(app: Sereno, connection: psycopg.Connection, job: int) -> str:
-    """Return why the job is dead; nothing has run, and it was tried once."""
-    assert await run(app, connection, job) == "dead"
+    """Run a worker, and return why the job is dead; nothing has run, and it was tried once."""
+    async with app.working():
+        return await dead(connection, job)
+
+
+async def dead(connection: psycopg.Connection, job: int) -> str:
+    """Return why the job is dead, while a worker runs."""
+    assert await ended(connection, job) == "dead"
     assert one(connection, "select count(*) from reporting.ran") == 0
     assert one(connection, "select attempt from sereno.history where id = %s", job) == 1
     return reason(connection, job)
@@ -69,29 +76,32 @@ async def test_a_missing_procedure_is_refused(
 BODY = "language sql as 'insert into reporting.ran values (now()::date)'"
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (f"create procedure reporting.book(day text, factor integer default 1) {BODY}", "day text"),
-        (f"create procedure reporting.book(date date, factor integer default 1) {BODY}", "date date"),
-        (f"create procedure reporting.book(day date, factor integer) {BODY}", "factor integer)"),
-        (f"create procedure reporting.book(day date, factor integer default 1, x text default '') {BODY}", "x text"),
-        (f"create function reporting.book(day date, factor integer default 1) returns void {BODY}", "function"),
-        (
-            f"create procedure reporting.book(day date, factor integer default 1) security definer {BODY}",
-            "with the rights of postgres",
-        ),
-    ],
+# Another procedure of the same name, and what the job says about it.
+CHANGES = (
+    (f"create procedure reporting.book(day text, factor integer default 1) {BODY}", "day text"),
+    (f"create procedure reporting.book(date date, factor integer default 1) {BODY}", "date date"),
+    (f"create procedure reporting.book(day date, factor integer) {BODY}", "factor integer)"),
+    (f"create procedure reporting.book(day date, factor integer default 1, x text default '') {BODY}", "x text"),
+    (f"create function reporting.book(day date, factor integer default 1) returns void {BODY}", "function"),
+    (
+        f"create procedure reporting.book(day date, factor integer default 1) security definer {BODY}",
+        "with the rights of postgres",
+    ),
 )
+
+
 async def test_a_changed_procedure_is_refused(
-    reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow, change: str, words: str
+    reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow, subtests: pytest.Subtests
 ) -> None:
     await allow("reporting.book")
-    connection.execute(f"drop procedure reporting.book; {change}".encode())
-    job = reporting.procedure("reporting.book").enqueue(day="2026-11-01")
-    text = await refused(reporting, connection, job.id)
-    assert "reporting.book has changed since it was allowed" in text
-    assert words in text.partition("it is now")[2]
+    task = reporting.procedure("reporting.book")
+    async with reporting.working():
+        for change, words in CHANGES:
+            with subtests.test(words=words):
+                connection.execute(f"drop routine reporting.book; {change}".encode())
+                text = await dead(connection, task.enqueue(day="2026-11-01").id)
+                assert "reporting.book has changed since it was allowed" in text
+                assert words in text.partition("it is now")[2]
 
 
 async def test_a_changed_body_stays_allowed(
@@ -107,36 +117,34 @@ async def test_a_changed_body_stays_allowed(
     assert one(connection, "select count(*) from reporting.ran") == 2
 
 
-@pytest.mark.parametrize(
-    ("params", "words"),
-    [
-        ({}, "day (date) is missing"),
-        ({"dai": "2026-11-01"}, "there is no parameter 'dai'; day (date) is missing. It takes day date, factor"),
-        ({"day": "2026-11-01", "x": 1}, "there is no parameter 'x'"),
-        ({"day": "2026-13-01"}, "a parameter does not fit"),
-        ({"day": "01/11/2026"}, "a parameter does not fit"),
-        ({"day": ["2026-11-01"]}, "day: a list is not a date"),
-        ({"day": {"y": 2026}}, "day: an object is not a date"),
-        ({"day": "2026-11-01", "factor": "many"}, 'invalid input syntax for type integer: "many"'),
-        ({"day": "2026-11-01", "factor": 2**31}, "out of range"),
-        ({"day": "2026-11-01", "factor": 1.5}, "invalid input syntax"),
-        ({"day": "2026-11-01'); drop table reporting.ran; --"}, "a parameter does not fit"),
-        ({"day": "2026-11-01", "factor => 1); drop table reporting.ran; --": 1}, "there is no parameter"),
-    ],
+# Parameters that do not fit, and what the job says.
+WRONG: tuple[tuple[dict[str, Any], str], ...] = (
+    ({}, "day (date) is missing"),
+    ({"dai": "2026-11-01"}, "there is no parameter 'dai'; day (date) is missing. It takes day date, factor"),
+    ({"day": "2026-11-01", "x": 1}, "there is no parameter 'x'"),
+    ({"day": "2026-13-01"}, "a parameter does not fit"),
+    ({"day": "01/11/2026"}, "a parameter does not fit"),
+    ({"day": ["2026-11-01"]}, "day: a list is not a date"),
+    ({"day": {"y": 2026}}, "day: an object is not a date"),
+    ({"day": "2026-11-01", "factor": "many"}, 'invalid input syntax for type integer: "many"'),
+    ({"day": "2026-11-01", "factor": 2**31}, "out of range"),
+    ({"day": "2026-11-01", "factor": 1.5}, "invalid input syntax"),
+    ({"day": "2026-11-01'); drop table reporting.ran; --"}, "a parameter does not fit"),
+    ({"day": "2026-11-01", "factor => 1); drop table reporting.ran; --": 1}, "there is no parameter"),
 )
+
+
 async def test_wrong_parameters_are_refused(
-    reporting: Sereno,
-    connection: psycopg.Connection,
-    book: None,
-    allow: Allow,
-    params: dict[str, Any],
-    words: str,
+    reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow, subtests: pytest.Subtests
 ) -> None:
     await allow("reporting.book")
-    job = reporting.procedure("reporting.book").enqueue(**params)
-    text = await refused(reporting, connection, job.id)
-    assert text.startswith("wrong parameters: reporting.book: ")
-    assert words in text
+    task = reporting.procedure("reporting.book")
+    async with reporting.working():
+        for params, words in WRONG:
+            with subtests.test(params=repr(params)):
+                text = await dead(connection, task.enqueue(**params).id)
+                assert text.startswith("wrong parameters: reporting.book: ")
+                assert words in text
 
 
 async def test_parameters_are_given_by_name(reporting: Sereno) -> None:
@@ -185,21 +193,20 @@ async def test_a_later_overload_is_not_called_instead(
     assert one(connection, "select count(*) from reporting.trap") == 0
 
 
-@pytest.mark.parametrize(
-    ("declared", "words"),
-    [
+async def test_signatures_that_no_job_can_call_are_refused(
+    connection: psycopg.Connection, allow: Allow, subtests: pytest.Subtests
+) -> None:
+    for declared, words in (
         ("function reporting.x(date) returns void language sql as ''", "a parameter without a name"),
         ("function reporting.x(a anyelement) returns void language sql as ''", "the type anyelement"),
         ("function reporting.x() returns record language sql as 'select 1, 2'", "record has no columns"),
         ("function reporting.x() returns trigger language plpgsql as 'begin return null; end'", "trigger has no"),
-    ],
-)
-async def test_signatures_that_no_job_can_call_are_refused(
-    connection: psycopg.Connection, allow: Allow, login: Login, declared: str, words: str
-) -> None:
-    connection.execute(f"create {declared}".encode())
-    with pytest.raises(Refused, match=words):
-        await allow("reporting.x")
+    ):
+        with subtests.test(words=words):
+            connection.execute(f"create {declared}".encode())
+            with pytest.raises(Refused, match=words):
+                await allow("reporting.x")
+            connection.execute("drop function reporting.x")
 
 
 async def test_aggregates_and_window_functions_are_not_procedures(connection: psycopg.Connection, allow: Allow) -> None:
@@ -208,16 +215,13 @@ async def test_aggregates_and_window_functions_are_not_procedures(connection: ps
         await allow("reporting.total")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+async def test_procedures_of_the_database_and_of_sereno_are_refused(allow: Allow, subtests: pytest.Subtests) -> None:
+    for name in (
         "pg_catalog.pg_read_file", "pg_catalog.pg_terminate_backend", "information_schema._pg_expandarray",
         "pg_temp.x", "pg_toast.x", "sereno.enqueue", "sereno_archive.x", '"PG_CATALOG".lower',
-    ],
-)  # fmt: skip
-async def test_procedures_of_the_database_and_of_sereno_are_refused(allow: Allow, name: str) -> None:
-    with pytest.raises(Refused, match="belongs to the database or to sereno"):
-        await allow(name)
+    ):  # fmt: skip
+        with subtests.test(name=name), pytest.raises(Refused, match="belongs to the database or to sereno"):
+            await allow(name)
 
 
 async def test_a_login_without_execute_is_refused(
@@ -257,36 +261,79 @@ async def test_the_workers_own_login_is_used_only_if_configured(
     assert await run(app, connection, job.id) == "succeeded"
 
 
-@pytest.mark.parametrize(
-    ("grant", "words"),
-    [
-        ("alter role {login} superuser", "is a superuser"),
-        ("alter role {login} createrole", "may do more than call procedures"),
-        ("alter role {login} bypassrls", "may do more than call procedures"),
-        ("grant pg_read_all_data to {login}", "can access the table"),
-        ("grant pg_execute_server_program to {login}", "can act as 'pg_execute_server_program'"),
-        ("grant postgres to {login}", "can become the superuser 'postgres'"),
-        ("alter role {login} noinherit; grant postgres to {login}", "can become the superuser 'postgres'"),
-        ("grant select on sereno.jobs to {login}", "can access the table sereno.jobs of sereno"),
-        ("grant select (id) on sereno.jobs to {login}", "can access the table sereno.jobs of sereno"),
-        ("grant insert on sereno.procedures to public", "can access the table sereno.procedures of sereno"),
-        ("grant truncate on sereno.history to {login}", "can access the table sereno.history of sereno"),
-        ("grant create on schema sereno to {login}", "can access the table sereno."),
-        ("alter table sereno.audit owner to {login}", "can access the table sereno.audit of sereno"),
-    ],
+# What makes the login more than a caller of procedures, how it is undone, and what the job says.
+EXTRA_PRIVILEGES = (
+    ("alter role {login} superuser", "alter role {login} nosuperuser", "is a superuser"),
+    ("alter role {login} createrole", "alter role {login} nocreaterole", "may do more than call procedures"),
+    ("alter role {login} bypassrls", "alter role {login} nobypassrls", "may do more than call procedures"),
+    ("grant pg_read_all_data to {login}", "revoke pg_read_all_data from {login}", "can access the table"),
+    (
+        "grant pg_execute_server_program to {login}",
+        "revoke pg_execute_server_program from {login}",
+        "can act as 'pg_execute_server_program'",
+    ),
+    ("grant postgres to {login}", "revoke postgres from {login}", "can become the superuser 'postgres'"),
+    (
+        "alter role {login} noinherit; grant postgres to {login}",
+        "alter role {login} inherit; revoke postgres from {login}",
+        "can become the superuser 'postgres'",
+    ),
+    (
+        "grant select on sereno.jobs to {login}",
+        "revoke select on sereno.jobs from {login}",
+        "can access the table sereno.jobs of sereno",
+    ),
+    (
+        "grant select (id) on sereno.jobs to {login}",
+        "revoke select (id) on sereno.jobs from {login}",
+        "can access the table sereno.jobs of sereno",
+    ),
+    (
+        "grant insert on sereno.procedures to public",
+        "revoke insert on sereno.procedures from public",
+        "can access the table sereno.procedures of sereno",
+    ),
+    (
+        "grant truncate on sereno.history to {login}",
+        "revoke truncate on sereno.history from {login}",
+        "can access the table sereno.history of sereno",
+    ),
+    (
+        "grant create on schema sereno to {login}",
+        "revoke create on schema sereno from {login}",
+        "can access the table sereno.",
+    ),
+    (
+        "alter table sereno.audit owner to {login}",
+        "alter table sereno.audit owner to postgres",
+        "can access the table sereno.audit of sereno",
+    ),
 )
+
+
 async def test_a_login_with_more_privileges_is_refused(
-    reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow, login: Login, grant: str, words: str
+    reporting: Sereno,
+    connection: psycopg.Connection,
+    book: None,
+    allow: Allow,
+    login: Login,
+    subtests: pytest.Subtests,
 ) -> None:
     await allow("reporting.book")
-    connection.execute(grant.format(login=login.name).encode())
-    job = reporting.procedure("reporting.book", retry=ONCE).enqueue(day="2026-11-01")
-    text = await refused(reporting, connection, job.id)
-    assert text.startswith(f"failed 1 times the login '{login.name}' ")
-    assert words in text
-    assert "create role reports login" in text
-    connection.execute(f"alter role {login.name} nosuperuser nocreaterole nobypassrls".encode())
-    connection.execute("alter table sereno.audit owner to postgres")
+    task = reporting.procedure("reporting.book", retry=ONCE)
+    async with reporting.working():
+        for grant, undo, words in EXTRA_PRIVILEGES:
+            with subtests.test(grant=grant):
+                connection.execute(grant.format(login=login.name).encode())
+                try:
+                    text = await dead(connection, task.enqueue(day="2026-11-01").id)
+                finally:
+                    connection.execute(undo.format(login=login.name).encode())
+                assert text.startswith(f"failed 1 times the login '{login.name}' ")
+                assert words in text
+                assert "create role reports login" in text
+        # All of it is undone: the login can call again.
+        assert await ended(connection, task.enqueue(day="2026-11-01").id) == "succeeded"
 
 
 async def test_an_unreachable_address_is_retried(
@@ -302,65 +349,3 @@ async def test_an_unreachable_address_is_retried(
     assert "only-for-procedures" not in text
     assert one(connection, "select count(*) from reporting.ran") == 0
     await app.aclose()
-
-
-# Attacks by a procedure
-
-
-async def test_reset_role_does_not_leave_the_login_for_procedures(
-    reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login
-) -> None:
-    connection.execute(
-        "create function reporting.escapes() returns text language plpgsql as $$ begin "
-        "reset role; reset session authorization; "
-        "begin execute 'select count(*) from sereno.jobs'; return 'it read the jobs'; "
-        "exception when insufficient_privilege then null; end; "
-        "begin execute 'set role postgres'; return 'it became postgres'; "
-        "exception when insufficient_privilege then null; end; "
-        "return current_user; end $$"
-    )
-    await allow("reporting.escapes")
-    job = reporting.procedure("reporting.escapes").enqueue()
-    assert await run(reporting, connection, job.id) == "succeeded", reason(connection, job.id)
-    assert result(connection, job.id)["rows"] == [login.name]
-
-
-async def test_objects_in_other_schemas_do_not_shadow_its_own(
-    reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login
-) -> None:
-    """A table or a function of the same name in `public` or `pg_temp`, whatever the login's search path is."""
-    connection.execute(
-        f"alter role {login.name} set search_path = public, reporting;"
-        "create table reporting.rates (rate integer); insert into reporting.rates values (1);"
-        "create table public.rates (rate integer); insert into public.rates values (99);"
-        "grant select on reporting.rates, public.rates to public;"
-        "create function reporting.factor(n integer) returns integer language sql as 'select 1';"
-        "create function public.factor(n integer) returns integer language sql as 'select 99';"
-        "create function public.lower(x varchar) returns text language sql as $$ select 'trapped' $$;"
-        "create function reporting.total(x varchar) returns text language plpgsql as $$ begin "
-        "create temp table rates (rate integer); insert into pg_temp.rates values (77); "
-        "return (select rate from rates) || ' ' || factor(1) || ' ' || lower(x); end $$"
-    )
-    await allow("reporting.total")
-    job = reporting.procedure("reporting.total").enqueue(x="ABC")
-    assert await run(reporting, connection, job.id) == "succeeded", reason(connection, job.id)
-    assert result(connection, job.id)["rows"] == ["1 1 abc"]
-
-
-async def test_a_call_leaves_no_state_for_the_next(
-    reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login
-) -> None:
-    connection.execute(
-        f"grant temporary on database {connection.info.dbname} to {login.name};"
-        "create function reporting.litters() returns text language plpgsql as $$ begin "
-        "if to_regclass('pg_temp.litter') is not null then return 'a table'; end if; "
-        "if current_setting('shop.litter', true) = 'yes' then return 'a setting'; end if; "
-        "create temp table litter (n integer); perform set_config('shop.litter', 'yes', false); "
-        "return 'clean'; end $$"
-    )
-    await allow("reporting.litters")
-    task = reporting.procedure("reporting.litters")
-    for _ in range(2):
-        job = task.enqueue()
-        assert await run(reporting, connection, job.id) == "succeeded", reason(connection, job.id)
-        assert result(connection, job.id)["rows"] == ["clean"]

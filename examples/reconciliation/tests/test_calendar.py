@@ -5,6 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import count
 from zoneinfo import ZoneInfo
 
+import pytest
 from psycopg.sql import SQL, Identifier
 from reconciliation.accounts import Account, Connection, key_of, save, standing
 from reconciliation.app import app
@@ -29,6 +30,7 @@ def year_with_a_clock_change_on_the_first_of_november(after: datetime) -> int:
     return next(year for year in count(after.year + 1) if date(year, 11, 1).strftime("%A") == "Sunday")
 
 
+@pytest.mark.slow
 async def test_a_thousand_accounts_fire_once_a_month_at_their_own_hour(kit: Kit, connection: Connection) -> None:
     year = year_with_a_clock_change_on_the_first_of_november(kit.now())
     accounts = [

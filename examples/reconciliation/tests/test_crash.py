@@ -3,12 +3,15 @@
 import asyncio
 
 import psycopg
+import pytest
 from reconciliation.accounts import Account, Connection, key_of, save
 from reconciliation.app import app
 from reconciliation.stand_ins import PartnerStandIn
 
 from sereno.monitoring.verify import verify
 from sereno.testing.kit import Kit
+
+pytestmark = pytest.mark.slow
 
 STAGES = ("request", "poll", "download")
 

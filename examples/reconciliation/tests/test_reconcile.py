@@ -38,6 +38,7 @@ async def assert_invariants_hold(kit: Kit) -> None:
     assert [result for result in results if not result.holds] == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_a_thousand_accounts_are_reconciled_in_one_night(
     kit: Kit, connection: Connection, partner: PartnerStandIn
@@ -142,6 +143,7 @@ async def test_many_failures_are_one_message(
     assert "… and 20 more" in message["content"]
 
 
+@pytest.mark.slow
 async def test_a_429_holds_all_jobs_and_uses_up_no_attempt(
     kit: Kit, connection: Connection, partner: PartnerStandIn
 ) -> None:
@@ -170,6 +172,7 @@ def _is_closed() -> bool:
     return any(key.closed_until for key in app.limits.show(LIMIT).keys)
 
 
+@pytest.mark.slow
 async def test_hostile_files_are_refused(
     kit: Kit, connection: Connection, partner: PartnerStandIn, tmp_path: Path
 ) -> None:
@@ -197,6 +200,7 @@ async def test_invalid_lines_are_a_dead_letter(kit: Kit, connection: Connection,
     assert not await rows(connection, "select 1 from reconciliation.entries")
 
 
+@pytest.mark.slow
 async def test_a_report_that_never_comes_is_given_up(kit: Kit, connection: Connection, partner: PartnerStandIn) -> None:
     await save(connection, [Account("a-1", "m-1")])
     partner.troubles["m-1"] = "never"

@@ -108,6 +108,7 @@ def test_wrong_credentials_pause_the_channel_and_use_up_no_attempt(
     assert states(kit) == {"telegram": "delivered"}
 
 
+@pytest.mark.slow
 def test_a_channel_is_one_file(
     kit: Kit, stand_ins: StandIns, remind: Remind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,12 +3,15 @@
 from collections.abc import Callable
 
 import psycopg
+import pytest
 from reminders.app import app, status
 from reminders.stand_ins import StandIns
 from reminders.tests.clients import sql
 
 from sereno.testing.kit import Kit
 from sereno.testing.smtp import SILENCE
+
+pytestmark = pytest.mark.slow
 
 Remind = Callable[..., int]
 
@@ -53,6 +56,7 @@ def test_a_worker_killed_between_finding_and_sending_loses_nothing(
     assert all(delivery.attempts == 1 for delivery in kit.deliveries())
 
 
+@pytest.mark.quick
 def test_a_mail_is_sent_again_after_a_kill_while_sending(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
     """The server accepted the mail but the worker died first: sent again with the same Message-ID, and counted."""
     number = remind()

@@ -4,6 +4,7 @@ import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from reminders.app import app
 from reminders.stand_ins import StandIns
 from reminders.tests.clients import ApiClient, environment, sereno, sql
@@ -46,6 +47,7 @@ def test_the_trigger_requires_the_role_operator(kit: Kit, api: ApiClient) -> Non
     assert find_jobs(kit) == 0
 
 
+@pytest.mark.slow
 def test_two_concurrent_searches_send_each_reminder_once(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
     """Two jobs without a unique key, in two worker processes."""
     for _ in range(40):
@@ -63,6 +65,7 @@ def test_two_concurrent_searches_send_each_reminder_once(kit: Kit, stand_ins: St
     assert len(stand_ins.mails.mails) == len(kit.deliveries()) == 40
 
 
+@pytest.mark.slow
 def test_two_cron_jobs_that_tick_fire_an_instant_once(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
     """`sereno schedule tick` in two crontabs, with SERENO_SCHEDULER=false for the workers."""
     remind()

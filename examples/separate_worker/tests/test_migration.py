@@ -15,7 +15,7 @@ from separate_worker.tests.processes import Process, Processes
 from sereno.testing.kit import Kit
 
 # See test_processes.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 PAUSE = 0.05
 RHYTHM = {"JOB_RUNNER_INTERVAL_MS": "300"}

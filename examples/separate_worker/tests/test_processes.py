@@ -17,7 +17,7 @@ from sereno import ConfigurationError
 from sereno.testing.kit import Kit
 
 # Each test starts several processes, possibly on a busy machine.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 WORKER = {"WORKER_MODE": "1"}
 MONOLITH = {"JOB_RUNNER_ENABLED": "true"}
@@ -32,35 +32,33 @@ async def leads(*references: str, organisation: str = "acme") -> list[int]:
     return [job.id for job in jobs if job is not None]
 
 
-@pytest.mark.parametrize(
-    ("given", "is_worker", "runs_jobs"),
-    [
+@pytest.mark.quick
+def test_the_environment_selects_the_mode(subtests: pytest.Subtests) -> None:
+    for given, is_worker, runs_jobs in [
         ({}, False, False),
         ({"WORKER_MODE": "0", "JOB_RUNNER_ENABLED": "false"}, False, False),
         ({"WORKER_MODE": "0", "JOB_RUNNER_ENABLED": "true"}, False, True),
         ({"WORKER_MODE": "1"}, True, True),
         ({"WORKER_MODE": "1", "JOB_RUNNER_ENABLED": "true"}, True, True),
-    ],
-)
-def test_the_environment_selects_the_mode(given: dict[str, str], is_worker: bool, runs_jobs: bool) -> None:
-    found = read(given)
-    assert (found.is_worker, found.runs_jobs) == (is_worker, runs_jobs)
+    ]:
+        with subtests.test(given=given, is_worker=is_worker, runs_jobs=runs_jobs):
+            found = read(given)
+            assert (found.is_worker, found.runs_jobs) == (is_worker, runs_jobs)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
+@pytest.mark.quick
+def test_invalid_settings_are_refused(subtests: pytest.Subtests) -> None:
+    for given in [
         {"WORKER_MODE": "1", "JOB_RUNNER_ENABLED": "false"},
         {"WORKER_MODE": "maybe"},
         {"JOB_RUNNER_INTERVAL_MS": "0"},
         {"JOB_RUNNER_INTERVAL_MS": "-5\x1b[31m"},
-    ],
-)
-def test_invalid_settings_are_refused(given: dict[str, str]) -> None:
-    with pytest.raises(ConfigurationError, match=next(iter(given))):
-        read(given)
+    ]:
+        with subtests.test(given=given), pytest.raises(ConfigurationError, match=next(iter(given))):
+            read(given)
 
 
+@pytest.mark.quick
 async def test_a_worker_with_jobs_disabled_does_not_start(processes: Processes) -> None:
     process = processes.start(WORKER_MODE="1", JOB_RUNNER_ENABLED="false")
     assert await process.ended() == 1
@@ -174,6 +172,7 @@ async def test_jobs_that_do_not_finish_in_time_are_released_without_a_failure(
     assert await violated_invariants() == []
 
 
+@pytest.mark.quick
 async def test_a_worker_that_is_killed_loses_nothing_and_no_lock_is_stuck(
     kit: Kit, crm: Crm, processes: Processes
 ) -> None:

@@ -2,7 +2,11 @@
 
 import hashlib
 
+import pytest
+
 from tenders.tests.conftest import ANA, Bucket, World
+
+pytestmark = pytest.mark.slow
 
 
 async def test_old_rows_become_verified_files(world: World, bucket: Bucket) -> None:

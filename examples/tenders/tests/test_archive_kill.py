@@ -10,6 +10,8 @@ from tenders.tests.conftest import Bucket, World
 from tenders.tests.crash_runner import CrashRunner
 from tenders.tests.steps import TO_THE_ARCHIVE
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.timeout(300)
 async def test_killed_at_every_step_to_the_archive(

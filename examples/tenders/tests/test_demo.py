@@ -13,6 +13,7 @@ from tenders.tests.conftest import World
 PATIENCE = 90.0
 
 
+@pytest.mark.slow
 async def test_the_demo_sends_pushes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async with stage(app) as environment:
         for name, value in environment.items():

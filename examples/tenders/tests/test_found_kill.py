@@ -11,6 +11,8 @@ from tenders.tests.conftest import World
 from tenders.tests.crash_runner import CrashRunner
 from tenders.tests.steps import TO_THE_EVENT
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("without_certificates")

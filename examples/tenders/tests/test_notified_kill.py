@@ -7,6 +7,8 @@ from tenders.tests.conftest import World
 from tenders.tests.crash_runner import CrashRunner
 from tenders.tests.steps import TO_THE_FLAG
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("without_certificates")

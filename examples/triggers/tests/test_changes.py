@@ -15,6 +15,7 @@ def trigger(*words: str) -> None:
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.slow
 def test_a_trigger_is_added_changed_paused_and_removed_without_a_deployment(kit: Kit, run_sql: RunSql) -> None:
     with real_worker(kit) as worker:
         worker.until(lambda: run_sql("select 1 from sereno.sessions where state = 'alive'"), PATIENCE)

@@ -10,6 +10,8 @@ from sereno.testing.kit import Kit
 from triggers.app import app, recount_tanks, refresh_stock
 from triggers.tests.conftest import PATIENCE, RunSql, real_worker
 
+pytestmark = pytest.mark.slow
+
 CALLS = "select 1 from pg_stat_activity where application_name = 'sereno procedure' and datname = current_database()"
 COUNTED = "select tank, attempt from triggers.counts order by tank"
 JUST_BEATEN = "select 1 from sereno.sessions where state = 'alive' and lease_until > sereno.now() + interval '25 s'"

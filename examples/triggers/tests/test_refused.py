@@ -54,23 +54,20 @@ def test_another_procedure_under_an_allowed_name_does_not_run(kit: Kit, run_sql:
     assert len(run_sql("select 1 from triggers.readings")) == 1
 
 
-@pytest.mark.parametrize(
-    ("params", "why"),
-    [
+def test_wrong_parameters_are_refused_before_the_call(kit: Kit, run_sql: RunSql, subtests: pytest.Subtests) -> None:
+    rows: tuple[tuple[dict[str, Any], str], ...] = (
         ({"plant": "norte", "night": HOSTILE}, "invalid input syntax for type date"),
         ({"plant": "norte", "night": {"$gt": ""}}, "night"),
         ({"plant": "norte", "night": "2026-11-01", HOSTILE: 1}, "drop table"),
         ({"plant": "norte", "night": "2026-11-01", "job": 7}, "job"),
         ({"plant": "norte"}, "night"),
-    ],
-)
-def test_wrong_parameters_are_refused_before_the_call(
-    kit: Kit, run_sql: RunSql, params: dict[str, Any], why: str
-) -> None:
-    close_day.enqueue(**params)
-    (dead,) = kit.drain().failed
-    assert (dead.attempt, (dead.reason or "").partition(":")[0]) == (1, "wrong parameters")
-    assert why in (dead.reason or "")
+    )
+    for params, why in rows:
+        with subtests.test(params=repr(params)):
+            close_day.enqueue(**params)
+            (dead,) = kit.drain().failed
+            assert (dead.attempt, (dead.reason or "").partition(":")[0]) == (1, "wrong parameters")
+            assert why in (dead.reason or "")
     assert run_sql("select 1 from triggers.closed_days") == []
 
 
