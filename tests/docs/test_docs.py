@@ -60,19 +60,8 @@ def page_id(page: Path) -> str:
     return page.relative_to(ROOT).with_suffix("").as_posix()
 
 
-def tier_of(page: Path) -> pytest.MarkDecorator:
-    """Return the tier: a program takes a second, and only those of the README are quick."""
-    return pytest.mark.quick if page.name == "README.md" else pytest.mark.slow
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, id=page_id(page), marks=tier_of(page))
-        for page in PAGES
-        if any(block.verb for block in blocks(page))
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [p for p in PAGES if any(b.verb for b in blocks(p))], ids=page_id)
 def test_the_programs_of_a_page_run(
     page: Path, database_url: str, connection: psycopg.Connection, tmp_path: Path
 ) -> None:

@@ -232,6 +232,7 @@ def _unavailable(*_: object) -> tuple[str, int]:
     raise ArchiveUnavailable("the archive does not answer")
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_a_query(database_url: str, tmp_path: Path, archive_on: dict[str, str]) -> None:
     """The query prints its progress, because it has a pseudo-terminal."""
     control, terminal = pty.openpty()

@@ -250,6 +250,7 @@ def test_tick_fires_due_schedules_and_ends(sereno: Command, connection: psycopg.
     assert "0 fires, 0 skipped, 0 parked." in sereno("schedule", "tick").stdout
 
 
+@pytest.mark.slow
 def test_tick_fires_more_schedules_than_one_pass_takes(sereno: Command, connection: psycopg.Connection) -> None:
     connection.execute(
         "select sereno.schedule('k' || n, 'work', cron => '0 * * * *') from generate_series(1, 4500) as n"
