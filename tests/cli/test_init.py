@@ -22,6 +22,8 @@ from tests.facts import one, until
 from tests.plain_http import NO_CERTIFICATES
 
 TIMEOUT = 120
+# As for a reader, without schemathesis: it takes longer to start than the tests of the project.
+PYTEST = ["pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis"]
 _LISTENS = re.compile(r"Uvicorn running on (http://\S+)")
 
 
@@ -89,7 +91,7 @@ def test_a_plain_project_passes_its_tests_and_its_worker_runs_a_job(
     assert "    cd 'My Shop!'\n    pip install -e '.[dev]'\n    pytest\n" in done.stdout
     project = tmp_path / "My Shop!"
     assert sorted(contents(project)) == sorted(path.format(package="my_shop") for path in PLAIN)
-    tested = run(project, database_url, "pytest", "-q", "-p", "no:cacheprovider")
+    tested = run(project, database_url, *PYTEST)
     assert (tested.returncode, "3 passed" in tested.stdout) == (0, True), tested.stdout + tested.stderr
     # The application is named in pyproject.toml, so the command needs no -a.
     monkeypatch.chdir(project)
@@ -110,7 +112,7 @@ def test_a_fastapi_project_passes_its_tests_and_runs_a_requested_job(
     project = tmp_path / "shop"
     assert sorted(contents(project)) == sorted(path.format(package="shop") for path in FASTAPI)
     # On the embedded PostgreSQL, as in the first steps of its README.
-    tested = run(project, "", "pytest", "-q", "-p", "no:cacheprovider")
+    tested = run(project, "", *PYTEST)
     assert (tested.returncode, "4 passed" in tested.stdout) == (0, True), tested.stdout + tested.stderr
     log = tmp_path / "server.log"
     with (
