@@ -3,9 +3,12 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 from click.testing import CliRunner, Result
 
@@ -18,10 +21,28 @@ PROGRAM = "from sereno.cli.main import main; main(prog_name='sereno')"
 SOURCES = Path(__file__).parents[2] / "src"
 
 
+@pytest.fixture(scope="module")
+def shared_database_url(server_url: str, template: str) -> Iterator[str]:
+    """Return the URL of a migrated database for all tests of a module."""
+    with database_copy(server_url, template, f"shared_{uuid.uuid4().hex[:12]}") as url:
+        yield url
+
+
+@contextmanager
+def database_copy(server_url: str, template: str, name: str) -> Iterator[str]:
+    """Return the URL of a copy of a database, and drop it afterwards."""
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(f"create database {name} template {template} strategy file_copy".encode())
+        yield server_url.replace("/postgres?", f"/{name}?", 1)
+        connection.execute(f"drop database {name} with (force)".encode())
+
+
 @pytest.fixture
 def sereno(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
     """Run `sereno …` on the test's own database, outside any project."""
     monkeypatch.chdir(tmp_path)
+    # Commands with an application add the current directory.
+    monkeypatch.setattr(sys, "path", [*sys.path])
 
     def run(*arguments: str, **environment: str) -> Result:
         given = {"SERENO_DATABASE_URL": database_url, **environment}

@@ -9,7 +9,7 @@ import pytest
 
 from sereno.cli.monitoring.top import sparkline
 from sereno.database.migrate import migrations, pending
-from tests.cli.conftest import Command, Process
+from tests.cli.conftest import Command
 from tests.manual_worker import ManualWorker
 
 APPLICATION = """
@@ -21,10 +21,10 @@ def greet(name: str, times: int = 1) -> None: ...
 """
 
 
-def test_job_list_is_tab_separated_in_a_pipe(process: Process, manual: ManualWorker) -> None:
+def test_job_list_is_tab_separated_in_a_pipe(sereno: Command, manual: ManualWorker) -> None:
     dead = manual.dead("no\troute\nat all")
-    done = process("job", "list", "--state", "dead")
-    assert done.returncode == 0
+    done = sereno("job", "list", "--state", "dead")
+    assert done.exit_code == 0
     header, line = done.stdout.splitlines()
     assert header.split("\t")[:3] == ["id", "state", "task"]
     cells = line.split("\t")
@@ -51,9 +51,10 @@ def test_job_list_pages(sereno: Command, manual: ManualWorker) -> None:
     assert [item["id"] for item in rest["items"]] == [ids[0]]
 
 
-@pytest.mark.parametrize(
-    ("words", "count"),
-    [
+def test_job_list_filters(sereno: Command, manual: ManualWorker, subtests: pytest.Subtests) -> None:
+    manual.dead("connection reset")
+    manual.enqueue(tenant="r1")
+    for words, count in [
         (["--state", "dead"], 1),
         (["--state", "dead", "--state", "ready"], 2),
         (["--tenant", "r1"], 1),
@@ -62,12 +63,9 @@ def test_job_list_pages(sereno: Command, manual: ManualWorker) -> None:
         (["--finished-before", "1h"], 0),
         (["--created-after", "2020-01-01"], 2),
         (["--queue", "default"], 1),
-    ],
-)
-def test_job_list_filters(sereno: Command, manual: ManualWorker, words: list[str], count: int) -> None:
-    manual.dead("connection reset")
-    manual.enqueue(tenant="r1")
-    assert len(sereno("job", "list", *words, "-o", "jsonl").stdout.splitlines()) == count
+    ]:
+        with subtests.test(words=words):
+            assert len(sereno("job", "list", *words, "-o", "jsonl").stdout.splitlines()) == count
 
 
 def test_job_list_searches(sereno: Command, manual: ManualWorker) -> None:
@@ -245,17 +243,18 @@ def test_config_show_names_sources_and_masks_secrets(sereno: Command) -> None:
     assert "hunter2" not in result.stdout
 
 
-@pytest.mark.parametrize("password", ["hun/ter2", "hun@ter2", "h:un/te?r2@x"])
-def test_config_show_masks_a_password_of_any_characters(sereno: Command, password: str) -> None:
-    result = sereno("config", "show", "-o", "json", SERENO_DATABASE_URL=f"postgresql://eve:{password}@db/x")
-    lines = {line["setting"]: line["value"] for line in json.loads(result.stdout)["items"]}
-    assert lines["database_url"] == "postgresql://eve:********@db/x"
+def test_config_show_masks_a_password_of_any_characters(sereno: Command, subtests: pytest.Subtests) -> None:
+    for password in ["hun/ter2", "hun@ter2", "h:un/te?r2@x"]:
+        with subtests.test(password=password):
+            result = sereno("config", "show", "-o", "json", SERENO_DATABASE_URL=f"postgresql://eve:{password}@db/x")
+            lines = {line["setting"]: line["value"] for line in json.loads(result.stdout)["items"]}
+            assert lines["database_url"] == "postgresql://eve:********@db/x"
 
 
-def test_top_in_a_pipe_prints_lines(process: Process, manual: ManualWorker) -> None:
+def test_top_in_a_pipe_prints_lines(sereno: Command, manual: ManualWorker) -> None:
     manual.enqueue()
-    done = process("top", "--every", "0.2", "--seconds", "0.5")
-    assert done.returncode == 0
+    done = sereno("top", "--every", "0.2", "--seconds", "0.5")
+    assert done.exit_code == 0
     assert "ready: default 1" in done.stdout
 
 

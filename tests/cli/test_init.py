@@ -17,11 +17,13 @@ import psycopg
 import pytest
 
 from sereno.cli.init import FASTAPI, PLAIN, package_name
-from tests.cli.conftest import PROGRAM, Command, Process, process_environment
+from tests.cli.conftest import PROGRAM, Command, process_environment
 from tests.facts import one, until
 from tests.plain_http import NO_CERTIFICATES
 
 TIMEOUT = 120
+# As for a reader, without schemathesis: it takes longer to start than the tests of the project.
+PYTEST = ["pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis"]
 _LISTENS = re.compile(r"Uvicorn running on (http://\S+)")
 
 
@@ -75,20 +77,25 @@ def succeeded(connection: psycopg.Connection) -> int | None:
     return found
 
 
-@pytest.mark.acceptance
+@pytest.mark.quick
 @pytest.mark.timeout(240)
 def test_a_plain_project_passes_its_tests_and_its_worker_runs_a_job(
-    process: Process, database_url: str, connection: psycopg.Connection, tmp_path: Path
+    sereno: Command,
+    database_url: str,
+    connection: psycopg.Connection,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    done = process("init", "My Shop!")
-    assert (done.returncode, done.stderr) == (0, "")
+    done = sereno("init", "My Shop!")
+    assert (done.exit_code, done.stderr) == (0, "")
     assert "    cd 'My Shop!'\n    pip install -e '.[dev]'\n    pytest\n" in done.stdout
     project = tmp_path / "My Shop!"
     assert sorted(contents(project)) == sorted(path.format(package="my_shop") for path in PLAIN)
-    tested = run(project, database_url, "pytest", "-q", "-p", "no:cacheprovider")
+    tested = run(project, database_url, *PYTEST)
     assert (tested.returncode, "3 passed" in tested.stdout) == (0, True), tested.stdout + tested.stderr
     # The application is named in pyproject.toml, so the command needs no -a.
-    assert run(project, database_url, "sereno", "job", "enqueue", "greet", '{"name": "Ada"}').returncode == 0
+    monkeypatch.chdir(project)
+    assert sereno("job", "enqueue", "greet", '{"name": "Ada"}').exit_code == 0
     log = tmp_path / "worker.log"
     with running(project, database_url, log, "sereno", "worker", "my_shop.jobs:app") as worker:
         until(lambda: succeeded(connection))
@@ -96,16 +103,16 @@ def test_a_plain_project_passes_its_tests_and_its_worker_runs_a_job(
     assert "Hello, Ada!" in log.read_text()
 
 
-@pytest.mark.acceptance
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_fastapi_project_passes_its_tests_and_runs_a_requested_job(
-    process: Process, database_url: str, connection: psycopg.Connection, tmp_path: Path
+    sereno: Command, database_url: str, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
-    assert process("init", "shop", "--fastapi").returncode == 0
+    assert sereno("init", "shop", "--fastapi").exit_code == 0
     project = tmp_path / "shop"
     assert sorted(contents(project)) == sorted(path.format(package="shop") for path in FASTAPI)
     # On the embedded PostgreSQL, as in the first steps of its README.
-    tested = run(project, "", "pytest", "-q", "-p", "no:cacheprovider")
+    tested = run(project, "", *PYTEST)
     assert (tested.returncode, "4 passed" in tested.stdout) == (0, True), tested.stdout + tested.stderr
     log = tmp_path / "server.log"
     with (
@@ -254,36 +261,37 @@ def test_created_files_are_removed_on_an_error(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("directory", "package"),
-    [
-        ("shop", "shop"),
-        ("My Shop!", "my_shop"),
-        ("ÜBER--shop", "uber_shop"),
-        ("2nd", "app_2nd"),
-        ("class", "class_app"),
-        ("json", "json_app"),
-        ("sereno", "sereno_app"),
-        ("tests", "tests_app"),
-        ("магазин", "app"),
-        ("", "app"),
-        ("…", "app"),
-        ('"; import os; os.system("id") #', "import_os_os_system_id"),
-        ("a\nb\x1b[31m\udcff", "a_b_31m"),
-        ("x" * 200, "x" * 60),
-    ],
-)
-def test_any_directory_name_becomes_an_importable_package_name(directory: str, package: str) -> None:
-    assert package_name(directory) == package
+PACKAGE_NAMES = [
+    ("shop", "shop"),
+    ("My Shop!", "my_shop"),
+    ("ÜBER--shop", "uber_shop"),
+    ("2nd", "app_2nd"),
+    ("class", "class_app"),
+    ("json", "json_app"),
+    ("sereno", "sereno_app"),
+    ("tests", "tests_app"),
+    ("магазин", "app"),
+    ("", "app"),
+    ("…", "app"),
+    ('"; import os; os.system("id") #', "import_os_os_system_id"),
+    ("a\nb\x1b[31m\udcff", "a_b_31m"),
+    ("x" * 200, "x" * 60),
+]
 
 
-def test_a_hostile_name_is_quoted(process: Process, tmp_path: Path) -> None:
+def test_any_directory_name_becomes_an_importable_package_name(subtests: pytest.Subtests) -> None:
+    for directory, package in PACKAGE_NAMES:
+        with subtests.test(directory=directory):
+            assert package_name(directory) == package
+
+
+def test_a_hostile_name_is_quoted(sereno: Command, tmp_path: Path) -> None:
     hostile = '"]\nname = "evil\x1b[31m$(touch owned)@package@'
-    done = process("init", hostile)
-    assert done.returncode == 0
+    done = sereno("init", hostile)
+    assert done.exit_code == 0
     assert "\x1b" not in done.stdout
     project = tmp_path / hostile
     text = (project / "pyproject.toml").read_text()
     assert 'name = "name-evil-31m-touch-owned-package"' in text
     assert not any("\x1b" in path.read_text() for path in project.rglob("*") if path.is_file())
-    assert process("init", "-o", "json", os.fsdecode(b"\xff\xfe")).returncode == 0
+    assert sereno("init", "-o", "json", os.fsdecode(b"\xff\xfe")).exit_code == 0

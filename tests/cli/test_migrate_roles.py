@@ -22,20 +22,18 @@ def test_role_names_follow_the_schema_or_the_prefix(sereno: Command) -> None:
     assert "sereno_worker" not in named
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
+def test_invalid_role_arguments_are_refused(sereno: Command, subtests: pytest.Subtests) -> None:
+    for arguments, code, words in [
         (["--prefix", "shop"], 2, "add --roles"),
         (["--roles", "print", "--check"], 2, "choose one"),
         (["--roles", "print", "--sql"], 2, "choose one"),
         (["--roles", "drop"], 2, "print"),
         (["--roles", "print", "--prefix", "Shop"], 3, "lower-case letters"),
-    ],
-)
-def test_invalid_role_arguments_are_refused(sereno: Command, arguments: list[str], code: int, words: str) -> None:
-    answer = sereno("migrate", *arguments)
-    assert answer.exit_code == code
-    assert words in answer.output
+    ]:
+        with subtests.test(arguments=arguments):
+            answer = sereno("migrate", *arguments)
+            assert answer.exit_code == code
+            assert words in answer.output
 
 
 def test_without_roles_an_upgrade_creates_none(sereno: Command) -> None:

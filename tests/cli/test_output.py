@@ -11,28 +11,30 @@ from sereno.monitoring.settings import masked
 COLUMNS = (Column("id", str, "number"), Column("what happened", str, "wide"))
 
 
-@pytest.mark.parametrize(("available", "width"), [(200, 40), (30, 24), (10, 8)])
-def test_only_wide_columns_are_shortened(available: int, width: int) -> None:
-    assert _widths(COLUMNS, [["1234", "x" * 40]], available) == [4, width]
+def test_only_wide_columns_are_shortened(subtests: pytest.Subtests) -> None:
+    for available, width in [(200, 40), (30, 24), (10, 8)]:
+        with subtests.test(available=available):
+            assert _widths(COLUMNS, [["1234", "x" * 40]], available) == [4, width]
 
 
-@pytest.mark.parametrize(
-    ("value", "in_table", "in_pipe"),
-    [
-        (None, "", ""),
-        (True, "yes", "yes"),
-        (1234567, "1,234,567", "1234567"),
-        (BoundedCount(1234), "1,234", "1234"),
-        (BoundedCount(10_000, exact=False), ">10,000", ">10000"),
-        (BoundedCount(37, exact=False), "≥37", ">37"),
-        ({"default": 3}, "default=3", "default=3"),
-        (["a", "b"], "a b", "a,b"),
-        ("two\nlines\tand a tab", "two lines and a tab", "two lines and a tab"),
-    ],
-)
-def test_values_are_formatted_for_tables_and_pipes(value: object, in_table: str, in_pipe: str) -> None:
-    assert human(value) == in_table
-    assert _plain(value) == in_pipe
+VALUES = [
+    (None, "", ""),
+    (True, "yes", "yes"),
+    (1234567, "1,234,567", "1234567"),
+    (BoundedCount(1234), "1,234", "1234"),
+    (BoundedCount(10_000, exact=False), ">10,000", ">10000"),
+    (BoundedCount(37, exact=False), "≥37", ">37"),
+    ({"default": 3}, "default=3", "default=3"),
+    (["a", "b"], "a b", "a,b"),
+    ("two\nlines\tand a tab", "two lines and a tab", "two lines and a tab"),
+]
+
+
+def test_values_are_formatted_for_tables_and_pipes(subtests: pytest.Subtests) -> None:
+    for value, in_table, in_pipe in VALUES:
+        with subtests.test(value=value):
+            assert human(value) == in_table
+            assert _plain(value) == in_pipe
 
 
 def test_times_are_local_in_tables_and_utc_in_pipes() -> None:
@@ -46,16 +48,14 @@ def test_durations_are_formatted() -> None:
     assert [human_seconds(value) for value in (None, 0.25, 75.0, -3.0)] == ["", "250 ms", "1 m 15 s", "-3 s"]
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
+def test_passwords_are_masked_and_the_rest_is_not(subtests: pytest.Subtests) -> None:
+    for address in [
         "postgresql://eve:hunter2@db/x",
         "postgresql://eve@db/x?password=hunter2&a=b",
         "host=db password='hunter2 x' user=eve",
-    ],
-)
-def test_passwords_are_masked_and_the_rest_is_not(address: str) -> None:
-    shown = masked("database_url", address)
-    assert "hunter2" not in shown
-    assert "eve" in shown
-    assert "db" in shown
+    ]:
+        with subtests.test(address=address):
+            shown = masked("database_url", address)
+            assert "hunter2" not in shown
+            assert "eve" in shown
+            assert "db" in shown

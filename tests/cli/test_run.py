@@ -12,8 +12,9 @@ import httpx
 import psycopg
 import pytest
 
-from tests.cli.conftest import Process, process_environment
+from tests.cli.conftest import Command, process_environment
 from tests.facts import TIMEOUT, one, until
+from tests.plain_http import NO_CERTIFICATES
 
 SHOP = """
 from sereno import Every, Sereno
@@ -81,22 +82,24 @@ def test_one_service_fires_schedules_runs_jobs_serves_and_stops_in_order(
     running = start()
     assert running.url is not None
     until(lambda: finished(connection) >= 2)
-    assert httpx.get(f"{running.url}api/v1/me", timeout=30).json()["role"] == "admin"
+    assert httpx.get(f"{running.url}api/v1/me", timeout=TIMEOUT, verify=NO_CERTIFICATES).json()["role"] == "admin"
     assert running.end() == 0
     assert one(connection, "select count(*) from sereno.sessions where state = 'alive'") == 0
     others = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
     until(lambda: one(connection, others) == 0)
 
 
+@pytest.mark.slow
 def test_a_setting_selects_only_the_server(start: Start, connection: psycopg.Connection[Any]) -> None:
     running = start(SERENO_ROLES="server")
     assert running.url is not None
-    assert httpx.get(f"{running.url}api/v1/me", timeout=30).status_code == 200
+    assert httpx.get(f"{running.url}api/v1/me", timeout=TIMEOUT, verify=NO_CERTIFICATES).status_code == 200
     assert one(connection, "select count(*) from sereno.sessions") == 0
     assert not leads(connection)
     assert running.end() == 0
 
 
+@pytest.mark.slow
 def test_a_role_selects_only_the_scheduler(start: Start, connection: psycopg.Connection[Any]) -> None:
     running = start("--role", "scheduler")
     assert running.url is None
@@ -105,6 +108,7 @@ def test_a_role_selects_only_the_scheduler(start: Start, connection: psycopg.Con
     assert running.end() == 0
 
 
+@pytest.mark.slow
 def test_a_role_selects_only_the_worker(start: Start, connection: psycopg.Connection[Any]) -> None:
     running = start("--role", "worker")
     until(lambda: one(connection, "select count(*) from sereno.sessions where state = 'alive'") == 1)
@@ -112,19 +116,21 @@ def test_a_role_selects_only_the_worker(start: Start, connection: psycopg.Connec
     assert running.end() == 0
 
 
-def test_an_unknown_role_and_a_missing_application_are_refused(process: Process) -> None:
-    assert process("run").returncode == 3
-    assert "SERENO_APP" in process("run").stderr
-    refused = process("run", "shop:app", "--role", "cook")
-    assert refused.returncode == 2
+def test_an_unknown_role_and_a_missing_application_are_refused(sereno: Command) -> None:
+    missing = sereno("run")
+    assert missing.exit_code == 3
+    assert "SERENO_APP" in missing.stderr
+    refused = sereno("run", "shop:app", "--role", "cook")
+    assert refused.exit_code == 2
     assert "cook" in refused.stderr
 
 
-@pytest.mark.parametrize("command", ["run", "worker"])
 def test_the_application_is_found_by_argument_environment_and_project(
-    process: Process, tmp_path: Path, command: str
+    sereno: Command, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.sereno]\napp = "elsewhere:app"\n')
-    assert "no module named 'elsewhere'" in process(command).stderr
-    assert "no module named 'given'" in process(command, "given:app", SERENO_APP="set:app").stderr
-    assert "no module named 'set'" in process(command, SERENO_APP="set:app").stderr
+    for command in ("run", "worker"):
+        with subtests.test(command=command):
+            assert "no module named 'elsewhere'" in sereno(command).stderr
+            assert "no module named 'given'" in sereno(command, "given:app", SERENO_APP="set:app").stderr
+            assert "no module named 'set'" in sereno(command, SERENO_APP="set:app").stderr

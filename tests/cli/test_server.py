@@ -2,6 +2,7 @@
 
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,8 +15,9 @@ import pytest
 from sereno import Sereno
 from sereno.cli.services.serving import HTTPServer
 from sereno.server.web.sign_in import MOST_TRIES
-from tests.cli.conftest import PROGRAM, Command, Process, process_environment
+from tests.cli.conftest import PROGRAM, Command, process_environment
 from tests.facts import TIMEOUT, one, until
+from tests.plain_http import NO_CERTIFICATES
 
 Start = Callable[..., "Running"]
 
@@ -59,14 +61,20 @@ def start(database_url: str, tmp_path: Path) -> Iterator[Start]:
         process.communicate()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGTERM, marks=pytest.mark.quick), pytest.param(signal.SIGINT, marks=pytest.mark.slow)],
+)
 def test_the_server_serves_until_it_is_stopped(
     start: Start, connection: psycopg.Connection, number: signal.Signals
 ) -> None:
     running = start()
     assert running.port != 0
-    assert httpx.get(f"{running.url}me", timeout=30).json() == {"name": "local", "role": "admin", "tenant": None}
-    assert httpx.get(f"{running.url}openapi.json", timeout=30).json()["info"]["title"] == "sereno"
+    assert httpx.get(f"{running.url}me", timeout=TIMEOUT, verify=NO_CERTIFICATES).json() == {
+        "name": "local",
+        "role": "admin",
+        "tenant": None,
+    }
     assert running.end(number) == 0
     assert running.process.stdout is not None
     assert running.process.stdout.read() == (
@@ -76,24 +84,28 @@ def test_the_server_serves_until_it_is_stopped(
     until(lambda: one(connection, others) == 0)
 
 
+@pytest.mark.slow
 def test_once_a_token_exists_it_is_required(start: Start, sereno: Command) -> None:
     secret = sereno("token", "create", "me", "--role", "admin").stdout.strip()
     running = start("--host", "0.0.0.0")  # noqa: S104 - requested from this machine only
-    assert httpx.get(f"{running.url}me", timeout=30).status_code == 401
-    shown = httpx.get(f"{running.url}me", headers={"Authorization": f"Bearer {secret}"}, timeout=30)
+    assert httpx.get(f"{running.url}me", timeout=TIMEOUT, verify=NO_CERTIFICATES).status_code == 401
+    shown = httpx.get(
+        f"{running.url}me", headers={"Authorization": f"Bearer {secret}"}, timeout=TIMEOUT, verify=NO_CERTIFICATES
+    )
     assert shown.json()["name"] == "me"
     assert running.end() == 0
 
 
-def test_without_a_token_the_server_listens_on_loopback_only(process: Process, sereno: Command) -> None:
+def test_without_a_token_the_server_listens_on_loopback_only(sereno: Command) -> None:
     for host in ("0.0.0.0", "::", "10.1.2.3", "somewhere.example"):  # noqa: S104 - refused
-        result = process("server", "--port", "0", "--host", host)
-        assert result.returncode == 3
+        result = sereno("server", "--port", "0", "--host", host)
+        assert result.exit_code == 3
         assert "sereno token create" in result.stderr
     sereno("token", "create", "me", "--expires-in", "0s")
-    assert process("server", "--port", "0", SERENO_SERVER_HOST="0.0.0.0").returncode == 3  # noqa: S104 - refused
+    assert sereno("server", "--port", "0", SERENO_SERVER_HOST="0.0.0.0").exit_code == 3  # noqa: S104 - refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["revoke", "expire"])
 def test_a_server_whose_only_token_expired_stays_closed_after_a_restart(
     start: Start, sereno: Command, connection: psycopg.Connection, end: str
@@ -104,16 +116,24 @@ def test_a_server_whose_only_token_expired_stays_closed_after_a_restart(
     else:
         connection.execute("update sereno.tokens set expires_at = sereno.now() - interval '1 s'")
     running = start()
-    assert httpx.get(f"{running.url}me", timeout=30).status_code == 401
-    assert httpx.post(f"{running.url}tokens", json={"name": "mine", "role": "admin"}, timeout=30).status_code == 401
+    assert httpx.get(f"{running.url}me", timeout=TIMEOUT, verify=NO_CERTIFICATES).status_code == 401
+    assert (
+        httpx.post(
+            f"{running.url}tokens", json={"name": "mine", "role": "admin"}, timeout=TIMEOUT, verify=NO_CERTIFICATES
+        ).status_code
+        == 401
+    )
     # The message says how to create another token with access to the database.
     assert running.process.stdout is not None
     assert "sereno token create me --role admin" in running.process.stdout.readline()
     secret = sereno("token", "create", "again", "--role", "admin").stdout.strip()
-    shown = httpx.get(f"{running.url}me", headers={"Authorization": f"Bearer {secret}"}, timeout=30)
+    shown = httpx.get(
+        f"{running.url}me", headers={"Authorization": f"Bearer {secret}"}, timeout=TIMEOUT, verify=NO_CERTIFICATES
+    )
     assert shown.json()["name"] == "again"
 
 
+@pytest.mark.slow
 def test_proxy_headers_are_trusted_only_from_configured_addresses(start: Start, sereno: Command) -> None:
     sereno("token", "create", "me")
 
@@ -121,7 +141,11 @@ def test_proxy_headers_are_trusted_only_from_configured_addresses(start: Start, 
         address = running.url.removesuffix("api/v1/") + "sign-in"
         return [
             httpx.post(
-                address, data={"token": "x"}, headers={"X-Forwarded-For": f"203.0.113.{last}"}, timeout=30
+                address,
+                data={"token": "x"},
+                headers={"X-Forwarded-For": f"203.0.113.{last}"},
+                timeout=TIMEOUT,
+                verify=NO_CERTIFICATES,
             ).status_code
             for last in range(MOST_TRIES + 1)
         ]
@@ -131,6 +155,7 @@ def test_proxy_headers_are_trusted_only_from_configured_addresses(start: Start, 
     assert guess(start(SERENO_TRUSTED_PROXIES="::1,127.0.0.0/8")) == [403] * (MOST_TRIES + 1)
 
 
+@pytest.mark.slow
 def test_the_database_of_the_command_line_overrides_that_of_the_application(
     start: Start, database_url: str, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
@@ -141,20 +166,29 @@ def test_the_database_of_the_command_line_overrides_that_of_the_application(
         "def greet(): ...\n"
     )
     running = start("-a", "shop:app", "--database-url", database_url)
-    assert "greet" in [line["name"] for line in httpx.get(f"{running.url}tasks", timeout=30).json()["items"]]
-    assert httpx.post(f"{running.url}jobs", json={"task": "greet"}, timeout=30).status_code == 201
+    assert "greet" in [
+        line["name"]
+        for line in httpx.get(f"{running.url}tasks", timeout=TIMEOUT, verify=NO_CERTIFICATES).json()["items"]
+    ]
+    assert (
+        httpx.post(f"{running.url}jobs", json={"task": "greet"}, timeout=TIMEOUT, verify=NO_CERTIFICATES).status_code
+        == 201
+    )
     assert one(connection, "select count(*) from sereno.jobs") == 1
+    described = httpx.get(f"{running.url}openapi.json", timeout=TIMEOUT, verify=NO_CERTIFICATES).json()
+    assert described["info"]["title"] == "sereno"
     assert running.end() == 0
 
 
-def test_a_used_port_exits_with_3(start: Start, process: Process) -> None:
-    running = start()
-    result = process("server", "--port", str(running.port))
-    assert (result.returncode, f"port {running.port}" in result.stderr) == (3, True)
+def test_a_used_port_exits_with_3(sereno: Command) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        result = sereno("server", "--port", str(port))
+    assert (result.exit_code, f"port {port}" in result.stderr) == (3, True)
 
 
-def test_a_server_without_the_schema_exits_with_5(process: Process, empty_database_url: str) -> None:
-    assert process("server", "--port", "0", "--database-url", empty_database_url).returncode == 5
+def test_a_server_without_the_schema_exits_with_5(sereno: Command, empty_database_url: str) -> None:
+    assert sereno("server", "--port", "0", "--database-url", empty_database_url).exit_code == 5
 
 
 def test_without_the_server_extra_the_error_says_what_to_install(

@@ -60,10 +60,10 @@ def test_nothing_connects_or_starts_before_it_is_used(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         url = f"postgresql://user@127.0.0.1:{server.getsockname()[1]}/nothing"
-        for environment in ({"SERENO_DATABASE_URL": url}, {}):
-            subprocess.run(
-                [sys.executable, "-c", DECLARE], check=True, cwd=tmp_path, env=_without_database() | environment
-            )
+        # With the URL of a database, and then without one.
+        program = f"{DECLARE}\nimport os\ndel os.environ['SERENO_DATABASE_URL']\n{DECLARE}"
+        environment = _without_database() | {"SERENO_DATABASE_URL": url}
+        subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path, env=environment)
         with pytest.raises(BlockingIOError):
             server.accept()
     assert list(tmp_path.iterdir()) == [], "an embedded PostgreSQL was started"

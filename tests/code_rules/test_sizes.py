@@ -2,9 +2,8 @@
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
-SOURCES = Path(__file__).parents[2] / "src" / "sereno"
+from tests.code_rules.sources import SOURCES, nodes, texts
 
 FILE_LINES = 400
 FUNCTION_LINES = 60
@@ -14,8 +13,9 @@ EXEMPT = {SOURCES / "database" / "schema.sql", *(SOURCES / "database" / "migrati
 
 
 def test_no_file_exceeds_the_limit() -> None:
-    files = [path for pattern in ("*.py", "*.sql") for path in SOURCES.rglob(pattern) if path not in EXEMPT]
-    lengths = {str(path.relative_to(SOURCES)): len(path.read_text().splitlines()) for path in files}
+    lengths = {
+        str(path.relative_to(SOURCES)): len(text.splitlines()) for path, text in texts().items() if path not in EXEMPT
+    }
     assert lengths
     assert {name: lines for name, lines in lengths.items() if lines > FILE_LINES} == {}
 
@@ -27,8 +27,7 @@ def test_no_function_exceeds_the_limit() -> None:
 
 
 def _function_lengths() -> Iterator[tuple[str, int]]:
-    for path in SOURCES.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                assert node.end_lineno is not None
-                yield f"{path.relative_to(SOURCES)}:{node.lineno} {node.name}", node.end_lineno - node.lineno + 1
+    for path, node in nodes():
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            yield f"{path.relative_to(SOURCES)}:{node.lineno} {node.name}", node.end_lineno - node.lineno + 1

@@ -9,7 +9,8 @@ import pytest
 from sereno.database.privileges import LOGINS
 from sereno.database.statement import queries
 from sereno.settings import SCHEMA_LENGTH
-from tests.sql_files import SOURCES, query_files
+from tests.code_rules.sources import SOURCES, nodes, texts
+from tests.sql_files import query_files
 
 QUERY_FILES = [name for name in query_files() if not name.endswith("fragments")]
 FRAGMENT_FILES = [name for name in query_files() if name.endswith("fragments")]
@@ -30,7 +31,7 @@ def _named_queries() -> list[tuple[str, str]]:
 
 
 def _text(file: str) -> str:
-    return (SOURCES / f"{file}.sql").read_text()
+    return texts()[SOURCES / f"{file}.sql"]
 
 
 def test_every_fragment_is_used_more_than_once() -> None:
@@ -46,8 +47,13 @@ def test_every_fragment_is_used_more_than_once() -> None:
     assert [name for name in fragments if uses.count(name) < 2] == []
 
 
-@pytest.mark.parametrize("file", QUERY_FILES)
-def test_every_query_has_a_name_and_a_comment(file: str) -> None:
+def test_every_query_has_a_name_and_a_comment(subtests: pytest.Subtests) -> None:
+    for file in QUERY_FILES:
+        with subtests.test(file=file):
+            _check(file)
+
+
+def _check(file: str) -> None:
     title, *parts = re.split(r"^-- name: ", _text(file), flags=re.MULTILINE)
     assert parts
     assert all(line.startswith("--") or not line for line in title.splitlines()), "a query without a name"
@@ -72,8 +78,7 @@ def test_queries_use_only_the_clock_of_sereno() -> None:
 def test_no_query_takes_a_session_level_lock() -> None:
     """Behind PgBouncer, clients share sessions. Locks that end with their transaction are fine."""
     session_level = re.compile(r"\bpg_(try_)?advisory_(lock|unlock)")
-    files = [path for pattern in ("*.py", "*.sql") for path in SOURCES.rglob(pattern)]
-    assert [str(path) for path in files if session_level.search(path.read_text())] == []
+    assert [str(path) for path, text in texts().items() if session_level.search(text)] == []
 
 
 def test_no_data_is_executed_as_code() -> None:
@@ -81,25 +86,22 @@ def test_no_data_is_executed_as_code() -> None:
 
 
 def _unsafe() -> Iterator[str]:
-    for path in SOURCES.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            match node:
-                case ast.Import(names=names):
-                    found = {alias.name.partition(".")[0] for alias in names} & UNSAFE_MODULES
-                case ast.ImportFrom(module=str(module)):
-                    found = {module.partition(".")[0]} & UNSAFE_MODULES
-                case ast.Call(func=ast.Name(id=name)):
-                    found = {name} & UNSAFE_CALLS
-                case _:
-                    continue
-            yield from (f"{path.relative_to(SOURCES)}:{node.lineno} {name}" for name in found)
+    for path, node in nodes():
+        match node:
+            case ast.Import(names=names):
+                found = {alias.name.partition(".")[0] for alias in names} & UNSAFE_MODULES
+            case ast.ImportFrom(module=str(module)):
+                found = {module.partition(".")[0]} & UNSAFE_MODULES
+            case ast.Call(func=ast.Name(id=name)):
+                found = {name} & UNSAFE_CALLS
+            case _:
+                continue
+        yield from (f"{path.relative_to(SOURCES)}:{node.lineno} {name}" for name in found)
 
 
 def test_channels_and_roles_fit_beside_the_longest_schema() -> None:
     """A longer channel or role name needs a smaller SCHEMA_LENGTH: PostgreSQL truncates names at 63 bytes."""
-    texts = [path.read_text() for path in SOURCES.rglob("*.sql")]
-    texts += [path.read_text() for path in SOURCES.rglob("*.py")]
-    channels = {found for text in texts for found in re.findall(r"pg_notify\('sereno(\.\w+)'", text)}
+    channels = {found for text in texts().values() for found in re.findall(r"pg_notify\('sereno(\.\w+)'", text)}
     assert {".ready", ".schedule", ".cancel", ".clock"} <= channels
     suffixes = {*channels, "_archive", "_owner", *(f"_{login}" for login in LOGINS)}
     assert {name for name in suffixes if SCHEMA_LENGTH + len(name) > 63} == set()

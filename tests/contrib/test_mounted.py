@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+import httpx
 import psycopg
 import pytest
 
@@ -12,7 +13,12 @@ from tests.contrib.process import Served, served
 from tests.facts import one, until
 
 HERE = "/tools/sereno"
-FRAMEWORKS = ["fastapi", "litestar"]
+# Seconds. Only a process that hangs takes this long.
+LONGEST_START = 100
+FRAMEWORKS = [
+    pytest.param("fastapi", marks=pytest.mark.quick),
+    pytest.param("litestar", marks=pytest.mark.slow),
+]
 
 
 @pytest.fixture(params=FRAMEWORKS)
@@ -24,23 +30,30 @@ def shop(request: pytest.FixtureRequest, database_url: str, connection: psycopg.
         yield found
 
 
-def test_orders_and_jobs_are_written_together_and_run(shop: Served, connection: psycopg.Connection) -> None:
-    assert shop.client.post("/orders", params={"total": -1}).status_code == 422
+def test_a_mounted_server_and_its_worker_run_until_they_are_stopped(
+    shop: Served, app: Sereno, connection: psycopg.Connection
+) -> None:
+    """One process for all facts, because it takes seconds to start."""
+    secret = app.database.run(create("ann", "operator", actor="test")).secret
+    check_orders_and_jobs_are_written_together_and_run(shop.client, connection)
+    check_pages_and_the_api_work_under_the_path(shop.client, secret, connection)
+    check_an_open_stream_does_not_delay_shutdown(shop, secret)
+    assert one(connection, "select state from sereno.sessions") == "closed", "the worker closed its session"
+
+
+def check_orders_and_jobs_are_written_together_and_run(client: httpx.Client, connection: psycopg.Connection) -> None:
+    assert client.post("/orders", params={"total": -1}).status_code == 422
     assert one(connection, "select count(*) from orders") == 0
-    number = shop.client.post("/orders", params={"total": 42}).json()
+    number = client.post("/orders", params={"total": 42}).json()
     assert one(connection, "select total from orders where id = %s", number) == 42, "committed before the response"
     until(lambda: one(connection, "select confirmed from orders where id = %s", number))
     until(lambda: one(connection, "select count(*) from sereno.history where state = 'succeeded'") == 1)
     assert one(connection, "select count(*) from sereno.jobs") == 0
-    shop.end()
-    assert one(connection, "select state from sereno.sessions") == "closed", "the worker closed its session"
 
 
-def test_pages_the_api_and_the_stream_work_under_the_path(
-    shop: Served, app: Sereno, connection: psycopg.Connection
+def check_pages_and_the_api_work_under_the_path(
+    client: httpx.Client, secret: str, connection: psycopg.Connection
 ) -> None:
-    secret = app.database.run(create("ann", "operator", actor="test")).secret
-    client = shop.client
     known = {"authorization": f"Bearer {secret}"}
     assert client.get(f"{HERE}/api/v1/me").status_code == 401
     assert client.get(f"{HERE}/api/v1/me", headers=known).json()["name"] == "ann"
@@ -63,8 +76,7 @@ def test_pages_the_api_and_the_stream_work_under_the_path(
     assert one(connection, "select name from sereno.pauses") == "a/b c"
 
 
-def test_an_open_stream_does_not_delay_shutdown(shop: Served, app: Sereno) -> None:
-    secret = app.database.run(create("ann", "viewer", actor="test")).secret
+def check_an_open_stream_does_not_delay_shutdown(shop: Served, secret: str) -> None:
     headers = {"accept": "text/event-stream", "authorization": f"Bearer {secret}"}
     with shop.client.stream("GET", f"{HERE}/api/v1/stream", headers=headers) as response:
         lines = response.iter_lines()
@@ -74,9 +86,10 @@ def test_an_open_stream_does_not_delay_shutdown(shop: Served, app: Sereno) -> No
     assert "Application shutdown complete" in output, output
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["fastapi", "litestar"])
 def test_an_application_without_the_schema_does_not_start(framework: str, empty_database_url: str) -> None:
     with served(f"tests.contrib.{framework}_shop:api", empty_database_url) as found:
-        output, _ = found.process.communicate(timeout=60)
+        output, _ = found.process.communicate(timeout=LONGEST_START)
     assert found.process.returncode != 0
     assert "sereno migrate" in output

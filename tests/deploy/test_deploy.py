@@ -60,46 +60,51 @@ def test_the_compose_file() -> None:
     assert checked == "ok -- validation done\n"
 
 
-@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.stem)
-def test_the_manifests(manifest: Path) -> None:
-    documents = list(yaml.safe_load_all(manifest.read_text()))
-    assert documents
-    for document in documents:
-        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+def test_the_manifests(subtests: pytest.Subtests) -> None:
+    for manifest in MANIFESTS:
+        with subtests.test(manifest=manifest.stem):
+            documents = list(yaml.safe_load_all(manifest.read_text()))
+            assert documents
+            for document in documents:
+                kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
-def test_the_units(unit: Path, tmp_path: Path) -> None:
+def test_the_units(tmp_path: Path, subtests: pytest.Subtests) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("no systemd-analyze here")
-    # The program and the user are those of the machine where it will run.
-    text = re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", unit.read_text(), flags=re.MULTILINE)
-    copy = tmp_path / unit.name
-    copy.write_text(text.replace("User=shop", "User=root"))
-    assert said(["systemd-analyze", "verify", "--man=no", str(copy)]) == ""
+    for unit in UNITS:
+        with subtests.test(unit=unit.stem):
+            # The program and the user are those of the machine where it will run.
+            text = re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", unit.read_text(), flags=re.MULTILINE)
+            copy = tmp_path / unit.name
+            copy.write_text(text.replace("User=shop", "User=root"))
+            assert said(["systemd-analyze", "verify", "--man=no", str(copy)]) == ""
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda path: path.name)
-def test_every_setting_is_one(file: Path) -> None:
-    named = set(re.findall(r"\bSERENO_[A-Z_]+\b", file.read_text()))
-    known = {f"SERENO_{name.upper()}" for name in Settings.__struct_fields__} | ALSO
-    assert {name.removesuffix("_FILE") for name in named} - known == set()
+def test_every_setting_is_one(subtests: pytest.Subtests) -> None:
+    for file in FILES:
+        with subtests.test(file=file.name):
+            named = set(re.findall(r"\bSERENO_[A-Z_]+\b", file.read_text()))
+            known = {f"SERENO_{name.upper()}" for name in Settings.__struct_fields__} | ALSO
+            assert {name.removesuffix("_FILE") for name in named} - known == set()
 
 
-@pytest.mark.parametrize("file", ["sereno-server.service", "compose.yaml", "kubernetes/server.yaml"])
-def test_whatever_starts_the_server_says_which_proxies_it_trusts(file: str) -> None:
+def test_whatever_starts_the_server_says_which_proxies_it_trusts(subtests: pytest.Subtests) -> None:
     """Or all who come through one would count as one client."""
-    said_by = r"SERENO_TRUSTED_PROXIES(?:=|\"?, value: \"|: \$\{SERENO_TRUSTED_PROXIES:-)([0-9a-f.:/,]+)"
-    (trusted,) = re.findall(said_by, (DEPLOY / file).read_text())
-    assert load(environment={"SERENO_TRUSTED_PROXIES": trusted})[0].trusted_proxies == trusted.split(",")
+    for file in ["sereno-server.service", "compose.yaml", "kubernetes/server.yaml"]:
+        with subtests.test(file=file):
+            said_by = r"SERENO_TRUSTED_PROXIES(?:=|\"?, value: \"|: \$\{SERENO_TRUSTED_PROXIES:-)([0-9a-f.:/,]+)"
+            (trusted,) = re.findall(said_by, (DEPLOY / file).read_text())
+            assert load(environment={"SERENO_TRUSTED_PROXIES": trusted})[0].trusted_proxies == trusted.split(",")
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda path: path.name)
-def test_every_command_is_one(file: Path) -> None:
-    commands = list(commands_in(file))
-    assert commands
-    for command in commands:
-        assert is_known(command), command
+def test_every_command_is_one(subtests: pytest.Subtests) -> None:
+    for file in FILES:
+        with subtests.test(file=file.name):
+            commands = list(commands_in(file))
+            assert commands
+            for command in commands:
+                assert is_known(command), command
     assert not is_known(["worker", "--no-such-option"])
     assert not is_known(["no-such-command"])
 

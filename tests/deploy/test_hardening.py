@@ -33,21 +33,22 @@ def pods(path: Path) -> Iterator[dict[str, Any]]:
             yield document["spec"]["template"]["spec"]
 
 
-@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.stem)
-def test_pods_have_the_least_rights(manifest: Path) -> None:
-    found = list(pods(manifest))
-    assert found
-    for pod in found:
-        assert pod["automountServiceAccountToken"] is False
-        assert pod["securityContext"]["runAsNonRoot"] is True
-        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        for container in pod["containers"]:
-            assert container["securityContext"] == {
-                "allowPrivilegeEscalation": False,
-                "readOnlyRootFilesystem": True,
-                "capabilities": {"drop": ["ALL"]},
-            }
-            assert "memory" in container["resources"]["limits"]
+def test_pods_have_the_least_rights(subtests: pytest.Subtests) -> None:
+    for manifest in MANIFESTS:
+        with subtests.test(manifest=manifest.stem):
+            found = list(pods(manifest))
+            assert found
+            for pod in found:
+                assert pod["automountServiceAccountToken"] is False
+                assert pod["securityContext"]["runAsNonRoot"] is True
+                assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+                for container in pod["containers"]:
+                    assert container["securityContext"] == {
+                        "allowPrivilegeEscalation": False,
+                        "readOnlyRootFilesystem": True,
+                        "capabilities": {"drop": ["ALL"]},
+                    }
+                    assert "memory" in container["resources"]["limits"]
 
 
 def test_each_kind_of_process_has_its_own_credentials() -> None:
@@ -73,16 +74,19 @@ def test_network_policies_select_the_pods_beside_them() -> None:
         assert {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]} <= ports
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
-def test_units_leave_little_open(unit: Path, tmp_path: Path) -> None:
+def test_units_leave_little_open(tmp_path: Path, subtests: pytest.Subtests) -> None:
     """The measure of systemd itself, from 0 (nothing is open) to 10; a unit without any hardening has 9.6."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("no systemd-analyze here")
-    copy = tmp_path / unit.name
-    copy.write_text(unit.read_text())
-    command = ["systemd-analyze", "security", "--offline=yes", "--no-pager", "--threshold=20", str(copy)]
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout
+    for unit in UNITS:
+        with subtests.test(unit=unit.stem):
+            copy = tmp_path / unit.name
+            copy.write_text(unit.read_text())
+            command = ["systemd-analyze", "security", "--offline=yes", "--no-pager", "--threshold=20", str(copy)]
+            done = subprocess.run(
+                command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60
+            )
+            assert done.returncode == 0, done.stdout
 
 
 # The roles of compose.yaml, on a server of their own: they have fixed names, and roles belong to the whole server.
@@ -136,6 +140,7 @@ async def pack(order: int) -> None: ...
 """
 
 
+@pytest.mark.slow
 def test_the_roles_of_compose_run_everything_and_no_more(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ That file has one line `# the block of the page` (`--` in SQL). The block replac
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from textwrap import indent
 
@@ -80,6 +81,7 @@ def links(page: Path) -> list[str]:
     return [link for link in _LINK.findall(outside) if "://" not in link and not link.startswith("mailto:")]
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     """Return the anchors that a Markdown renderer derives from the headings of a page."""
     words = (re.sub(r"[^\w\- ]", "", heading).strip().lower() for heading in _HEADING.findall(page.read_text()))

@@ -63,16 +63,17 @@ def test_the_kubernetes_manifest_is_valid() -> None:
     kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
 
 
-@pytest.mark.parametrize("language", ["ini", "dockerfile", "yaml"])
-def test_every_setting_and_command_of_a_block_exists(language: str, tmp_path: Path) -> None:
-    path = tmp_path / "block"
-    path.write_text(only(WORKER, language))
-    named = {name.removesuffix("_FILE") for name in re.findall(r"\bSERENO_[A-Z_]+\b", path.read_text())}
-    assert named
-    assert named - ALSO <= {f"SERENO_{name.upper()}" for name in Settings.__struct_fields__}
-    commands = list(commands_in(path))
-    assert len(commands) == (0 if language == "yaml" else 1), "the manifest runs the command of its image"
-    assert all(map(is_known, commands))
+def test_every_setting_and_command_of_a_block_exists(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for language in ("ini", "dockerfile", "yaml"):
+        with subtests.test(language=language):
+            path = tmp_path / "block"
+            path.write_text(only(WORKER, language))
+            named = {name.removesuffix("_FILE") for name in re.findall(r"\bSERENO_[A-Z_]+\b", path.read_text())}
+            assert named
+            assert named - ALSO <= {f"SERENO_{name.upper()}" for name in Settings.__struct_fields__}
+            commands = list(commands_in(path))
+            assert len(commands) == (0 if language == "yaml" else 1), "the manifest runs the command of its image"
+            assert all(map(is_known, commands))
 
 
 def test_stop_timeouts_are_longer_than_the_longest_shutdown() -> None:
@@ -305,7 +306,7 @@ def test_the_grants_of_the_page_are_sufficient(connection: psycopg.Connection, r
     assert one(connection, "select args->>'order' from sereno.jobs where task = 'confirm'") == "7"
 
 
-@pytest.mark.acceptance
+@pytest.mark.slow
 def test_the_steps_of_the_procedures_page_work(
     connection: psycopg.Connection, database_url: str, own_role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,19 +2,16 @@
 
 import ast
 import os
-import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args, get_type_hints
 
 import psycopg
 import pytest
 
 from sereno.cli.main import COMMANDS
-from sereno.jobs.attempt import Settlement
-from tests.docs.pages import PAGES, ROOT, Block, anchors, blocks, links
+from tests.docs.pages import PAGES, ROOT, anchors, blocks, links
 from tests.facts import one, until
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
@@ -42,9 +39,11 @@ def environment(database_url: str) -> dict[str, str]:
     return {**os.environ, "SERENO_DATABASE_URL": database_url, "PYTHONPATH": str(ROOT / "src")}
 
 
-@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language == "python"], ids=str)
-def test_every_python_block_compiles(block: Block) -> None:
-    compile(block.code, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+def test_every_python_block_compiles(subtests: pytest.Subtests) -> None:
+    for block in BLOCKS:
+        if block.language == "python":
+            with subtests.test(block=str(block)):
+                compile(block.code, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 def test_every_python_and_sql_block_is_run() -> None:
@@ -61,6 +60,7 @@ def page_id(page: Path) -> str:
     return page.relative_to(ROOT).with_suffix("").as_posix()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if any(b.verb for b in blocks(p))], ids=page_id)
 def test_the_programs_of_a_page_run(
     page: Path, database_url: str, connection: psycopg.Connection, tmp_path: Path
@@ -76,18 +76,19 @@ def test_the_programs_of_a_page_run(
             run_program(path, database_url, *options)
 
 
-@pytest.mark.parametrize("page", [*PAGES, *sorted((ROOT / "examples").glob("*/README.md"))], ids=page_id)
-def test_every_link_of_a_page_has_a_target(page: Path) -> None:
-    broken = []
-    for link in links(page):
-        target, _, anchor = link.partition("#")
-        path = (page.parent / target).resolve() if target else page
-        if not path.exists() or (anchor and anchor not in anchors(path)):
-            broken.append(link)
-    assert broken == []
+def test_every_link_of_a_page_has_a_target(subtests: pytest.Subtests) -> None:
+    for page in (*PAGES, *sorted((ROOT / "examples").glob("*/README.md"))):
+        with subtests.test(page=page_id(page)):
+            assert [link for link in links(page) if not _has_target(page, link)] == []
 
 
-@pytest.mark.acceptance
+def _has_target(page: Path, link: str) -> bool:
+    target, _, anchor = link.partition("#")
+    path = (page.parent / target).resolve() if target else page
+    return path.exists() and (not anchor or anchor in anchors(path))
+
+
+@pytest.mark.quick
 def test_the_first_job_of_the_readme_is_run_by_a_worker(
     database_url: str, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
@@ -98,7 +99,7 @@ def test_the_first_job_of_the_readme_is_run_by_a_worker(
     assert "Hello, Ada!" in run_worker(program, database_url, connection)
 
 
-@pytest.mark.acceptance
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["first.py", "transaction.py", "schedules.py"])
 def test_examples_run(name: str, database_url: str, connection: psycopg.Connection) -> None:
     program = ROOT / "examples" / name
@@ -129,54 +130,6 @@ def run_worker(program: Path, database_url: str, connection: psycopg.Connection)
     assert one(connection, "select count(*) from sereno.jobs") == 0
     assert worker.returncode == 0
     return output
-
-
-def emitted_events() -> set[str]:
-    """Return every event name in the sources; a name that is built from an outcome counts as one for each outcome."""
-    names: set[str] = set()
-    for path in (ROOT / "src").rglob("*.py"):
-        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
-            if isinstance(call.func, ast.Name) and call.func.id == "emit":
-                names |= event_names(call.args[1], path)
-            names |= logged_event(call)
-    return names
-
-
-def logged_event(call: ast.Call) -> set[str]:
-    """Return the event of a log call that names it: `ctx.log.info(…, extra={"event": "archive.moved"})`."""
-    return {
-        value.value
-        for extra in call.keywords
-        if extra.arg == "extra" and isinstance(extra.value, ast.Dict)
-        for key, value in zip(extra.value.keys, extra.value.values, strict=True)
-        if isinstance(key, ast.Constant) and key.value == "event"
-        if isinstance(value, ast.Constant) and isinstance(value.value, str)
-    }
-
-
-def event_names(argument: ast.expr, path: Path) -> set[str]:
-    match argument:
-        case ast.Constant(value=str(name)):
-            return {name}
-        case ast.JoinedStr():
-            # f"job.{outcome}", the only name that is built.
-            return {f"job.{outcome}" for outcome in get_args(get_type_hints(Settlement)["outcome"])}
-        case _:
-            # A parameter: every dotted word in the file is an event.
-            return set(re.findall(r'"([a-z]+\.[a-z_]+)"', path.read_text()))
-
-
-def test_every_event_is_documented() -> None:
-    page = (ROOT / "docs" / "operate" / "worker-in-production.md").read_text()
-    events = emitted_events()
-    assert len(events) > 20
-    assert sorted(event for event in events if f"`{event}`" not in page) == []
-
-
-def test_every_documented_event_exists() -> None:
-    page = (ROOT / "docs" / "operate" / "worker-in-production.md").read_text()
-    documented = re.findall(r"^\| `([a-z]+\.[a-z_]+)` \|", page, re.MULTILINE)
-    assert sorted(set(documented) - emitted_events() - {"job.log"}) == []
 
 
 def test_every_command_is_documented() -> None:

@@ -13,15 +13,24 @@ import pytest
 
 from sereno import Sereno
 from sereno.testing.kit import Kit
+from tests.cli.conftest import shared_database_url
 from tests.facts import is_gone
+
+__all__ = ["shared_database_url"]
 
 HERE = Path(__file__).parent
 SHOP = "shop_under_test"
 
 
+@pytest.fixture(scope="module")
+def database_url(shared_database_url: str) -> str:
+    """Return one database for all tests: the kit empties its schema for each of them, and migrates it only once."""
+    return shared_database_url
+
+
 @pytest.fixture
 def kit(database_url: str, sereno_kit: Callable[[Sereno], Kit], monkeypatch: pytest.MonkeyPatch) -> Iterator[Kit]:
-    """A fresh copy of the application for each test, because each test has its own database."""
+    """A fresh copy of the application for each test."""
     monkeypatch.setenv("SERENO_DATABASE_URL", database_url)
     monkeypatch.syspath_prepend(str(HERE))
     sys.modules.pop(SHOP, None)
@@ -69,9 +78,8 @@ def test_retries_stay_scheduled_until_they_are_due(kit: Kit) -> None:
 
 
 def test_travel_to_next_accepts_a_job_that_is_already_due(kit: Kit) -> None:
-    due = kit.now() + timedelta(milliseconds=50)
-    shop().charge.using(run_at=due).enqueue(7)
-    kit.until(lambda: kit.now() > due)
+    shop().charge.using(run_at=kit.now() + timedelta(minutes=1)).enqueue(7)
+    kit.travel("2m")
     kit.travel_to_next()
     assert [job.state for job in kit.drain().jobs] == ["succeeded"]
 

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import sereno
 
 SNIPPETS = Path(__file__).with_name("snippets.txt")
@@ -18,6 +20,7 @@ def expected() -> dict[int, str]:
     return {number: match[1] for number, line in enumerate(lines, start=1) if (match := EXPECTED.search(line))}
 
 
+@pytest.mark.slow
 def test_wrong_calls_are_errors_and_right_ones_are_not(tmp_path: Path) -> None:
     copied = tmp_path / "snippets.py"
     copied.write_text(SNIPPETS.read_text())

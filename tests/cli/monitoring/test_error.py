@@ -75,9 +75,8 @@ def test_an_error_is_muted_and_unmuted(sereno: Command) -> None:
 
 
 @pytest.mark.usefixtures("recorded_failures")
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
+def test_invalid_error_arguments_are_refused(sereno: Command, subtests: pytest.Subtests) -> None:
+    for words, code in [
         (["show", "ffffffffffff"], 7),
         (["mute", "ffffffffffff", "--off"], 7),
         (["mute", FINGERPRINT], 2),
@@ -85,12 +84,11 @@ def test_an_error_is_muted_and_unmuted(sereno: Command) -> None:
         (["list", "--since", "soon"], 2),
         (["list", "--since", "90d"], 2),
         (["list", "--sort", "size"], 2),
-    ],
-)
-def test_invalid_error_arguments_are_refused(sereno: Command, words: list[str], code: int) -> None:
-    done = sereno("error", *words)
-    assert done.exit_code == code, done.output
-    assert done.stdout == ""
+    ]:
+        with subtests.test(words=words):
+            done = sereno("error", *words)
+            assert done.exit_code == code, done.output
+            assert done.stdout == ""
 
 
 def test_an_empty_list_says_that_nothing_failed(sereno: Command) -> None:

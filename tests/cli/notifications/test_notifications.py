@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,7 +13,7 @@ from sereno import Sereno
 from sereno.channels.outcome import Failed, Invalid, Retryable
 from sereno.cli.notifications.delivery import STATES
 from sereno.notifications.deliveries.delivery import State
-from tests.cli.conftest import Command, process_environment
+from tests.cli.conftest import Command
 from tests.facts import one
 from tests.notifications.conftest import Pager, Tender
 
@@ -102,19 +100,6 @@ def test_the_states_of_the_option_are_those_of_deliveries() -> None:
     assert get_args(State) == STATES
 
 
-@pytest.mark.parametrize("noun", ["event", "delivery", "recipient", "channel"])
-def test_help_of_notification_commands_imports_nothing_slow(noun: str) -> None:
-    program = (
-        f"import sys\nfrom sereno.cli.main import main\ntry: main([{noun!r}, 'list', '--help'])\n"
-        "except SystemExit: pass\n"
-        "print(*[name for name in ('psycopg', 'asyncio', 'rich') if name in sys.modules], file=sys.stderr)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, encoding="utf-8", env=process_environment()
-    )
-    assert done.stderr.split() == []
-
-
 # Events
 
 
@@ -135,12 +120,13 @@ def test_events_are_listed_and_shown(sereno: Command, notified: NotifiedRecipien
     assert {line["state"] for line in whole["deliveries"]} == {"sent", "failed", "invalid", "pending", "skipped"}
 
 
-@pytest.mark.parametrize("number", ["99", "0", str(2**70)])
-def test_a_missing_record_exits_with_7_and_a_hint(sereno: Command, number: str) -> None:
-    for noun in ("event", "delivery"):
-        result = sereno(noun, "show", number)
-        assert result.exit_code == 7
-        assert f"sereno {noun} list" in result.stderr
+def test_a_missing_record_exits_with_7_and_a_hint(sereno: Command, subtests: pytest.Subtests) -> None:
+    for number in ["99", "0", str(2**70)]:
+        with subtests.test(number=number):
+            for noun in ("event", "delivery"):
+                result = sereno(noun, "show", number)
+                assert result.exit_code == 7
+                assert f"sereno {noun} list" in result.stderr
 
 
 def test_notify_writes_an_event_once(sereno: Command, shop: str, connection: psycopg.Connection) -> None:

@@ -14,7 +14,7 @@ import pytest
 from sereno.cli.schedules import options as schedule_options
 from sereno.jobs.attempt import Settlement
 from sereno.schedules import operations as schedules
-from tests.cli.conftest import Command, Process
+from tests.cli.conftest import Command
 from tests.cli.schedules.schedule_steps import add, shown
 from tests.facts import advance, one
 from tests.manual_worker import ManualWorker
@@ -54,21 +54,23 @@ def test_a_change_without_effect_is_no_error(sereno: Command) -> None:
     assert sereno("schedule", "resume", "k", "--fail-empty").exit_code == 7
 
 
-@pytest.mark.parametrize("words", [["a*"], ["--tenant", "r1"], ["--task", "work"], ["a1", "--tenant", "r1"]])
 def test_a_change_by_a_filter_needs_yes(
-    sereno: Command, process: Process, connection: psycopg.Connection, words: list[str]
+    sereno: Command, connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:
-    add(sereno, "a1", "--every", "1h", "--tenant", "r1")
-    add(sereno, "a2", "--every", "1h", "--tenant", "r1")
-    if words[0] != "a1":
-        refused = process("schedule", "pause", *words)
-        assert refused.returncode == 8
-        assert "--dry-run" in refused.stderr
-        assert "--yes" in refused.stderr
-        assert state(connection, "a1") == "enabled"
-    done = sereno("schedule", "pause", *words, "--yes", "-o", "json")
-    assert json.loads(done.stdout) == {"changed": 1 if words[0] == "a1" else 2}
-    assert state(connection, "a1") == "paused"
+    for key in ("a1", "a2"):
+        add(sereno, key, "--every", "1h", "--tenant", "r1")
+    for words, count in ((["a*"], 2), (["--tenant", "r1"], 2), (["--task", "work"], 2), (["a1", "--tenant", "r1"], 1)):
+        with subtests.test(words=words):
+            if words[0] != "a1":
+                refused = sereno("schedule", "pause", *words)
+                assert refused.exit_code == 8
+                assert "--dry-run" in refused.stderr
+                assert "--yes" in refused.stderr
+                assert state(connection, "a1") == "enabled"
+            done = sereno("schedule", "pause", *words, "--yes", "-o", "json")
+            assert json.loads(done.stdout) == {"changed": count}
+            assert state(connection, "a1") == "paused"
+            sereno("schedule", "resume", "*", "--yes")
 
 
 def test_a_key_of_another_tenant_does_not_match(sereno: Command, connection: psycopg.Connection) -> None:
@@ -77,16 +79,18 @@ def test_a_key_of_another_tenant_does_not_match(sereno: Command, connection: psy
     assert state(connection, "a1") == "enabled"
 
 
-@pytest.mark.parametrize("verb", ["pause", "resume", "disable", "delete", "spread"])
 def test_a_change_without_a_key_or_filter_is_a_usage_error(
-    sereno: Command, connection: psycopg.Connection, verb: str
+    sereno: Command, connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:
     add(sereno, "k", "--every", "1h")
-    result = sereno("schedule", verb, "--yes", *(["--over", "1m"] if verb == "spread" else []))
-    assert result.exit_code == 2
-    assert "Name a key or a pattern" in result.stderr
-    assert sereno("schedule", verb, "x*", "--yes", *(["--over", "1m"] if verb == "spread" else [])).exit_code == 0
-    assert state(connection, "k") == "enabled"
+    for verb in ("pause", "resume", "disable", "delete", "spread"):
+        with subtests.test(verb=verb):
+            rest = ["--yes", *(["--over", "1m"] if verb == "spread" else [])]
+            result = sereno("schedule", verb, *rest)
+            assert result.exit_code == 2
+            assert "Name a key or a pattern" in result.stderr
+            assert sereno("schedule", verb, "x*", *rest).exit_code == 0
+            assert state(connection, "k") == "enabled"
 
 
 def test_a_dry_run_counts_by_state_and_task_and_does_nothing(sereno: Command, connection: psycopg.Connection) -> None:
@@ -246,6 +250,7 @@ def test_tick_fires_due_schedules_and_ends(sereno: Command, connection: psycopg.
     assert "0 fires, 0 skipped, 0 parked." in sereno("schedule", "tick").stdout
 
 
+@pytest.mark.slow
 def test_tick_fires_more_schedules_than_one_pass_takes(sereno: Command, connection: psycopg.Connection) -> None:
     connection.execute(
         "select sereno.schedule('k' || n, 'work', cron => '0 * * * *') from generate_series(1, 4500) as n"
@@ -371,39 +376,40 @@ def test_backfill_counts_instants_whose_unique_key_exists(sereno: Command) -> No
     assert "this would create at most 30 jobs" in refused.stderr
 
 
-@pytest.mark.parametrize(
-    ("rule", "span", "code", "message"),
-    [
-        (
-            ["--daily", "03:00", "--tz", "Europe/Riga"],
-            ["2026-01-02", "2026-01-01"],
-            2,
-            "TO (2026-01-01, Europe/Riga) is not after FROM (2026-01-02): swap them",
-        ),
-        (["--daily", "03:00"], ["1d", "2d"], 2, "TO (2d) is not after FROM (1d): swap them"),
-        (
-            ["--daily", "03:00"],
-            ["2026-01-02", "2026-01-02"],
-            2,
-            "TO (2026-01-02, UTC) is not after FROM (2026-01-02): the range is empty",
-        ),
-        (
-            ["--daily", "03:00"],
-            ["2026-01-02", "2090-01-01T00:00Z"],
-            2,
-            'TO (2090-01-01T00:00Z) is in the future: the schedule will fire it; "0s" as TO means until now',
-        ),
-        (["--daily", "03:00"], ["yesterday", "now"], 2, "FROM 'yesterday'"),
-        (["--every", "1h"], ["2d", "1d"], 8, "has no instants in the past"),
-        (["--cron", "* * * * * *"], ["30d", "1d"], 8, "more than 100,000 instants"),
-        (["--daily", "03:00"], ["2026-01-01T04:00", "2026-01-01T05:00"], 0, ""),
-    ],
-)
+REFUSED_BACKFILLS = [
+    (
+        ["--daily", "03:00", "--tz", "Europe/Riga"],
+        ["2026-01-02", "2026-01-01"],
+        2,
+        "TO (2026-01-01, Europe/Riga) is not after FROM (2026-01-02): swap them",
+    ),
+    (["--daily", "03:00"], ["1d", "2d"], 2, "TO (2d) is not after FROM (1d): swap them"),
+    (
+        ["--daily", "03:00"],
+        ["2026-01-02", "2026-01-02"],
+        2,
+        "TO (2026-01-02, UTC) is not after FROM (2026-01-02): the range is empty",
+    ),
+    (
+        ["--daily", "03:00"],
+        ["2026-01-02", "2090-01-01T00:00Z"],
+        2,
+        'TO (2090-01-01T00:00Z) is in the future: the schedule will fire it; "0s" as TO means until now',
+    ),
+    (["--daily", "03:00"], ["yesterday", "now"], 2, "FROM 'yesterday'"),
+    (["--every", "1h"], ["2d", "1d"], 8, "has no instants in the past"),
+    (["--cron", "* * * * * *"], ["30d", "1d"], 8, "more than 100,000 instants"),
+    (["--daily", "03:00"], ["2026-01-01T04:00", "2026-01-01T05:00"], 0, ""),
+]
+
+
 def test_invalid_backfills_are_refused(
-    sereno: Command, connection: psycopg.Connection, rule: list[str], span: list[str], code: int, message: str
+    sereno: Command, connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:
-    add(sereno, "k", *rule)
-    result = sereno("schedule", "backfill", "k", *span, "--yes")
-    assert result.exit_code == code, result.stderr
-    assert message in result.stderr
-    assert one(connection, "select count(*) from sereno.jobs") == 0
+    for number, (rule, span, code, message) in enumerate(REFUSED_BACKFILLS):
+        with subtests.test(rule=rule, span=span):
+            add(sereno, f"k{number}", *rule)
+            result = sereno("schedule", "backfill", f"k{number}", *span, "--yes")
+            assert result.exit_code == code, result.stderr
+            assert message in result.stderr
+            assert one(connection, "select count(*) from sereno.jobs") == 0

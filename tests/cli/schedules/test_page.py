@@ -10,9 +10,9 @@ import pytest
 from sereno.error_text import describe
 from sereno.jobs.attempt import Settlement
 from sereno.jobs.job import ClaimedJob
-from tests.cli.conftest import Command, process_environment
+from tests.cli.conftest import Command
 from tests.cli.schedules.schedule_steps import add, shown
-from tests.cli.terminal import on_terminal, screen
+from tests.cli.terminal import screen
 from tests.facts import advance
 from tests.manual_worker import ManualWorker
 
@@ -114,8 +114,7 @@ def test_a_pause_with_an_end_is_shown_until_then(
 ) -> None:
     add(sereno, "k", "--daily", "06:00")
     sereno("schedule", "pause", "k", "--until", "2090-01-08T12:00+00:00", "--note", "holidays")
-    environment = process_environment(SERENO_DATABASE_URL=database_url, TERM="xterm", COLUMNS="100")
-    text = on_terminal(["schedule", "show", "k"], environment, tmp_path)
+    text = screen(["schedule", "show", "k"], database_url, tmp_path, is_coloured=True)
     assert "\x1b[33mpaused until Sun 2090-01-08 12:00:00 UTC by " in text, "yellow"
     title, paused, first, *_ = sereno("schedule", "next", "k").stdout.splitlines()
     assert title.startswith("k   every day at 06:00")

@@ -229,7 +229,10 @@ def scheduler(database_url: str, directory: Path) -> Iterator["subprocess.Popen[
         running.communicate()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGTERM, marks=pytest.mark.quick), pytest.param(signal.SIGINT, marks=pytest.mark.slow)],
+)
 def test_a_standalone_scheduler_fires_until_it_is_stopped(
     sereno: Command, connection: psycopg.Connection, database_url: str, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -249,6 +252,7 @@ def test_a_standalone_scheduler_fires_until_it_is_stopped(
     assert "Scheduler: none is alive." in sereno("status").stdout
 
 
+@pytest.mark.slow
 def test_a_killed_scheduler_is_replaced_by_another(
     sereno: Command, connection: psycopg.Connection, database_url: str, tmp_path: Path
 ) -> None:

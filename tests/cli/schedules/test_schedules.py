@@ -5,15 +5,15 @@ from pathlib import Path
 
 import psycopg
 
-from tests.cli.conftest import Command, Process
+from tests.cli.conftest import Command
 from tests.cli.schedules.schedule_steps import add, shown
 from tests.cli.terminal import screen
 from tests.facts import advance
 
 
-def test_list_in_a_pipe_has_plain_values(process: Process, sereno: Command) -> None:
+def test_list_in_a_pipe_has_plain_values(sereno: Command) -> None:
     add(sereno, "menu:42", "--daily", "03:00", "--tz", "Europe/Riga", "--tenant", "r42")
-    done = process("schedule", "list")
+    done = sereno("schedule", "list")
     header, line = (text.split("\t") for text in done.stdout.splitlines())
     cells = dict(zip(header, line, strict=True))
     assert cells["key"] == "menu:42"

@@ -1,51 +1,47 @@
 """`sereno schedule add` and `preview`: stored schedules, previews and refusals."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from tests.cli.conftest import Command, Process, process_environment
+from tests.cli.conftest import Command
 from tests.cli.schedules.schedule_steps import APPLICATION, add, shown
-from tests.cli.test_main import SLOW
 from tests.facts import one
 
 # Write
 
 
-@pytest.mark.parametrize(
-    ("words", "rule", "description"),
-    [
-        (
-            ["--daily", "03:00", "--tz", "Europe/Riga"],
-            {"kind": "daily", "at": "03:00"},
-            "every day at 03:00, Europe/Riga",
-        ),
-        (["--cron", "30 9 * * mon-fri"], {"expression": "30 9 * * MON-FRI"}, "at 09:30 on Monday through Friday, UTC"),
-        (["--every", "5m"], {"interval": 300}, "every 5 minutes"),
-        (
-            ["--every", "15m", "--count-from", "clock", "--phase", "1m"],
-            {"phase": 60, "count_from": "clock"},
-            "every 15 minutes (aligned to the clock, 1 m past it)",
-        ),
-        (
-            ["--at", "2090-12-24T18:00", "--tz", "Europe/Riga"],
-            {"at": "2090-12-24T16:00:00Z"},
-            "once at 2090-12-24 16:00 UTC",
-        ),
-        (["--at", "2090-12-24T18:00"], {"at": "2090-12-24T18:00:00Z"}, "once at 2090-12-24 18:00 UTC"),
-    ],
-)
-def test_add_accepts_every_kind_of_rule(
-    sereno: Command, words: list[str], rule: dict[str, Any], description: str
-) -> None:
-    made = add(sereno, "k", *words)
-    assert (made["what"], made["when"]) == ("created", description)
-    assert rule.items() <= shown(sereno, "k")["schedule"]["rule"].items()
+RULES: list[tuple[list[str], dict[str, Any], str]] = [
+    (
+        ["--daily", "03:00", "--tz", "Europe/Riga"],
+        {"kind": "daily", "at": "03:00"},
+        "every day at 03:00, Europe/Riga",
+    ),
+    (["--cron", "30 9 * * mon-fri"], {"expression": "30 9 * * MON-FRI"}, "at 09:30 on Monday through Friday, UTC"),
+    (["--every", "5m"], {"interval": 300}, "every 5 minutes"),
+    (
+        ["--every", "15m", "--count-from", "clock", "--phase", "1m"],
+        {"phase": 60, "count_from": "clock"},
+        "every 15 minutes (aligned to the clock, 1 m past it)",
+    ),
+    (
+        ["--at", "2090-12-24T18:00", "--tz", "Europe/Riga"],
+        {"at": "2090-12-24T16:00:00Z"},
+        "once at 2090-12-24 16:00 UTC",
+    ),
+    (["--at", "2090-12-24T18:00"], {"at": "2090-12-24T18:00:00Z"}, "once at 2090-12-24 18:00 UTC"),
+]
+
+
+def test_add_accepts_every_kind_of_rule(sereno: Command, subtests: pytest.Subtests) -> None:
+    for words, rule, description in RULES:
+        with subtests.test(words=words):
+            made = add(sereno, description, *words)
+            assert (made["what"], made["when"]) == ("created", description)
+            assert rule.items() <= shown(sereno, description)["schedule"]["rule"].items()
 
 
 def test_add_stores_every_option(sereno: Command) -> None:
@@ -149,59 +145,61 @@ def test_add_checks_the_job_with_the_application(sereno: Command, tmp_path: Path
     assert "--unchecked" in without.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([], "exactly one of --cron, --every, --daily and --at"),
-        (["--daily", "03:00", "--every", "5m"], "exactly one of"),
-        (["--daily", "25:00"], "--daily '25:00' is not a time of day: hour 25 is out of range"),
-        (["--cron", "61 * * * *"], "minute 61 is out of range"),
-        (["--every", "soon"], '--every: "soon" is not a duration'),
-        (["--every", "5m", "--phase", "1m"], "--phase shifts the times on the clock: it needs --count-from clock"),
-        (["--daily", "03:00", "--spread", "500d"], "--spread '500d' is out of range"),
-        (["--daily", "03:00", "--tz", "Europe/Rga"], "Europe/Riga"),
-        (["--daily", "03:00", "--phase", "1m"], "--phase needs --every"),
-        (["--at", "2090-01-01", "--spread", "1h"], "--spread has no effect"),
-        (["--at", "yesterday"], "--at 'yesterday'"),
-        (["--at", "2020-01-01"], "all past"),
-        (["--daily", "03:00", "--starts", "later"], "--starts 'later'"),
-        (["--daily", "03:00", "--missed", "all"], 'overlap="allow"'),
-        (["--daily", "03:00", "--args", "[1]"], "one JSON object"),
-        (["--daily", "03:00", "--args", "{"], "one JSON object"),
-        (["--daily", "03:00", "--args", '{"a": ' + "[" * 5000 + "]" * 5000 + "}"], "nested"),
-        (["--daily", "03:00", "--args", '{"a": "\\u0000"}'], "NUL"),
-        (["--daily", "03:00", "--args", '{"a": "{fire:%1000000d}"}'], "%1 is not a known directive"),
-        (["--daily", "03:00", "--unique-for", "1h"], "need a unique_key"),
-        (["--daily", "03:00", "--tenant", ""], "tenant ''"),
-        (["--every", "1e400s"], "not a duration"),
-        (["--daily", "03:00", "--max-fires", "99999999999999999999"], "out of range"),
-    ],
-)
+REFUSED = [
+    ([], "exactly one of --cron, --every, --daily and --at"),
+    (["--daily", "03:00", "--every", "5m"], "exactly one of"),
+    (["--daily", "25:00"], "--daily '25:00' is not a time of day: hour 25 is out of range"),
+    (["--cron", "61 * * * *"], "minute 61 is out of range"),
+    (["--every", "soon"], '--every: "soon" is not a duration'),
+    (["--every", "5m", "--phase", "1m"], "--phase shifts the times on the clock: it needs --count-from clock"),
+    (["--daily", "03:00", "--spread", "500d"], "--spread '500d' is out of range"),
+    (["--daily", "03:00", "--tz", "Europe/Rga"], "Europe/Riga"),
+    (["--daily", "03:00", "--phase", "1m"], "--phase needs --every"),
+    (["--at", "2090-01-01", "--spread", "1h"], "--spread has no effect"),
+    (["--at", "yesterday"], "--at 'yesterday'"),
+    (["--at", "2020-01-01"], "all past"),
+    (["--daily", "03:00", "--starts", "later"], "--starts 'later'"),
+    (["--daily", "03:00", "--missed", "all"], 'overlap="allow"'),
+    (["--daily", "03:00", "--args", "[1]"], "one JSON object"),
+    (["--daily", "03:00", "--args", "{"], "one JSON object"),
+    (["--daily", "03:00", "--args", '{"a": ' + "[" * 5000 + "]" * 5000 + "}"], "nested"),
+    (["--daily", "03:00", "--args", '{"a": "\\u0000"}'], "NUL"),
+    (["--daily", "03:00", "--args", '{"a": "{fire:%1000000d}"}'], "%1 is not a known directive"),
+    (["--daily", "03:00", "--unique-for", "1h"], "need a unique_key"),
+    (["--daily", "03:00", "--tenant", ""], "tenant ''"),
+    (["--every", "1e400s"], "not a duration"),
+    (["--daily", "03:00", "--max-fires", "99999999999999999999"], "out of range"),
+]
+
+
 def test_add_refuses_invalid_options_and_writes_nothing(
-    sereno: Command, connection: psycopg.Connection, words: list[str], message: str
+    sereno: Command, connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:
-    result = sereno("schedule", "add", "k", "--task", "work", "--unchecked", *words)
-    assert result.exit_code == 2, result.stderr
-    assert message in result.stderr
-    assert "Traceback" not in result.stderr
-    assert one(connection, "select count(*) from sereno.schedules") == 0
+    for words, message in REFUSED:
+        with subtests.test(message=message):
+            result = sereno("schedule", "add", "k", "--task", "work", "--unchecked", *words)
+            assert result.exit_code == 2, result.stderr
+            assert message in result.stderr
+            assert "Traceback" not in result.stderr
+            assert one(connection, "select count(*) from sereno.schedules") == 0
 
 
-@pytest.mark.parametrize("key", ["", "k" * 501, "a\x00b", "a\udcffb"])
-def test_invalid_schedule_keys_are_refused(sereno: Command, key: str) -> None:
+def test_invalid_schedule_keys_are_refused(sereno: Command, subtests: pytest.Subtests) -> None:
     rest = {"add": ["--task", "work", "--unchecked", "--daily", "03:00"], "backfill": ["2d", "1d"]}
-    for verb in ("add", "show", "next", "run", "list", "pause", "export", "backfill"):
-        result = sereno("schedule", verb, key, *rest.get(verb, []))
-        assert result.exit_code == 2, (verb, result.stderr)
-        assert "key" in result.stderr
+    for key in ("", "k" * 501, "a\x00b", "a\udcffb"):
+        with subtests.test(key=ascii(key)):
+            for verb in ("add", "show", "next", "run", "list", "pause", "export", "backfill"):
+                result = sereno("schedule", verb, key, *rest.get(verb, []))
+                assert result.exit_code == 2, (verb, result.stderr)
+                assert "key" in result.stderr
 
 
 # Preview
 
 
-def test_preview_needs_no_database(process: Process) -> None:
-    done = process("schedule", "preview", "30 9 * * MON-FRI", "--tz", "Europe/Riga", "-n", "2", SERENO_DATABASE_URL="")
-    assert done.returncode == 0, done.stderr
+def test_preview_needs_no_database(sereno: Command) -> None:
+    done = sereno("schedule", "preview", "30 9 * * MON-FRI", "--tz", "Europe/Riga", "-n", "2", SERENO_DATABASE_URL="")
+    assert done.exit_code == 0, done.stderr
     title, *lines = done.stdout.splitlines()
     assert title == "at 09:30 on Monday through Friday, Europe/Riga"
     assert len(lines) == 2
@@ -253,20 +251,3 @@ def test_preview_refuses_invalid_rules(sereno: Command) -> None:
         assert message in result.stderr
     past = sereno("schedule", "preview", "--at", "2020-01-01")
     assert "No next run." in past.stdout
-
-
-def test_help_of_schedule_commands_imports_nothing_slow() -> None:
-    for words in (["schedule", "--help"], ["schedule", "add", "--help"], ["scheduler", "--help"]):
-        program = (
-            "import sys\nfrom sereno.cli.main import main\n"
-            f"try: main({words!r})\nexcept SystemExit: pass\n"
-            f"print(*[name for name in {SLOW!r} if name in sys.modules], file=sys.stderr)"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            check=True,
-            capture_output=True,
-            encoding="utf-8",
-            env=process_environment(),
-        )
-        assert done.stderr.split() == [], words

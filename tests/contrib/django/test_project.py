@@ -13,18 +13,16 @@ from tests.contrib.django.shop.models import Order
 from tests.facts import one
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
+def test_the_url_has_all_connection_parameters_of_django(subtests: pytest.Subtests) -> None:
+    for given in [
         {"dbname": "shop", "user": "ann", "password": "p@ss:/?#[]%&=é", "host": "db.example.org", "port": "6432"},
         {"dbname": "a/b?c", "user": "o'hara@x", "host": "/var/run/postgresql", "port": "5433"},
         {"dbname": "shop", "host": "one,two", "port": "1,2", "sslmode": "verify-full", "options": "-c search_path=a,b"},
         {"dbname": "shop", "user": "ann", "host": "::1", "sslrootcert": "/etc/ssl/a b.pem"},
         {"service": "shop"},
-    ],
-)
-def test_the_url_has_all_connection_parameters_of_django(given: dict[str, str]) -> None:
-    assert conninfo_to_dict(_as_url(given)) == given
+    ]:
+        with subtests.test(given=given):
+            assert conninfo_to_dict(_as_url(given)) == given
 
 
 def test_a_test_database_has_the_schema_and_is_used(shop: Project) -> None:

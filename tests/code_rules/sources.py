@@ -1,0 +1,33 @@
+"""The sources, parsed once per process for all rules."""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "src" / "sereno"
+
+# The kinds of nodes that a rule reads.
+Node = ast.Call | ast.FunctionDef | ast.AsyncFunctionDef | ast.Import | ast.ImportFrom
+
+
+@cache
+def texts() -> dict[Path, str]:
+    """Return the text of every Python and SQL file."""
+    return {path: path.read_text() for pattern in ("*.py", "*.sql") for path in sorted(SOURCES.rglob(pattern))}
+
+
+def nodes() -> Iterator[tuple[Path, Node]]:
+    """Return every definition, import and call, with its file."""
+    for path, found in _nodes().items():
+        yield from ((path, node) for node in found)
+
+
+@cache
+def _nodes() -> dict[Path, list[Node]]:
+    return {
+        path: [node for node in ast.walk(ast.parse(text)) if isinstance(node, Node)]
+        for path, text in texts().items()
+        if path.suffix == ".py"
+    }
