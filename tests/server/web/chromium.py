@@ -5,13 +5,16 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 NOT_INSTALLED = "no Chromium: apt-get install chromium, or name one in SERENO_TEST_CHROMIUM"
 # Loopback only, and without a proxy.
 LOOPBACK_ONLY = ["--no-proxy-server", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"]
+EMPTY = "about:blank"
+MOST_IDLE = 4  # pages that wait for the next test; each has a process of about 100 MB
 
 
 def find() -> str | None:
@@ -34,8 +37,43 @@ class Chromium:
             args=[*LOOPBACK_ONLY, *(["--no-sandbox"] if os.getuid() == 0 else [])],
             env={name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")},
         )
+        self._idle: list[tuple[dict[str, Any], Page]] = []
         self._loop = asyncio.get_running_loop()
         asyncio._set_running_loop(None)
+
+    def open_page(self, *, own: bool = False, dark: bool, width: int, height: int, **options: Any) -> Page:
+        """Return an empty page of a context with these options and without cookies.
+
+        A page of an earlier test is used again if there is one: the process of a new one costs about a second of CPU.
+        `own`: always a new one, which the caller closes with its context.
+        """
+        page = None if own else next((page for known, page in self._idle if known == options), None)
+        if page is None:
+            page = self._browser.new_context(**options).new_page()
+        else:
+            self._idle.remove((options, page))
+        page.emulate_media(color_scheme="dark" if dark else "light")
+        page.set_viewport_size({"width": width, "height": height})
+        return page
+
+    def return_page(self, page: Page, **options: Any) -> None:
+        """Leave the page of a test, delete what it stored, and keep it for the next test with these options."""
+        if page.is_closed():
+            page.context.close()
+            return
+        url = page.url
+        page.goto(EMPTY)
+        for other in page.context.pages:
+            if other is not page:
+                other.close()
+        page.context.clear_cookies()
+        if url != EMPTY:
+            session = page.context.new_cdp_session(page)
+            session.send("Storage.clearDataForOrigin", {"origin": url, "storageTypes": "all"})
+            session.detach()
+        self._idle.append((options, page))
+        if len(self._idle) > MOST_IDLE:
+            self._idle.pop(0)[1].context.close()
 
     @contextmanager
     def in_use(self) -> Iterator[Browser]:

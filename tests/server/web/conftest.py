@@ -1,24 +1,26 @@
 """A real browser, and the pages that it opens.
 
 `browse(path, role, tenant, dark=, width=, language=, zone=, status=)` signs a user in, opens the page and returns it;
-`inspect_page(page, name)` runs axe on it and stores a picture in build/screenshots. Without a Chromium these tests are
-skipped. Everything here is sync: fill the database before the first `browse`, because nothing else in the test can run
-a loop of its own after it (`app.database.run` needs none).
+`inspect_page(page, name, *looks)` runs axe on it (and stores a picture in build/screenshots, if the environment has
+SERENO_TEST_SCREENSHOTS=1); `read(path, role, tenant)` reads the HTML without a browser. Without a Chromium the tests of
+the browser are skipped. Everything here is sync: fill the database before the first `browse`, because nothing else in
+the test can run a loop of its own after it (`app.database.run` needs none).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from sereno import Sereno
 from tests.facts import TIMEOUT
-from tests.server.api.conftest import Served, ask, serve, served
+from tests.server.api.conftest import Ask, Served, ask, serve, served
 from tests.server.web import chromium, visit
 from tests.server.web.chromium import Chromium
-from tests.server.web.visit import Visits
+from tests.server.web.html_reader import Read, reader
+from tests.server.web.visit import InspectPage, Visits
 
-__all__ = ["ask", "browse", "inspect_page", "running_chromium", "serve", "served", "site"]
+__all__ = ["ask", "browse", "inspect_page", "read", "running_chromium", "serve", "served", "site"]
 
 expect.set_options(timeout=TIMEOUT * 1000)
 
@@ -49,5 +51,11 @@ def browse(app: Sereno, site: Served, running_chromium: Chromium) -> Iterator[Vi
 
 
 @pytest.fixture
-def inspect_page() -> Callable[[Page, str], None]:
+def inspect_page() -> InspectPage:
     return visit.inspect_page
+
+
+@pytest.fixture
+def read(ask: Ask, served: Served) -> Read:
+    """Read a page without a browser."""
+    return reader(ask, served)

@@ -14,8 +14,9 @@ from sereno.jobs import pauses as pause_operations
 from sereno.jobs.queries.jobs import pauses
 from sereno.jobs.queries.rows import PauseRow
 from sereno.server.shared import authenticator
+from sereno.server.shared import cache as cache_module
 from sereno.server.shared.authenticator import Authenticator
-from sereno.server.shared.cache import MISSING, MOST_REMEMBERED, Cache
+from sereno.server.shared.cache import MISSING, Cache
 from sereno.server.shared.context import ServerContext
 from tests.facts import until
 from tests.server.api.conftest import Ask, Served
@@ -122,14 +123,17 @@ async def test_an_error_is_raised_for_all_callers(cache: Cache) -> None:
         await cache.get("broken", broken)
 
 
-async def test_the_cache_is_bounded(cache: Cache) -> None:
+async def test_the_cache_is_bounded(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cache_module.MOST_REMEMBERED == 500
+    monkeypatch.setattr(cache_module, "MOST_REMEMBERED", 20)
+
     def nothing() -> Operation[int]:
         yield from pauses()
         return 1
 
-    for number in range(MOST_REMEMBERED + 5):
+    for number in range(25):
         await cache.get(number, nothing)
-    assert len(cache._values) == MOST_REMEMBERED
+    assert len(cache._values) == 20
     assert 0 not in cache._values
     assert cache._running == {}
 

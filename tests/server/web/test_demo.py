@@ -114,6 +114,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
     running.end()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_five_systems_run_and_a_killed_worker_is_replaced(demo: Demo, running_chromium: Chromium) -> None:
     url = demo.found(r"The dashboard: (http://127\.0\.0\.1:\d+/)")[1]
@@ -160,6 +161,7 @@ def kill_worker(demo: Demo) -> list[int]:
     return named
 
 
+@pytest.mark.slow
 def test_the_demo_ends_after_the_given_seconds(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     demo = Demo(tmp_path, "--seconds", "1")

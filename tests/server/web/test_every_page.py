@@ -1,4 +1,4 @@
-"""Every page with every kind of user: roles are enforced, and tenants are isolated."""
+"""Every page with every kind of user: roles are enforced, and tenants are isolated. All tests share their rows."""
 
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -10,23 +10,26 @@ from sereno import Sereno
 from sereno.access.identity import ROLES
 from tests.server.api.conftest import Ask, Served
 from tests.server.api.world import Things, fill, fill_over_http
+from tests.server.web.shared_site import app, ask, connection, database_url, served
 from tests.server.web.world import RegisteredPage, addresses, pages
+
+__all__ = ["app", "ask", "connection", "database_url", "served"]
 
 # Pages that have to show a tenant's own rows; otherwise the tests would prove nothing.
 SHOWN_TO_TENANTS = {"/jobs", "/schedules", "/schedule"}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def ann() -> Things:
     return Things("ann-tenant", "canary-ann")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def bob() -> Things:
     return Things("bob-tenant", "canary-bob")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def registered(app: Sereno, ann: Things, bob: Things, ask: Ask) -> list[RegisteredPage]:
     """The pages of a server with rows of both tenants."""
     fill(app, ann, bob)
@@ -87,6 +90,7 @@ def test_no_page_contains_data_of_another_tenant(
                     assert answer.status_code == 403, address
 
 
+@pytest.mark.slow
 def test_rows_of_another_tenant_are_treated_as_missing(
     registered: list[RegisteredPage], ann: Things, bob: Things, ask: Ask, served: Served
 ) -> None:
@@ -110,6 +114,7 @@ def test_a_tenant_sees_its_own_rows(registered: list[RegisteredPage], ann: Thing
     assert SHOWN_TO_TENANTS - seen == set()
 
 
+@pytest.mark.slow
 def test_invalid_queries_cause_no_internal_error(
     registered: list[RegisteredPage], ann: Things, ask: Ask, served: Served
 ) -> None:

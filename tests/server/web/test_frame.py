@@ -1,27 +1,28 @@
 """The frame of every page: shortcuts, theme, language, time zone, and the width of a phone."""
 
 import re
-from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from sereno.server.web.page_request import SECTIONS
 from tests.server.api.conftest import Served
-from tests.server.web.visit import Visits
+from tests.server.web.visit import DARK_DESKTOP, DARK_PHONE, LIGHT_DESKTOP, LIGHT_PHONE, InspectPage, Visits
 
-InspectPage = Callable[[Page, str], None]
+LOOKS = (LIGHT_DESKTOP, DARK_DESKTOP, LIGHT_PHONE, DARK_PHONE)
 
 
-@pytest.mark.parametrize(("dark", "width"), [(False, 1380), (True, 1380), (False, 375), (True, 375)])
-def test_the_frame_is_accessible(browse: Visits, inspect_page: InspectPage, dark: bool, width: int) -> None:
-    page = browse("", dark=dark, width=width)
+@pytest.mark.slow
+def test_the_frame_is_accessible(browse: Visits, inspect_page: InspectPage) -> None:
+    page = browse("")
     expect(page.locator("h1")).to_be_visible()
-    inspect_page(page, "now-empty")
+    inspect_page(page, "now-empty", *LOOKS)
     page.keyboard.press("?")
-    inspect_page(page, "keys")
+    expect(page.locator("#keys")).to_be_visible()
+    inspect_page(page, "keys", *LOOKS)
 
 
+@pytest.mark.quick
 def test_keyboard_shortcuts_work_outside_of_fields(browse: Visits, site: Served) -> None:
     page = browse("")
     keys = page.locator("#keys")
@@ -51,8 +52,9 @@ def test_keyboard_shortcuts_work_outside_of_fields(browse: Visits, site: Served)
     expect(page.locator("html")).not_to_have_attribute("data-theme", re.compile("."))
 
 
+@pytest.mark.slow
 def test_g_goes_to_every_page(browse: Visits, site: Served) -> None:
-    page = browse("")
+    page = browse("", own=True)
     links = page.locator("aside nav a")
     assert links.count() == len(SECTIONS)
     assert len({key for _, _, key, _ in SECTIONS}) == len(SECTIONS), "two pages share a key"
@@ -74,6 +76,7 @@ def test_g_goes_to_every_page(browse: Visits, site: Served) -> None:
     expect(page.locator("#keys")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_the_first_tab_stop_skips_to_the_content(browse: Visits) -> None:
     page = browse("")
     page.keyboard.press("Tab")
@@ -82,6 +85,7 @@ def test_the_first_tab_stop_skips_to_the_content(browse: Visits) -> None:
     expect(page.locator("main")).to_be_focused()
 
 
+@pytest.mark.quick
 def test_the_theme_is_stored(browse: Visits) -> None:
     page = browse("", dark=True)
     root = page.locator("html")
@@ -100,6 +104,7 @@ def test_the_theme_is_stored(browse: Visits) -> None:
     assert page.evaluate(background) == night
 
 
+@pytest.mark.quick
 def test_the_language_is_the_browsers_or_the_chosen_one(browse: Visits) -> None:
     page = browse("", language="pt-BR")
     root = page.locator("html")
@@ -113,6 +118,7 @@ def test_the_language_is_the_browsers_or_the_chosen_one(browse: Visits) -> None:
     assert browse("", language="fi").locator("html").get_attribute("lang") == "en"
 
 
+@pytest.mark.slow
 def test_invalid_cookies_are_ignored(browse: Visits, site: Served) -> None:
     page = browse("")
     names = ("sereno_zone", "sereno_lang", "sereno_theme")
@@ -123,6 +129,7 @@ def test_invalid_cookies_are_ignored(browse: Visits, site: Served) -> None:
         expect(page.locator("h1")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_times_are_shown_in_the_chosen_zone(browse: Visits) -> None:
     page = browse("", zone="Australia/Eucla")
     zones = page.get_by_label("Time zone")
@@ -136,6 +143,7 @@ def test_times_are_shown_in_the_chosen_zone(browse: Visits) -> None:
     assert (int((under.text_content() or "")[-2:]) - minute - 45) % 60 in (0, 1)
 
 
+@pytest.mark.slow
 def test_on_a_phone_the_page_fits_the_window(browse: Visits) -> None:
     page = browse("", width=320)
     assert page.evaluate("document.documentElement.scrollWidth") <= 320

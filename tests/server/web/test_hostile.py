@@ -1,4 +1,4 @@
-"""Hostile names and texts are shown as text on every page, and are never executed."""
+"""Hostile names and texts are shown as text on every page, and are never executed. All tests share their rows."""
 
 import asyncio
 from urllib.parse import urlencode
@@ -13,8 +13,11 @@ from sereno.jobs.job import JobOptions
 from tests.facts import auntil, one
 from tests.server.api.conftest import Ask, Served
 from tests.server.api.world import Things, fill
+from tests.server.web.shared_site import app, ask, connection, database_url, served
 from tests.server.web.visit import Visits
 from tests.server.web.world import addresses, pages
+
+__all__ = ["app", "ask", "connection", "database_url", "served"]
 
 PAYLOADS = [
     "<script>alert(1)</script>",
@@ -48,7 +51,7 @@ class Hostile(Things):
         return f"rule-{PAYLOADS.index(self.canary)}" if what == "rule" else super().named(what)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def hostile(app: Sereno, ask: Ask, connection: psycopg.Connection) -> list[Hostile]:
     """Create rows of every kind with hostile names, and dead jobs with hostile errors."""
     tenants = [Hostile(f"{payload} t", payload) for payload in PAYLOADS]
@@ -89,6 +92,7 @@ async def _create_dead_jobs(app: Sereno, connection: psycopg.Connection) -> None
     connection.execute(f"update sereno.jobs {renamed}".encode())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 4, 8])
 def test_no_page_executes_a_name(
     app: Sereno, hostile: list[Hostile], browse: Visits, site: Served, number: int
@@ -99,6 +103,7 @@ def test_no_page_executes_a_name(
             _visit(page, f"{site.url}{address}")
 
 
+@pytest.mark.slow
 def test_query_parameters_are_shown_as_text(app: Sereno, hostile: list[Hostile], browse: Visits, site: Served) -> None:
     """The parameters of a URL can be as hostile as any name."""
     page = browse("")
@@ -124,6 +129,7 @@ def _visit(page: Page, url: str, expected: tuple[int, ...] = (200,)) -> None:
     assert "1787569" not in page.content(), url
 
 
+@pytest.mark.slow
 def test_every_page_escapes_every_hostile_name(app: Sereno, hostile: list[Hostile], ask: Ask, served: Served) -> None:
     """All pages with all names, without a browser."""
     client = ask("admin")

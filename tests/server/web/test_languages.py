@@ -6,7 +6,7 @@ A sentence that is chosen while the page is drawn (`_(state)`) cannot be read of
 import ast
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 
@@ -108,12 +108,13 @@ def test_the_extraction_finds_texts() -> None:
     assert ("now.py", "All is well.") in set(in_python())
 
 
-@pytest.mark.parametrize("language", OTHERS)
-def test_every_sentence_is_translated(language: str) -> None:
-    known = dictionary(language).keys()
-    wanted: Iterable[tuple[str, str]] = {*in_templates(), *in_python(), *(("chosen", each) for each in CHOSEN)}
-    missing = sorted((where, sentence) for where, sentence in wanted if sentence not in known and _has_words(sentence))
-    assert missing == []
+def test_every_sentence_is_translated(subtests: pytest.Subtests) -> None:
+    wanted = {*in_templates(), *in_python(), *(("chosen", each) for each in CHOSEN)}
+    wanted = {(where, sentence) for where, sentence in wanted if _has_words(sentence)}
+    for language in OTHERS:
+        with subtests.test(language=language):
+            known = dictionary(language).keys()
+            assert sorted((where, sentence) for where, sentence in wanted if sentence not in known) == []
 
 
 def _has_words(sentence: str) -> bool:
@@ -121,35 +122,40 @@ def _has_words(sentence: str) -> bool:
     return re.search(r"[A-Za-z]", PLACE.sub("", sentence)) is not None
 
 
-@pytest.mark.parametrize("language", OTHERS)
-def test_no_translation_is_unused(language: str) -> None:
+def test_no_translation_is_unused(subtests: pytest.Subtests) -> None:
     used = used_texts()
-    assert sorted((file, sentence) for file, sentence, _ in translations_of(language) if sentence not in used) == []
+    for language in OTHERS:
+        with subtests.test(language=language):
+            unused = [(file, sentence) for file, sentence, _ in translations_of(language) if sentence not in used]
+            assert unused == []
 
 
-@pytest.mark.parametrize("language", OTHERS)
-def test_placeholders_are_the_same(language: str) -> None:
-    for file, sentence, translation in translations_of(language):
-        assert sorted(PLACE.findall(translation)) == sorted(PLACE.findall(sentence)), (file, sentence)
-        if places := PLACE.findall(sentence):
-            assert translation % dict.fromkeys(places, "x"), (file, sentence)
-            assert sentence % dict.fromkeys(places, "x"), (file, sentence)
-        assert translation.strip() == translation, (file, sentence)
-        assert translation, (file, sentence)
+def test_placeholders_are_the_same(subtests: pytest.Subtests) -> None:
+    for language in OTHERS:
+        with subtests.test(language=language):
+            for file, sentence, translation in translations_of(language):
+                assert sorted(PLACE.findall(translation)) == sorted(PLACE.findall(sentence)), (file, sentence)
+                if places := PLACE.findall(sentence):
+                    assert translation % dict.fromkeys(places, "x"), (file, sentence)
+                    assert sentence % dict.fromkeys(places, "x"), (file, sentence)
+                assert translation.strip() == translation, (file, sentence)
+                assert translation, (file, sentence)
 
 
-@pytest.mark.parametrize("language", OTHERS)
-def test_duplicate_keys_have_the_same_translation(language: str) -> None:
+def test_duplicate_keys_have_the_same_translation(subtests: pytest.Subtests) -> None:
     """The file that is read last would win."""
-    translations: dict[str, set[str]] = {}
-    for _, sentence, translation in translations_of(language):
-        translations.setdefault(sentence, set()).add(translation)
-    assert {sentence: translation for sentence, translation in translations.items() if len(translation) > 1} == {}
+    for language in OTHERS:
+        with subtests.test(language=language):
+            translations: dict[str, set[str]] = {}
+            for _, sentence, translation in translations_of(language):
+                translations.setdefault(sentence, set()).add(translation)
+            assert [each for each in translations.items() if len(each[1]) > 1] == []
 
 
-@pytest.mark.parametrize("language", OTHERS)
-def test_all_languages_have_the_same_files(language: str) -> None:
-    assert {file for file, _, _ in translations_of(language)} == {file for file, _, _ in translations_of("es")}
+def test_all_languages_have_the_same_files(subtests: pytest.Subtests) -> None:
+    for language in OTHERS:
+        with subtests.test(language=language):
+            assert {file for file, _, _ in translations_of(language)} == {file for file, _, _ in translations_of("es")}
 
 
 def test_the_language_is_chosen_by_cookie_and_header() -> None:

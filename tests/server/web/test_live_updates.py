@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Request, expect
 
 from sereno import Sereno
 from sereno.access.operations import create, revoke
@@ -20,9 +20,10 @@ from sereno.server.api import stream
 from sereno.server.shared import authenticator
 from tests.facts import until
 from tests.server.api.conftest import Served
+from tests.server.web.chromium import EMPTY
 from tests.server.web.outages import locked, unavailable
 from tests.server.web.running_server import running
-from tests.server.web.visit import Visits
+from tests.server.web.visit import Visits, goto
 
 LISTENERS = 50
 SHARED = "the secret of two servers that accept each other's cookies"
@@ -58,6 +59,7 @@ def newest(page: Page) -> Any:
     return page.locator("#now-newest tbody tr a").first
 
 
+@pytest.mark.quick
 def test_changes_of_another_process_appear(browse: Visits, database_url: str) -> None:
     page = browse("", role="viewer")
     page.evaluate("window.stays = true")
@@ -68,6 +70,7 @@ def test_changes_of_another_process_appear(browse: Visits, database_url: str) ->
     assert page.evaluate("window.stays")
 
 
+@pytest.mark.slow
 def test_paused_updates_stay_paused(browse: Visits, work: Any) -> None:
     page, witness = browse(""), browse("")
     page.keyboard.press("l")
@@ -77,16 +80,22 @@ def test_paused_updates_stay_paused(browse: Visits, work: Any) -> None:
     expect(page.locator("#now-newest")).to_contain_text("No job yet")
     # By now no request is in flight.
     requests: list[str] = []
-    page.on("request", lambda request: requests.append(request.url))
+
+    def requested(request: Request) -> None:
+        requests.append(request.url)
+
+    page.on("request", requested)
     job = work.enqueue()
     expect(newest(witness)).to_have_text(str(job.id))
     assert requests == []
+    page.remove_listener("request", requested)
     page.keyboard.press("l")
     expect(newest(page)).to_have_text(str(job.id))
 
 
+@pytest.mark.slow
 def test_missing_values_are_not_loaded_while_paused(browse: Visits, database_url: str) -> None:
-    page = browse("operations")
+    page = browse("operations", own=True)
     missing = page.locator("main .missing")
     # From here on the test controls the clock of the page.
     page.clock.install()
@@ -97,7 +106,7 @@ def test_missing_values_are_not_loaded_while_paused(browse: Visits, database_url
         return missing.count() == 0
 
     with locked(database_url, "schedules"):
-        page.goto("./")
+        goto(page, "./")
         expect(missing).not_to_have_count(0)
         page.keyboard.press("l")
         expect(page.locator("#live")).to_have_text("paused")
@@ -113,6 +122,7 @@ def test_missing_values_are_not_loaded_while_paused(browse: Visits, database_url
     until(is_loaded)
 
 
+@pytest.mark.slow
 def test_a_text_being_typed_is_not_replaced(browse: Visits, work: Any) -> None:
     page, witness = browse(""), browse("")
     page.evaluate("""() => {
@@ -130,6 +140,7 @@ def test_a_text_being_typed_is_not_replaced(browse: Visits, work: Any) -> None:
     expect(page.locator("#now-newest tbody tr")).to_have_count(2)
 
 
+@pytest.mark.quick
 def test_the_page_reconnects_after_a_restart(browse: Visits, database_url: str, port: int) -> None:
     app = Sereno(database_url, secret=SHARED)
 
@@ -148,10 +159,11 @@ def test_the_page_reconnects_after_a_restart(browse: Visits, database_url: str, 
         expect(newest(page)).to_have_text(str(job.id))
         expect(page.locator("#live")).to_have_text("live")
         assert page.evaluate("window.stays")
-        page.context.close()
+        page.goto(EMPTY)
     app.close()
 
 
+@pytest.mark.slow
 def test_an_outage_of_the_database_leaves_the_page_as_it_is(
     browse: Visits, work: Any, server_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +181,7 @@ def test_an_outage_of_the_database_leaves_the_page_as_it_is(
     expect(page.locator("#live")).to_have_text("live")
 
 
+@pytest.mark.quick
 def test_a_revoked_token_leads_to_the_sign_in_page(
     browse: Visits, app: Sereno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +207,7 @@ async def test_a_stream_ends_with_its_token(app: Sereno, served: Served, monkeyp
                 pass
 
 
+@pytest.mark.slow
 async def test_any_number_of_streams_make_one_query_a_second(
     app: Sereno, served: Served, work: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from starlette.routing import Mount, Route
 from sereno import Sereno
 from sereno.access.operations import create
 from sereno.server import asgi
+from tests.server.web.chromium import EMPTY
 from tests.server.web.running_server import running
 from tests.server.web.visit import Visits
 
@@ -46,7 +47,9 @@ def behind_a_proxy(app: Sereno) -> Any:
     return proxy
 
 
-@pytest.mark.parametrize("around", [mounted, behind_a_proxy])
+@pytest.mark.parametrize(
+    "around", [pytest.param(mounted, marks=pytest.mark.quick), pytest.param(behind_a_proxy, marks=pytest.mark.slow)]
+)
 def test_pages_links_and_updates_work_under_a_path(app: Sereno, browse: Visits, work: Any, around: Any) -> None:
     """Every request outside of the path fails the test, as `Visits` says."""
     with running(around(app)) as root:
@@ -59,7 +62,7 @@ def test_pages_links_and_updates_work_under_a_path(app: Sereno, browse: Visits, 
         assert page.evaluate("window.stays"), "the page was reloaded"
         page.get_by_role("button", name="Sign out").click()
         expect(page).to_have_url(f"{url}/sign-in")
-        page.context.close()
+        page.goto(EMPTY)
 
 
 def _links_stay_inside(page: Page, url: str) -> None:

@@ -6,7 +6,7 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 import psycopg
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 from starlette.requests import HTTPConnection
 
 from sereno import Sereno
@@ -15,7 +15,7 @@ from sereno.access.operations import create, revoke
 from sereno.server.shared.authenticator import COOKIE, SECURE_COOKIE, SIGNED_IN_SECONDS
 from sereno.server.web.sign_in import MOST_TRIES, TRIES_SECONDS, SignInAttempts
 from tests.server.api.conftest import Served
-from tests.server.web.visit import Visits
+from tests.server.web.visit import InspectPage, Visits
 
 OTHER_TARGETS = [
     "//evil.example",
@@ -90,8 +90,9 @@ def _sign_in(client: httpx.Client, secret: str, **more: str) -> httpx.Response:
     return client.post("/sign-in", data={"token": secret, **more})
 
 
+@pytest.mark.quick
 def test_a_sign_in_leads_to_the_requested_page(
-    browse: Visits, secret: str, site: Served, inspect_page: Callable[[Page, str], None]
+    browse: Visits, secret: str, site: Served, inspect_page: InspectPage
 ) -> None:
     page = browse("?range=6h", role=None)
     expect(page).to_have_title("Sign in · sereno")
@@ -104,7 +105,8 @@ def test_a_sign_in_leads_to_the_requested_page(
     expect(page.locator("aside .who")).to_have_text("ann · operator")
 
 
-def test_a_wrong_token_gets_a_message(browse: Visits, inspect_page: Callable[[Page, str], None]) -> None:
+@pytest.mark.slow
+def test_a_wrong_token_gets_a_message(browse: Visits, inspect_page: InspectPage) -> None:
     page = browse("sign-in", role=None, dark=True, width=375)
     page.get_by_label("Token").fill("srn_" + "x" * 32)
     browse.forgive("status of 403")
@@ -294,6 +296,7 @@ def test_a_page_of_another_origin_can_neither_sign_in_nor_out(client: httpx.Clie
             assert "set-cookie" not in answer.headers
 
 
+@pytest.mark.slow
 def test_signing_out_removes_the_cookie(browse: Visits, secret: str, site: Served) -> None:
     page = browse("")
     page.get_by_role("button", name="Sign out").click()

@@ -1,34 +1,17 @@
 """The page of queues, workers and limits, and its actions."""
 
-from collections.abc import Callable
-
-import httpx
 import psycopg
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from sereno import Limit, Sereno
 from sereno.jobs.limits import store as limits
 from tests.facts import one
 from tests.jobs.job_steps import decided, end, session, take
-from tests.plain_http import NO_CERTIFICATES
-from tests.server.api.conftest import Ask, Served
-from tests.server.web.visit import Visits
+from tests.server.web.html_reader import Read
+from tests.server.web.visit import InspectPage, Visits
 
-InspectPage = Callable[[Page, str], None]
-Get = Callable[..., httpx.Response]
 HOSTILE = '../tenants/<b>"x"'
-
-
-@pytest.fixture
-def get(ask: Ask, served: Served) -> Get:
-    """Get a page without a browser."""
-
-    def page(path: str, role: str = "viewer", tenant: str | None = None) -> httpx.Response:
-        headers = {"Authorization": ask(role, tenant).headers["Authorization"]}
-        return httpx.get(f"{served.url}/{path}", headers=headers, timeout=30, verify=NO_CERTIFICATES, trust_env=False)
-
-    return page
 
 
 @pytest.fixture
@@ -51,8 +34,8 @@ def busy(app: Sereno, connection: psycopg.Connection) -> int:
     return second.id
 
 
-def test_queues_show_jobs_and_workers(get: Get, busy: int) -> None:
-    text = get("queues").text
+def test_queues_show_jobs_and_workers(read: Read, busy: int) -> None:
+    text = read("queues").text
     assert "One queue has work and no worker." in text
     assert "no worker" in text
     assert "here:1" in text
@@ -63,24 +46,14 @@ def test_queues_show_jobs_and_workers(get: Get, busy: int) -> None:
     # Actions that a viewer has no right to are not offered.
     assert "data-do=" not in text
     assert "data-form=" not in text
+    # Limits are found by name.
+    assert "mail.out" in read("queues?limit=mail.*").text
+    assert "No limit matches." in read("queues?limit=x%25").text
+    # Users of one tenant cannot open the page.
+    assert read("queues", "admin", "ann").status_code == 403
 
 
-def test_limits_are_found_by_name(get: Get, busy: int) -> None:
-    assert "mail.out" in get("queues?limit=mail.*").text
-    assert "No limit matches." in get("queues?limit=x%25").text
-
-
-def test_users_of_one_tenant_cannot_open_the_queues_page(get: Get, busy: int) -> None:
-    assert get("queues", "admin", "ann").status_code == 403
-
-
-def test_a_page_without_queues(get: Get) -> None:
-    text = get("queues").text
-    assert "No worker is alive." in text
-    assert "<code>sereno worker</code>" in text
-    assert "No limit yet." in text
-
-
+@pytest.mark.quick
 def test_a_queue_is_paused_with_a_note_and_resumed(
     browse: Visits, inspect_page: InspectPage, busy: int, connection: psycopg.Connection
 ) -> None:
@@ -98,6 +71,7 @@ def test_a_queue_is_paused_with_a_note_and_resumed(
     assert one(connection, "select count(*) from sereno.pauses") == 0
 
 
+@pytest.mark.slow
 def test_a_limit_is_set_closed_and_opened(browse: Visits, busy: int, connection: psycopg.Connection) -> None:
     page = browse("queues")
     row = page.locator("#limit-rows tbody tr").filter(has_text="mail.out")
@@ -122,6 +96,7 @@ def test_a_limit_is_set_closed_and_opened(browse: Visits, busy: int, connection:
     ]
 
 
+@pytest.mark.slow
 def test_the_queues_page_is_accessible_dark_and_on_a_phone(
     browse: Visits, inspect_page: InspectPage, busy: int
 ) -> None:

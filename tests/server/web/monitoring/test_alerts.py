@@ -1,17 +1,14 @@
 """The alerts page: open alerts are silenced; rules are created, changed, tested and deleted."""
 
-from collections.abc import Callable
-
-import httpx
 import psycopg
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests.facts import one
-from tests.server.api.conftest import Ask, Served
-from tests.server.web.visit import Visits
+from tests.server.api.conftest import Ask
+from tests.server.web.html_reader import Read
+from tests.server.web.visit import InspectPage, Visits
 
-InspectPage = Callable[[Page, str], None]
 HOSTILE = "<img src=x onerror=alert(1)>"
 # No worker runs, so nothing is sent.
 ADDRESS = "http://127.0.0.1:9/hooks/secret-part"
@@ -33,13 +30,8 @@ def alert(ask: Ask, connection: psycopg.Connection) -> int:
     return number
 
 
-def _page(ask: Ask, served: Served, role: str, tenant: str | None = None, path: str = "alerts") -> httpx.Response:
-    headers = {"Authorization": ask(role, tenant).headers["Authorization"]}
-    return httpx.get(f"{served.url}/{path}", headers=headers, timeout=30, trust_env=False)
-
-
-def test_open_alerts_and_rules_are_shown(ask: Ask, served: Served, alert: int) -> None:
-    text = _page(ask, served, "viewer").text
+def test_open_alerts_and_rules_are_shown(read: Read, alert: int) -> None:
+    text = read("alerts", "viewer").text
     assert "One alert is open." in text
     assert "no notification sent yet" in text
     assert "queue.late" in text
@@ -47,17 +39,12 @@ def test_open_alerts_and_rules_are_shown(ask: Ask, served: Served, alert: int) -
     assert HOSTILE not in text
     assert "data-rule" not in text
     assert "data-do=" not in text
-    assert "secret-part" not in _page(ask, served, "admin").text
-    assert "No alert is open." in _page(ask, served, "viewer", path="alerts?rule=other").text
-    assert _page(ask, served, "admin", "ann").status_code == 403
+    assert "secret-part" not in read("alerts", "admin").text
+    assert "No alert is open." in read("alerts?rule=other", "viewer").text
+    assert read("alerts", "admin", "ann").status_code == 403
 
 
-def test_a_page_without_alerts(ask: Ask, served: Served) -> None:
-    text = _page(ask, served, "viewer").text
-    assert "No alert is open." in text
-    assert "No rule yet, so no notifications are sent." in text
-
-
+@pytest.mark.slow
 def test_an_alert_is_silenced_and_unsilenced(
     browse: Visits, inspect_page: InspectPage, alert: int, connection: psycopg.Connection
 ) -> None:
@@ -72,6 +59,7 @@ def test_an_alert_is_silenced_and_unsilenced(
     expect(row.get_by_role("button", name="Silence")).to_be_visible()
 
 
+@pytest.mark.quick
 def test_a_rule_is_created_changed_tested_and_deleted(
     browse: Visits, inspect_page: InspectPage, alert: int, connection: psycopg.Connection
 ) -> None:
@@ -112,6 +100,7 @@ def test_a_rule_is_created_changed_tested_and_deleted(
     expect(row).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_the_alerts_page_is_accessible_dark_and_on_a_phone(
     browse: Visits, inspect_page: InspectPage, alert: int
 ) -> None:

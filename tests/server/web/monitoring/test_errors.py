@@ -1,30 +1,22 @@
 """The pages of errors: failures are grouped by cause, and operators retry and mute them."""
 
-from collections.abc import Callable
 from html import unescape
 
 import psycopg
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from sereno import Sereno
 from sereno.error_text import FailureText
 from sereno.jobs.queries import error_groups
 from sereno.telemetry.metrics import MetricTally
 from tests.facts import one, until
-from tests.server.api.conftest import Ask, Served
-from tests.server.web.html_reader import Read, reader
-from tests.server.web.visit import Visits
-
-InspectPage = Callable[[Page, str], None]
+from tests.server.api.conftest import Ask
+from tests.server.web.html_reader import Read
+from tests.server.web.visit import InspectPage, Visits
 
 FINGERPRINT, OTHER_FINGERPRINT, UNKNOWN_FINGERPRINT = "00000000000a", "00000000000b", "00000000000c"
 HOSTILE = "<img src=x onerror=alert(1)>\"' {{7*7}}"
-
-
-@pytest.fixture
-def read(ask: Ask, served: Served) -> Read:
-    return reader(ask, served)
 
 
 @pytest.fixture
@@ -63,12 +55,6 @@ def test_errors_are_grouped_by_cause(read: Read, failures: None) -> None:
     assert most.index(FINGERPRINT) < most.index(OTHER_FINGERPRINT)
 
 
-def test_a_list_without_errors(read: Read) -> None:
-    assert "No errors." in read("errors").text
-    for wrong in ("", "x", "<b>", UNKNOWN_FINGERPRINT, "0" * 13):
-        assert read("error", fingerprint=wrong).status_code == 404
-
-
 def test_muted_errors_are_folded(read: Read, ask: Ask, failures: None) -> None:
     body = {"for": "8h", "note": "known since <b>May</b>"}
     assert ask("operator").post(f"/errors/{FINGERPRINT}/mute", json=body).status_code == 200
@@ -103,6 +89,7 @@ def test_the_page_of_an_error_group(read: Read, failures: None) -> None:
     assert "no longer stored" in hostile
 
 
+@pytest.mark.quick
 def test_dead_letters_are_retried_and_the_error_is_muted(
     browse: Visits, inspect_page: InspectPage, failures: None, connection: psycopg.Connection
 ) -> None:
@@ -124,6 +111,7 @@ def test_dead_letters_are_retried_and_the_error_is_muted(
     until(lambda: one(connection, "select rate from sereno.bulk_operations") == 50)
 
 
+@pytest.mark.slow
 def test_the_errors_page_is_accessible(browse: Visits, inspect_page: InspectPage, failures: None) -> None:
     page = browse("errors", "viewer", dark=True, width=375, language="es")
     expect(page.locator("h1")).to_contain_text("2 grupos de errores")

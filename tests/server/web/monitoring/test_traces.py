@@ -1,30 +1,24 @@
 """The pages of traces: they are found by id or subject and drawn as a time line, for users of their tenant."""
 
-from collections.abc import Callable
 from html import unescape
 
 import psycopg
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from sereno import Sereno
 from tests.facts import one
 from tests.notifications.conftest import Pager, Tender
-from tests.server.api.conftest import Ask, Served
-from tests.server.web.html_reader import Read, reader
-from tests.server.web.visit import Visits
+from tests.server.web.html_reader import Read
+from tests.server.web.shared_site import app, ask, connection, database_url, served
+from tests.server.web.visit import InspectPage, Visits
 
-InspectPage = Callable[[Page, str], None]
+__all__ = ["app", "ask", "connection", "database_url", "served"]
 
 HOSTILE = "<img src=x onerror=alert(1)>\"' {{7*7}}"
 
 
-@pytest.fixture
-def read(ask: Ask, served: Served) -> Read:
-    return reader(ask, served)
-
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def job(app: Sereno, connection: psycopg.Connection) -> int:
     """One trace: an event of ann with three deliveries, one of them held, jobs of bob, and receipts much later."""
 
@@ -91,14 +85,6 @@ def test_a_trace_is_drawn_as_a_time_line(read: Read, job: int) -> None:
     assert "event?id=" in page
 
 
-def test_a_list_without_traces(read: Read) -> None:
-    assert "No event with a subject yet." in read("traces").text
-    assert read("trace").headers["location"] == "./traces"
-    for wrong in ("nothing", "job:7", "\x00", "x" * 501, HOSTILE):
-        answer = read("trace", id=wrong)
-        assert (answer.status_code, HOSTILE in answer.text) == (404, False)
-
-
 def test_a_tenants_user_sees_only_their_part_of_a_trace(read: Read, job: int) -> None:
     assert "tender 2201-7" not in read("traces", "admin", "bob").text
     assert "No trace matches." in read("traces", "admin", "bob", q="tender 2201-7").text
@@ -112,6 +98,7 @@ def test_a_tenants_user_sees_only_their_part_of_a_trace(read: Read, job: int) ->
     assert read("trace", "admin", "ann", id=f"job:{job}").status_code == 404
 
 
+@pytest.mark.quick
 def test_the_picture_of_a_trace_has_a_table(browse: Visits, inspect_page: InspectPage, job: int) -> None:
     page = browse("trace?id=a%2Fb+c", "viewer")
     expect(page.locator("#trace-picture svg a").first).to_be_visible()

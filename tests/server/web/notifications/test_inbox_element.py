@@ -2,12 +2,13 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
 import pytest
-from playwright.sync_api import BrowserContext, Dialog, Page, expect
+from playwright.sync_api import ConsoleMessage, Dialog, Page, expect
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -19,10 +20,12 @@ from sereno.server import asgi
 from sereno.server.web.static_files import all_files
 from tests.facts import one, until
 from tests.server.api.conftest import Served
-from tests.server.web.chromium import Chromium
+from tests.server.web.chromium import EMPTY, Chromium
 from tests.server.web.running_server import running
+from tests.server.web.visit import DARK_PHONE, LIGHT_PHONE, InspectPage
 
 SECRET = "s" * 32
+LOCALE: dict[str, Any] = {"locale": "en", "timezone_id": "UTC"}
 HOSTILE = "<img src=x onerror=alert(1)>'\"&amp;\u202e"
 STYLE = (
     ":root{color-scheme:light}@media (prefers-color-scheme:dark){:root{color-scheme:dark}}"
@@ -66,13 +69,13 @@ class Shop:
     app: Sereno
     server: str
     database: psycopg.Connection
+    chromium: Chromium
     url: str = ""
     attributes: str = ""
     tokens: list[str] = field(default_factory=list)
     given: int = 0
-    contexts: list[BrowserContext] = field(default_factory=list)
+    opened: ExitStack = field(default_factory=ExitStack)
     problems: list[str] = field(default_factory=list)
-    browser: Any = None
     _numbers: Any = field(default_factory=lambda: itertools.count(1))
 
     def routes(self) -> Starlette:
@@ -118,23 +121,23 @@ class Shop:
             )
         )
 
-    def open(self, *, width: int = 1000, dark: bool = False) -> Page:
-        context = self.browser.new_context(
-            viewport={"width": width, "height": 800},
-            color_scheme="dark" if dark else "light",
-            locale="en",
-            timezone_id="UTC",
-        )
-        self.contexts.append(context)
-        page: Page = context.new_page()
-        page.on(
-            "console",
-            lambda message: self.problems.append(message.text) if message.type in ("error", "warning") else None,
-        )
-        page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.on("dialog", self._dismiss)
+    def open(self) -> Page:
+        page = self.chromium.open_page(dark=False, width=1000, height=800, **LOCALE)
+        self.opened.callback(self.chromium.return_page, page, **LOCALE)
+        listeners: dict[Any, Callable[[Any], None]] = {
+            "console": self._logged,
+            "pageerror": lambda error: self.problems.append(str(error)),
+            "dialog": self._dismiss,
+        }
+        for event, listener in listeners.items():
+            page.on(event, listener)
+            self.opened.callback(page.remove_listener, event, listener)
         page.goto(f"{self.url}/")
         return page
+
+    def _logged(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.problems.append(message.text)
 
     def _dismiss(self, dialog: Dialog) -> None:
         self.problems.append(dialog.message)
@@ -144,15 +147,13 @@ class Shop:
 @pytest.fixture
 def shop(app: Sereno, served: Served, connection: psycopg.Connection, running_chromium: Chromium) -> Iterator[Shop]:
     connection.autocommit = True
-    made = Shop(app, served.url, connection)
-    with running(made.routes()) as url, running_chromium.in_use() as browser:
-        made.url, made.browser = url, browser
+    made = Shop(app, served.url, connection, running_chromium)
+    with running(made.routes()) as url, running_chromium.in_use(), made.opened:
+        made.url = url
         app.override(secret=SECRET, inbox_origins=[url])
         for key in ("ada", "bob"):
             app.recipients.upsert(key, tenant="a")
         yield made
-        for context in made.contexts:
-            context.close()
     assert made.problems == []
 
 
@@ -164,6 +165,7 @@ def bell(page: Page, name: str) -> Any:
     return page.get_by_role("button", name=name, exact=True)
 
 
+@pytest.mark.quick
 def test_new_messages_appear_and_can_be_marked(shop: Shop) -> None:
     first = shop.put("Order 1", "It is paid.")
     page = shop.open()
@@ -192,6 +194,7 @@ def test_new_messages_appear_and_can_be_marked(shop: Shop) -> None:
     assert reads(page) == [{"ids": [first]}, {"ids": [first + 1]}, {"ids": None}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("button", ["Mark as read: Order 1", "Mark all as read"])
 def test_an_event_of_the_stream_wins_over_an_older_response(shop: Shop, button: str) -> None:
     shop.put("Order 1")
@@ -208,6 +211,7 @@ def test_an_event_of_the_stream_wins_over_an_older_response(shop: Shop, button: 
     expect(bell(page, "Notifications, 1 unread")).to_be_visible()
 
 
+@pytest.mark.quick
 def test_message_texts_are_never_executed(shop: Shop) -> None:
     shop.put(HOSTILE, HOSTILE, '{"url": "javascript:alert(2)"}')
     shop.put("data", "", '{"url": "data:text/html,<script>alert(3)</script>"}')
@@ -229,6 +233,7 @@ def test_message_texts_are_never_executed(shop: Shop) -> None:
     expect(bell(page, "Notifications, 4 unread")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_link_is_followed_and_marked_as_read_unless_prevented(shop: Shop) -> None:
     number = shop.put("Order 7", "", '{"url": "/orders/7"}')
     page = shop.open()
@@ -246,6 +251,7 @@ def test_a_link_is_followed_and_marked_as_read_unless_prevented(shop: Shop) -> N
     until(lambda: one(shop.database, "select count(*) from sereno.inbox where read_at is null") == 0)
 
 
+@pytest.mark.quick
 def test_an_expired_token_is_renewed(shop: Shop) -> None:
     shop.put()
     ended = make_token(SECRET, InboxReader("a", "ada", 1_000_000))
@@ -257,6 +263,7 @@ def test_an_expired_token_is_renewed(shop: Shop) -> None:
     assert page.evaluate("document.documentElement.outerHTML").count("sri_") == 0
 
 
+@pytest.mark.slow
 def test_the_page_gets_an_event_when_its_token_has_expired(shop: Shop) -> None:
     shop.put()
     ended, good = make_token(SECRET, InboxReader("a", "ada", 1_000_000)), shop.app.inbox.token("ada", tenant="a")
@@ -268,6 +275,7 @@ def test_the_page_gets_an_event_when_its_token_has_expired(shop: Shop) -> None:
     expect(bell(page, "Notifications, 1 unread")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_another_token_removes_the_messages_of_the_previous_user(shop: Shop) -> None:
     shop.put("For ada")
     shop.put("For bob", key="bob")
@@ -283,6 +291,7 @@ def test_another_token_removes_the_messages_of_the_previous_user(shop: Shop) -> 
     expect(page.get_by_text("For ada")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_the_element_can_be_used_with_the_keyboard(shop: Shop) -> None:
     shop.put("Order 1")
     page = shop.open()
@@ -321,6 +330,7 @@ def test_the_element_can_be_used_with_the_keyboard(shop: Shop) -> None:
     expect(page.get_by_role("dialog")).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_a_long_inbox_comes_in_pages(shop: Shop) -> None:
     for number in range(1, 46):
         shop.put(f"Order {number}")
@@ -340,30 +350,32 @@ def test_a_long_inbox_comes_in_pages(shop: Shop) -> None:
     expect(older).to_be_hidden()
 
 
-@pytest.mark.parametrize(("language", "name", "none"), [
-    ("es", "Notificaciones", "Todavía no hay nada."),
-    ("pt-BR", "Notificações", "Ainda não há nada."),
-    ("de", "Notifications", "Nothing here yet."),
-])  # fmt: skip
-def test_the_element_uses_the_language_of_its_page(shop: Shop, language: str, name: str, none: str) -> None:
-    shop.attributes = f'lang="{language}"'
+@pytest.mark.slow
+def test_the_element_uses_the_language_of_its_page(shop: Shop, subtests: pytest.Subtests) -> None:
     page = shop.open()
-    bell(page, name).click()
-    expect(page.get_by_text(none)).to_be_visible()
+    for language, name, none in (
+        ("es", "Notificaciones", "Todavía no hay nada."),
+        ("pt-BR", "Notificações", "Ainda não há nada."),
+        ("de", "Notifications", "Nothing here yet."),
+    ):
+        with subtests.test(language=language):
+            shop.attributes = f'lang="{language}"'
+            page.reload()
+            bell(page, name).click()
+            expect(page.get_by_text(none)).to_be_visible()
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1000, False), (1000, True), (375, False), (375, True)])
-def test_the_element_is_accessible(
-    shop: Shop, inspect_page: Callable[[Page, str], None], width: int, dark: bool
-) -> None:
+@pytest.mark.slow
+def test_the_element_is_accessible(shop: Shop, inspect_page: InspectPage) -> None:
     shop.put("Your order 1042 is on its way", "It arrives between ten and noon.", '{"url": "/orders/7"}')
     shop.put("x" * 300, "y" * 300)
-    page = shop.open(width=width, dark=dark)
+    page = shop.open()
     bell(page, "Notifications, 2 unread").click()
     expect(page.get_by_role("listitem")).to_have_count(2)
-    inspect_page(page, "inbox-element")
+    inspect_page(page, "inbox-element", (False, 1000), (True, 1000), LIGHT_PHONE, DARK_PHONE)
 
 
+@pytest.mark.slow
 def test_the_element_works_where_the_server_is_mounted(shop: Shop) -> None:
     """The page has the same origin then, so no setting has to name it."""
     shop.app.override(inbox_origins=[])
@@ -374,7 +386,7 @@ def test_the_element_works_where_the_server_is_mounted(shop: Shop) -> None:
         bell(page, "Notifications, 1 unread").click()
         page.get_by_role("button", name="Mark as read: Order 1").click()
         expect(bell(page, "Notifications")).to_be_visible()
-        page.context.close()
+        page.goto(EMPTY)
 
 
 def test_the_script_is_small() -> None:

@@ -1,28 +1,19 @@
 """The page of procedures lists what jobs may call, and an admin revokes it."""
 
-from collections.abc import Callable
 from html import unescape
 
 import psycopg
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from sereno import Sereno
 from sereno.procedures import operations as procedures
 from sereno.procedures.procedure import Parameter, ProcedureSignature
 from tests.facts import one, until
-from tests.server.api.conftest import Ask, Served
-from tests.server.web.html_reader import Read, reader
-from tests.server.web.visit import Visits
-
-InspectPage = Callable[[Page, str], None]
+from tests.server.web.html_reader import Read
+from tests.server.web.visit import InspectPage, Visits
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'/ {{7*7}}%"
-
-
-@pytest.fixture
-def read(ask: Ask, served: Served) -> Read:
-    return reader(ask, served)
 
 
 @pytest.fixture
@@ -46,10 +37,7 @@ def test_allowed_procedures_are_listed(read: Read, allowed: None) -> None:
     assert HOSTILE.replace('"', '""') in page
 
 
-def test_an_empty_list_says_how_to_allow_a_procedure(read: Read) -> None:
-    assert "sereno procedure allow" in read("procedures").text
-
-
+@pytest.mark.quick
 def test_a_procedure_is_revoked(
     browse: Visits, inspect_page: InspectPage, allowed: None, connection: psycopg.Connection
 ) -> None:
