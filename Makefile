@@ -45,7 +45,7 @@ storm: $(READY)  ## run the storm tests: minutes of faults and load
 	@$(PYTHON) -m pytest --tier storm --timeout 3600 $(ARGS)
 
 pictures: $(READY)  ## take the screenshots of the documentation from the demo
-	@SERENO_TEST_PICTURES=docs/pictures $(PYTHON) -m pytest -q tests/server/web/test_demo.py -k at_work
+	@SERENO_TEST_PICTURES=docs/pictures $(PYTHON) -m pytest -q tests/server/web/test_demo.py -k five_systems
 
 schema: $(READY)  ## write src/sereno/database/schema.sql; run it after a new migration
 	@$(PYTHON) -m tools.dump_schema

@@ -12,7 +12,6 @@ import pytest
 
 from sereno import Sereno
 from sereno.access.operations import create
-from tests.conftest import _database
 from tests.plain_http import NO_CERTIFICATES
 from tests.server.api.conftest import Ask, Served
 
@@ -20,8 +19,8 @@ __all__ = ["app", "ask", "connection", "database_url", "served"]
 
 
 @pytest.fixture(scope="module")
-def database_url(server_url: str, template: str) -> Iterator[str]:
-    yield from _database(server_url, template)
+def database_url(shared_database_url: str) -> str:
+    return shared_database_url
 
 
 @pytest.fixture(scope="module")
