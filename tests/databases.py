@@ -18,28 +18,32 @@ from psycopg import sql
 from sereno.database.migrate import migrate, migrations
 from tests.facts import TIMEOUT
 
-# Dead rows make a database slower: it is dropped after so many tests, or when it has grown by so many bytes.
+# Dead rows make a database slower: it is dropped after this many tests, or when tests have written this many rows.
 MOST_USES = 50
-MOST_GROWTH = 1 << 20
-# DDL writes rows with a newer xmin into these catalogs, or deletes some; ANALYZE and autovacuum change the statistics.
+MOST_ROWS = 5_000
+# DDL inserts rows into these catalogs or deletes some; ANALYZE and autovacuum change the statistics.
 CATALOGS: tuple[LiteralString, ...] = (
     "pg_class", "pg_attribute", "pg_proc", "pg_namespace", "pg_constraint", "pg_trigger", "pg_index", "pg_inherits",
     "pg_type", "pg_policy", "pg_default_acl", "pg_extension", "pg_statistic", "sereno.migrations",
 )  # fmt: skip
+# The rows of each catalog, and how many of them are newer than the database.
 COUNTS: LiteralString = ", ".join(
-    [f"(select count(*) || '/' || coalesce(max(xmin::text::bigint), 0) from {catalog})" for catalog in CATALOGS]
+    [
+        f"(select count(*) || '+' || count(*) filter (where age(xmin) <= age(%(created)s::xid)) from {catalog})"
+        for catalog in CATALOGS
+    ]
 )
 FINGERPRINT: LiteralString = f"""
 select concat_ws(' ', {COUNTS},
     (select sum(reltuples) from pg_class where relnamespace = 'sereno'::regnamespace),
     (select xmin from pg_database where datname = current_database()),
     (select count(*) from pg_db_role_setting join pg_database on pg_database.oid = setdatabase
-     where datname = current_database())),
-    pg_database_size(current_database())
+     where datname = current_database()))
 """
-FILLED = """
-select relname from pg_class
-where relnamespace = 'sereno'::regnamespace and relkind = 'r' and relname <> 'migrations' and pg_relation_size(oid) > 0
+# PostgreSQL counts what a connection has written when the connection ends.
+WRITTEN = """
+select relname, pg_stat_get_tuples_inserted(oid) + pg_stat_get_tuples_updated(oid) from pg_class
+where relnamespace = 'sereno'::regnamespace and relkind = 'r' and pg_stat_get_tuples_inserted(oid) > 0
 """
 REWIND_SEQUENCES = """
 select count(setval(seqrelid::regclass, seqstart, false)) from pg_sequence
@@ -54,9 +58,11 @@ class CopiedDatabase:
     name: str
     url: str
     template: str
+    # The first transaction id after its creation.
+    created: str = ""
     fingerprint: str = ""
-    size: int = 0
     uses: int = 0
+    rows: int = 0
 
 
 class DatabasePool:
@@ -96,7 +102,8 @@ class DatabasePool:
                 return database
         made = self.create(template)
         with psycopg.connect(made.url, autocommit=True) as connection:
-            made.fingerprint, made.size = _fingerprint(connection)
+            made.created = str(connection.execute("select pg_snapshot_xmax(pg_current_snapshot())").fetchall()[0][0])
+            made.fingerprint = _fingerprint(connection, made)
         return made
 
     def give_back(self, database: CopiedDatabase) -> None:
@@ -141,26 +148,27 @@ def _schema_digest() -> str:
     return hashlib.sha256("".join(migration.checksum for migration in migrations()).encode()).hexdigest()[:12]
 
 
-def _fingerprint(connection: psycopg.Connection) -> tuple[str, int]:
-    row = connection.execute(FINGERPRINT).fetchone()
-    assert row is not None
-    return row[0], row[1]
+def _fingerprint(connection: psycopg.Connection, database: CopiedDatabase) -> str:
+    return str(connection.execute(FINGERPRINT, {"created": database.created}).fetchall()[0][0])
 
 
 def _empty(database: CopiedDatabase) -> bool:
     """Delete all rows; return False if the database must be dropped."""
     try:
-        with psycopg.connect(database.url) as connection:
-            fingerprint, size = _fingerprint(connection)
-            if fingerprint != database.fingerprint or size > database.size + MOST_GROWTH:
+        with psycopg.connect(database.url, autocommit=True) as connection:
+            if _fingerprint(connection, database) != database.fingerprint:
                 return False
-            # No triggers and no foreign keys.
-            connection.execute("set session_replication_role = replica")
-            tables = [name for (name,) in connection.execute(FILLED).fetchall()]
-            if tables:
-                deletes = [sql.SQL("delete from sereno.{}").format(sql.Identifier(name)) for name in tables]
-                connection.execute(sql.SQL(";").join(deletes))
+            written = connection.execute(WRITTEN).fetchall()
+            database.rows += sum(count for _, count in written)
+            if database.rows > MOST_ROWS:
+                return False
+            deletes = [sql.SQL("delete from sereno.{}").format(sql.Identifier(name)) for name, _ in written]
+            # Without triggers and foreign keys.
+            connection.execute(sql.SQL(";").join([sql.SQL("set session_replication_role = replica"), *deletes]))
             connection.execute(REWIND_SEQUENCES)
+            # The next test counts from zero; first these deletes have to be counted.
+            connection.execute("select pg_stat_force_next_flush()")
+            connection.execute("select pg_stat_reset()")
             return True
     except psycopg.Error:
         # It was renamed or dropped, its schema is gone, or it refuses connections.
