@@ -54,6 +54,7 @@ def test_rows_sequences_and_the_clock_are_reset(pool: DatabasePool, template_of_
         pool.give_back(database)
 
 
+@pytest.mark.slow
 def test_a_changed_database_is_not_used_again(
     pool: DatabasePool, template_of_today: Callable[[], str], subtests: pytest.Subtests
 ) -> None:

@@ -65,6 +65,7 @@ def pooled_url(database_url: str) -> Iterator[str]:
     shutil.rmtree(directory)
 
 
+@pytest.mark.slow
 async def test_plain_keyed_and_failing_jobs_run_through_a_transaction_pooler(
     pooled_url: str, connection: psycopg.Connection
 ) -> None:
@@ -89,6 +90,7 @@ async def test_plain_keyed_and_failing_jobs_run_through_a_transaction_pooler(
         assert {one(other, "show enable_sort") for _ in range(10)} == {"on"}
 
 
+@pytest.mark.slow
 def test_a_worker_process_runs_jobs_through_a_transaction_pooler(
     pooled_url: str, worker: Callable[..., WorkerProcess], connection: psycopg.Connection, log: Path
 ) -> None:

@@ -95,6 +95,7 @@ def app(roles: Roles) -> Iterator[Sereno]:
     made.close()
 
 
+@pytest.mark.slow
 def test_a_worker_does_all_of_its_work_under_its_own_role(
     worker: Path, app: Sereno, connection: psycopg.Connection, roles: Roles
 ) -> None:

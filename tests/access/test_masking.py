@@ -82,6 +82,7 @@ def test_values_nested_too_deep_are_masked() -> None:
     assert "hunter2" not in json.dumps(masked(value))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("examples", [30, pytest.param(10_000, marks=pytest.mark.storm)])
 def test_masking_returns_json_of_the_same_kind_for_any_value(examples: int) -> None:
     @settings(max_examples=examples)

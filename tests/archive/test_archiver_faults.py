@@ -146,6 +146,7 @@ async def test_a_view_on_a_batch_keeps_only_that_batch(
     assert one(connection, "select count(*) from sereno.archive_batches where error is not null") == 0
 
 
+@pytest.mark.slow
 async def test_a_table_that_is_being_read_is_dropped_later(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -220,6 +221,7 @@ async def test_a_refused_table_is_reported_and_the_others_are_archived(
     assert moved.rows == 5
 
 
+@pytest.mark.slow
 async def test_a_reader_of_the_history_does_not_delay_writers_for_long(
     app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

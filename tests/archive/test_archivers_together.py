@@ -37,6 +37,7 @@ CYCLES = ("sereno.archive_export", "sereno.archive_move")
 # Two archivers
 
 
+@pytest.mark.slow
 async def test_two_archivers_do_the_work_once(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_some(connection, 50)
     before = everything(connection, place)
@@ -182,6 +183,7 @@ def test_cycles_are_declared_if_there_is_an_archive(database_url: str, place: Pa
         app.close()
 
 
+@pytest.mark.slow
 async def test_a_worker_runs_both_cycles(database_url: str, connection: psycopg.Connection, place: Path) -> None:
     add_some(connection)
     # Above the ids of the generated jobs.

@@ -82,6 +82,7 @@ async def test_a_large_batch_is_written_by_a_separate_process(
     assert rows_of_files(place, "jobs") == SMALL_ROWS
 
 
+@pytest.mark.slow
 async def test_the_event_loop_runs_while_a_file_is_written(
     database_url: str, connection: psycopg.Connection, tmp_path: Path
 ) -> None:

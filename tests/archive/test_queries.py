@@ -37,6 +37,7 @@ def test_the_status_of_an_empty_archive(app: Sereno, connection: psycopg.Connect
     assert app.database.run(archive.whereabouts("jobs", 1)) == []
 
 
+@pytest.mark.slow
 async def test_the_status_follows_a_batch_from_its_move_to_its_drop(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:

@@ -80,6 +80,7 @@ async def test_a_row_in_two_files_is_returned_once_in_its_last_state(
     assert query_rows(app, place, "select count(*) from attempts") == [("10",)]
 
 
+@pytest.mark.slow
 async def test_a_time_span_skips_other_files(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     for _ in range(3):
         add_logs(connection, 2)
@@ -204,6 +205,7 @@ async def test_a_directory_named_like_a_glob_pattern_can_be_queried(
     assert query_rows(app, odd, "select count(*) from logs") == [("3",)]
 
 
+@pytest.mark.slow
 async def test_an_export_has_the_rows_of_its_time_span(
     app: Sereno, connection: psycopg.Connection, place: Path, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:

@@ -196,6 +196,7 @@ async def test_a_changed_row_is_archived_again_and_restored_in_its_last_state(
     assert digests(connection, *TABLES) == changed
 
 
+@pytest.mark.slow
 async def test_a_restored_row_stays_if_its_file_is_broken(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -286,6 +287,7 @@ async def test_generated_columns_identities_and_odd_names_are_restored(
     assert digests(connection, name) == {name: []}
 
 
+@pytest.mark.slow
 async def test_a_conflicting_row_is_refused(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     connection.execute("create table public.t (id int primary key, at timestamptz, mail text unique)")
     connection.execute("insert into public.t values (1, sereno.now(), 'a'), (2, sereno.now(), 'b')")

@@ -181,6 +181,7 @@ async def test_a_store_that_fails_at_the_last_check_keeps_the_rows(
             assert (again.files, again.dropped) == (0, 1)
 
 
+@pytest.mark.slow
 async def test_an_object_missing_before_the_drop_is_written_again(
     app: Sereno, connection: psycopg.Connection, bucket: Bucket, held: int, tmp_path: Path
 ) -> None:
@@ -196,6 +197,7 @@ async def test_an_object_missing_before_the_drop_is_written_again(
     assert everything(connection, bucket.copied(tmp_path)) == before
 
 
+@pytest.mark.slow
 async def test_an_unreachable_store_and_a_missing_bucket_are_reported(
     app: Sereno, connection: psycopg.Connection, bucket: Bucket, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

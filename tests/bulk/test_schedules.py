@@ -34,6 +34,7 @@ def _counts(connection: psycopg.Connection, expression: str) -> dict[Any, int]:
     )
 
 
+@pytest.mark.slow
 async def test_schedules_are_paused_resumed_disabled_spread_and_deleted(
     app: Sereno, work: Any, connection: psycopg.Connection
 ) -> None:

@@ -124,7 +124,7 @@ async def test_the_rate_applies_across_workers(app: Sereno, work: Any, connectio
             assert changed <= 20 * (steps[last][0] - begin) + batch + 1e-6
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 def test_another_worker_continues_when_the_first_is_killed(
     app: Sereno, work: Any, connection: psycopg.Connection, database_url: str, tmp_path: Path
 ) -> None:

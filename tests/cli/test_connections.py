@@ -130,6 +130,7 @@ def small(database_url: str, secret: str, tmp_path_factory: pytest.TempPathFacto
         yield running
 
 
+@pytest.mark.slow
 def test_half_sent_requests_do_not_block_other_clients(server: Server) -> None:
     """There are more such requests than the process can open files, and none of them ends."""
     with ExitStack() as sockets:

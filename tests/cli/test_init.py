@@ -77,7 +77,7 @@ def succeeded(connection: psycopg.Connection) -> int | None:
     return found
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_plain_project_passes_its_tests_and_its_worker_runs_a_job(
     sereno: Command,

@@ -71,7 +71,7 @@ def test_help_and_version_import_nothing_slow() -> None:
     assert done.stderr.split() == []
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 def test_a_command_in_a_pipe_never_imports_rich(process: Process, manual: ManualWorker) -> None:
     manual.dead()
     done = process("job", "list", PYTHONVERBOSE="1")
@@ -178,6 +178,7 @@ def test_a_traceback_is_printed_only_on_request(sereno: Command, manual: ManualW
     assert isinstance(sereno(*words, "-v").exception, psycopg.errors.UndefinedColumn)
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_error(manual: ManualWorker, database_url: str) -> None:
     manual.connection.execute(
         "insert into sereno.jobs (task, state, ready_seq) select 'greet', 'ready', n from generate_series(1, 1000) n"

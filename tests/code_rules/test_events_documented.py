@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 from typing import get_args, get_type_hints
 
+import pytest
+
 from sereno.jobs.attempt import Settlement
 from tests.code_rules.sources import ROOT, nodes, texts
 
@@ -47,6 +49,7 @@ def event_names(argument: ast.expr, path: Path) -> set[str]:
             return set(re.findall(r'"([a-z]+\.[a-z_]+)"', texts()[path]))
 
 
+@pytest.mark.slow
 def test_every_event_is_documented() -> None:
     page = PAGE.read_text()
     events = emitted_events()

@@ -208,6 +208,7 @@ def test_the_proxy_forwards_to_the_default_address_of_the_server(location: Locat
     assert SILENCE_SECONDS < 60, "an idle stream sends a line long before nginx closes it"
 
 
+@pytest.mark.slow
 async def test_a_user_can_sign_in_through_the_proxy(app: Sereno, location: Location, served: Served) -> None:
     token = await _token(app, "admin")
     async with location.proxy(served.url) as client:

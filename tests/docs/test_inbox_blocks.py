@@ -151,14 +151,14 @@ def test_a_notification_appears_in_the_page(shop: Shop, connection: psycopg.Conn
     assert shop.console_errors == [], "the policy of the page is not sufficient"
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 def test_the_page_receives_an_event_when_no_user_is_signed_in(shop: Shop) -> None:
     shop.user = None
     page = shop.open()
     until(lambda: "sereno-signed-out" in page.evaluate("received"))
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 def test_the_style_of_the_page_sets_the_colours_of_the_element(shop: Shop, connection: psycopg.Connection) -> None:
     shop.is_styled = True
     shop.module.app.recipients.upsert("user:7")

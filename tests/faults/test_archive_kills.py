@@ -116,6 +116,7 @@ def assert_sound(app: Sereno, connection: psycopg.Connection, place: Path, befor
     assert broken == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "steps",
     [

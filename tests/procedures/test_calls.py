@@ -92,6 +92,7 @@ VALUES: tuple[tuple[str, Any, Any], ...] = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_json_is_converted_to_the_parameters_type(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow, subtests: pytest.Subtests
 ) -> None:
@@ -281,6 +282,7 @@ async def test_cancelling_the_job_cancels_the_statement(
         await auntil(lambda: one(connection, CALLS) == 0)
 
 
+@pytest.mark.slow
 async def test_a_stopping_worker_releases_the_job(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow
 ) -> None:
@@ -294,6 +296,7 @@ async def test_a_stopping_worker_releases_the_job(
     await auntil(lambda: one(connection, CALLS) == 0)
 
 
+@pytest.mark.slow
 async def test_a_call_may_run_longer_than_the_lease(
     database_url: str, connection: psycopg.Connection, allow: Allow, login: Login
 ) -> None:
@@ -352,6 +355,7 @@ async def test_a_result_that_cannot_be_stored_does_not_repeat_the_call(
     assert "procedure.result_lost" in [getattr(record, "event", "") for record in caplog.records]
 
 
+@pytest.mark.slow
 async def test_many_calls_run_concurrently(reporting: Sereno, connection: psycopg.Connection, allow: Allow) -> None:
     connection.execute("create function reporting.twice(n integer) returns integer language sql as 'select n * 2'")
     await allow("reporting.twice")

@@ -98,7 +98,7 @@ async def called(erp: Sereno, connection: psycopg.Connection, name: str, params:
     return job.id
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 async def test_a_procedure_is_called_and_its_result_stored(
     erp: Sereno, shop: Shop, connection: psycopg.Connection
 ) -> None:
@@ -121,7 +121,7 @@ async def test_a_procedure_is_called_and_its_result_stored(
     assert line.last.job_id == job
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 async def test_a_function_is_called(erp: Sereno, shop: Shop, connection: psycopg.Connection) -> None:
     shop.make("function twice(n int) returns int deterministic return n * 2")
     job = await called(erp, connection, f"{shop.name}.twice", {"n": 21})
@@ -190,7 +190,7 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
 )
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 async def test_wrong_parameters_are_refused(
     erp: Sereno, shop: Shop, connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:
@@ -253,7 +253,7 @@ async def test_hostile_names_are_quoted(erp: Sereno, shop: Shop, connection: psy
     assert shop.ran() == 0
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 async def test_names_are_case_sensitive(erp: Sereno, shop: Shop) -> None:
     shop.make("procedure book() begin end")
     with pytest.raises(Refused, match="there is no function or procedure"):

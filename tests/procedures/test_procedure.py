@@ -216,6 +216,7 @@ def test_values_are_returned_as_json() -> None:
     assert msgspec.json.encode(plain(nested))
 
 
+@pytest.mark.slow
 @given(
     st.recursive(JSON | st.binary(max_size=9) | st.floats() | st.decimals() | st.datetimes(), st.lists, max_leaves=9)
 )

@@ -258,6 +258,7 @@ def test_plan_agrees_with_the_model_and_loses_no_instant(seed: int) -> None:
     assert all(seen[way] >= 10 for way in ways), seen
 
 
+@pytest.mark.slow
 def test_a_plan_without_a_next_instant_has_a_reason() -> None:
     chance = Random(4)
     reasons: Counter[str] = Counter()

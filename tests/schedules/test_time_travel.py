@@ -208,6 +208,7 @@ def test_a_year_of_hourly_rules_catches_up_a_day_late(
     assert len(expected["cron Europe/Riga"]) == 365 * 24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("month", [3, pytest.param(10, marks=pytest.mark.slow)])
 def test_hourly_rules_fire_on_time_around_clock_changes(
     app: Sereno, work: Task[[str], None], connection: Connection, database_url: str, month: int

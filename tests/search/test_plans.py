@@ -110,6 +110,7 @@ def searched_lists() -> Iterator[SearchedList]:
         yield SearchedList(text, schedules, "schedules", {"schedules_key", "schedules_tenant", "schedules_due"})
 
 
+@pytest.mark.slow
 def test_every_search_reads_along_an_index(connection: Connection, subtests: pytest.Subtests) -> None:
     """Without statistics, and with them."""
     for statistics in ("never analysed", "analysed"):

@@ -198,6 +198,7 @@ def test_drain_names_the_jobs_that_do_not_end(kit: Kit, tmp_path: Path) -> None:
         (tmp_path / "began.end").touch()
 
 
+@pytest.mark.slow
 def test_archived_partitions_are_recreated(kit: Kit, sereno_kit: Callable[[Sereno], Kit], tmp_path: Path) -> None:
     kit.app.override(archive_url=f"file://{tmp_path}", archive_kinds=["jobs"])
     for _ in range(2):

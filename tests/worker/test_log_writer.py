@@ -107,6 +107,7 @@ async def test_a_flood_of_lines_is_dropped_and_counted_without_slowing_a_job(
     assert stored == [f"drop {number}" for number in range(many - len(stored), many)]
 
 
+@pytest.mark.slow
 async def test_lines_wait_for_an_unreachable_database(
     app: Sereno, connection: psycopg.Connection, server_url: str, retries_at_once: None
 ) -> None:

@@ -294,6 +294,7 @@ async def test_an_outcome_settled_while_its_partition_is_created_is_stored_in_it
     assert one(connection, f"select count(*) from sereno.{today}") == 1
 
 
+@pytest.mark.slow
 async def test_steps_are_deleted_with_their_jobs_in_batches(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work(ctx: Context, number: int) -> None:

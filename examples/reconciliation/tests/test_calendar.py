@@ -12,6 +12,8 @@ from reconciliation.app import app
 
 from sereno.testing.kit import Kit
 
+pytestmark = pytest.mark.slow
+
 ZONES = [
     "America/Sao_Paulo",
     "America/New_York",
@@ -30,7 +32,6 @@ def year_with_a_clock_change_on_the_first_of_november(after: datetime) -> int:
     return next(year for year in count(after.year + 1) if date(year, 11, 1).strftime("%A") == "Sunday")
 
 
-@pytest.mark.slow
 async def test_a_thousand_accounts_fire_once_a_month_at_their_own_hour(kit: Kit, connection: Connection) -> None:
     year = year_with_a_clock_change_on_the_first_of_november(kit.now())
     accounts = [

@@ -9,8 +9,9 @@ from reconciliation.app import app
 
 from sereno.testing.kit import Kit
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 async def test_the_demo_has_successes_and_dead_letters(
     kit: Kit, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

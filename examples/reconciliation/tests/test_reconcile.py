@@ -23,6 +23,8 @@ from sereno.monitoring.verify import verify
 from sereno.testing.chats import DiscordProvider
 from sereno.testing.kit import Kit
 
+pytestmark = pytest.mark.slow
+
 
 async def rows(connection: Connection, query: str) -> list[Any]:
     schema = Identifier(app.settings.schema)
@@ -38,7 +40,6 @@ async def assert_invariants_hold(kit: Kit) -> None:
     assert [result for result in results if not result.holds] == []
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_a_thousand_accounts_are_reconciled_in_one_night(
     kit: Kit, connection: Connection, partner: PartnerStandIn
@@ -63,6 +64,7 @@ async def test_a_thousand_accounts_are_reconciled_in_one_night(
     await assert_invariants_hold(kit)
 
 
+@pytest.mark.quick
 async def test_a_finished_file_is_stored_and_registered(
     kit: Kit, connection: Connection, partner: PartnerStandIn
 ) -> None:
@@ -82,6 +84,7 @@ async def test_a_finished_file_is_stored_and_registered(
     assert path == f"a-1/{turn - timedelta(days=1):%Y-%m}/report.csv"
 
 
+@pytest.mark.quick
 async def test_retries_after_15_30_and_60_minutes_and_then_a_dead_letter(
     kit: Kit, connection: Connection, partner: PartnerStandIn, discord: DiscordProvider
 ) -> None:
@@ -143,7 +146,6 @@ async def test_many_failures_are_one_message(
     assert "… and 20 more" in message["content"]
 
 
-@pytest.mark.slow
 async def test_a_429_holds_all_jobs_and_uses_up_no_attempt(
     kit: Kit, connection: Connection, partner: PartnerStandIn
 ) -> None:
@@ -172,7 +174,6 @@ def _is_closed() -> bool:
     return any(key.closed_until for key in app.limits.show(LIMIT).keys)
 
 
-@pytest.mark.slow
 async def test_hostile_files_are_refused(
     kit: Kit, connection: Connection, partner: PartnerStandIn, tmp_path: Path
 ) -> None:
@@ -200,7 +201,6 @@ async def test_invalid_lines_are_a_dead_letter(kit: Kit, connection: Connection,
     assert not await rows(connection, "select 1 from reconciliation.entries")
 
 
-@pytest.mark.slow
 async def test_a_report_that_never_comes_is_given_up(kit: Kit, connection: Connection, partner: PartnerStandIn) -> None:
     await save(connection, [Account("a-1", "m-1")])
     partner.troubles["m-1"] = "never"

@@ -9,6 +9,8 @@ from reminders.tests.clients import ApiClient
 
 from sereno.testing.kit import Kit
 
+pytestmark = pytest.mark.slow
+
 Remind = Callable[..., int]
 
 

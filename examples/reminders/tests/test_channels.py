@@ -14,6 +14,8 @@ from reminders.tests.clients import sql
 from sereno.testing.kit import Kit
 from sereno.testing.provider import Fault
 
+pytestmark = pytest.mark.slow
+
 Remind = Callable[..., int]
 
 
@@ -108,7 +110,6 @@ def test_wrong_credentials_pause_the_channel_and_use_up_no_attempt(
     assert states(kit) == {"telegram": "delivered"}
 
 
-@pytest.mark.slow
 def test_a_channel_is_one_file(
     kit: Kit, stand_ins: StandIns, remind: Remind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,8 +8,9 @@ from reminders.app import app
 
 from sereno.testing.kit import Kit
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 async def test_the_demo_uses_every_channel(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mail, SMS, chat, inbox, and an address that turns out to be wrong; with a worker as the demo starts it."""
     monkeypatch.setattr(demo, "EACH", 0.02)

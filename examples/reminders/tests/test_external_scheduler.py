@@ -11,6 +11,8 @@ from reminders.tests.clients import ApiClient, environment, sereno, sql
 
 from sereno.testing.kit import Kit
 
+pytestmark = pytest.mark.slow
+
 Remind = Callable[..., int]
 
 TRIGGER = {"task": "reminders.find", "unique_key": "reminders.find"}
@@ -47,7 +49,6 @@ def test_the_trigger_requires_the_role_operator(kit: Kit, api: ApiClient) -> Non
     assert find_jobs(kit) == 0
 
 
-@pytest.mark.slow
 def test_two_concurrent_searches_send_each_reminder_once(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
     """Two jobs without a unique key, in two worker processes."""
     for _ in range(40):
@@ -65,7 +66,6 @@ def test_two_concurrent_searches_send_each_reminder_once(kit: Kit, stand_ins: St
     assert len(stand_ins.mails.mails) == len(kit.deliveries()) == 40
 
 
-@pytest.mark.slow
 def test_two_cron_jobs_that_tick_fire_an_instant_once(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
     """`sereno schedule tick` in two crontabs, with SERENO_SCHEDULER=false for the workers."""
     remind()

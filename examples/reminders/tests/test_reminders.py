@@ -11,9 +11,12 @@ from reminders.tests.clients import sql
 
 from sereno.testing.kit import Kit
 
+pytestmark = pytest.mark.slow
+
 Remind = Callable[..., int]
 
 
+@pytest.mark.quick
 def test_a_due_reminder_is_sent_once_by_repeated_searches(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
     number = remind()
     assert status(number) == "OVERDUE"
@@ -69,7 +72,6 @@ def test_an_unknown_channel_falls_back_to_the_inbox(kit: Kit, remind: Remind) ->
     assert status(number) == "SENT"
 
 
-@pytest.mark.slow
 def test_an_inactive_channel_falls_back_to_the_inbox(
     kit: Kit, stand_ins: StandIns, remind: Remind, monkeypatch: pytest.MonkeyPatch
 ) -> None:

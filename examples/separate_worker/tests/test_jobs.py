@@ -13,6 +13,8 @@ from separate_worker.stand_ins import Crm
 from separate_worker.tests.conftest import until
 from sereno.testing.kit import Kit
 
+pytestmark = pytest.mark.slow
+
 
 async def lead(reference: str, organisation: str = "acme", email: str = "ada@example.org") -> int:
     async with await connect() as connection:
@@ -61,6 +63,7 @@ async def test_a_lead_and_its_job_are_written_together_or_not_at_all(kit: Kit) -
     assert await scalar(b"select count(*) from separate_worker.leads") == 0
 
 
+@pytest.mark.quick
 async def test_a_busy_or_broken_crm_is_retried_and_a_refusal_is_a_dead_letter(kit: Kit, crm: Crm) -> None:
     busy = await lead("form-1")
     crm.fault = "busy"
@@ -100,6 +103,7 @@ async def test_the_cycle_enqueues_due_leads_once_and_reports_its_run(kit: Kit, c
     assert crm.calls("follow-ups-1") == 1
 
 
+@pytest.mark.quick
 async def test_a_failed_cycle_reports_its_error_and_the_next_one_finds_the_same_leads(kit: Kit, crm: Crm) -> None:
     await lead("form-1")
     await kit.adrain()

@@ -16,6 +16,8 @@ from separate_worker.tests.processes import Process, Processes
 from sereno import ConfigurationError
 from sereno.testing.kit import Kit
 
+pytestmark = pytest.mark.slow
+
 # Each test starts several processes, possibly on a busy machine.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -32,7 +34,6 @@ async def leads(*references: str, organisation: str = "acme") -> list[int]:
     return [job.id for job in jobs if job is not None]
 
 
-@pytest.mark.quick
 def test_the_environment_selects_the_mode(subtests: pytest.Subtests) -> None:
     for given, is_worker, runs_jobs in [
         ({}, False, False),
@@ -46,7 +47,6 @@ def test_the_environment_selects_the_mode(subtests: pytest.Subtests) -> None:
             assert (found.is_worker, found.runs_jobs) == (is_worker, runs_jobs)
 
 
-@pytest.mark.quick
 def test_invalid_settings_are_refused(subtests: pytest.Subtests) -> None:
     for given in [
         {"WORKER_MODE": "1", "JOB_RUNNER_ENABLED": "false"},
@@ -58,7 +58,6 @@ def test_invalid_settings_are_refused(subtests: pytest.Subtests) -> None:
             read(given)
 
 
-@pytest.mark.quick
 async def test_a_worker_with_jobs_disabled_does_not_start(processes: Processes) -> None:
     process = processes.start(WORKER_MODE="1", JOB_RUNNER_ENABLED="false")
     assert await process.ended() == 1
@@ -172,7 +171,6 @@ async def test_jobs_that_do_not_finish_in_time_are_released_without_a_failure(
     assert await violated_invariants() == []
 
 
-@pytest.mark.quick
 async def test_a_worker_that_is_killed_loses_nothing_and_no_lock_is_stuck(
     kit: Kit, crm: Crm, processes: Processes
 ) -> None:

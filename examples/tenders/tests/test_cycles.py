@@ -11,6 +11,8 @@ from tenders.stand_ins import Page
 from tenders.tender import CHILE
 from tenders.tests.conftest import ANA, BEN, CYD, TICKET, World
 
+pytestmark = pytest.mark.slow
+
 
 async def test_five_cycles_at_the_times_of_the_seed(world: World) -> None:
     rules = {row.key: row.rule for row in app.schedules.list()}
@@ -23,6 +25,7 @@ async def test_five_cycles_at_the_times_of_the_seed(world: World) -> None:
     }
 
 
+@pytest.mark.quick
 async def test_a_tender_is_ingested_announced_and_confirmed(world: World) -> None:
     code = world.authority.publish(region="Biobío", amount=7_000_000)
     await world.cycle()
@@ -103,6 +106,7 @@ async def test_late_details_are_announced_and_stored(world: World) -> None:
     assert world.tenders() == {code: ("Metropolitana", 7_000_000, "Municipality 1", False)}
 
 
+@pytest.mark.quick
 async def test_both_sources_down_is_a_failure_and_the_next_cycle_starts_anew(world: World) -> None:
     world.page.fault = world.api.fault = "close"
     code = world.authority.publish()

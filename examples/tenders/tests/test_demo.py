@@ -9,11 +9,12 @@ from tenders.app import app, push
 from tenders.demo import FAST, LINKS, stage
 from tenders.tests.conftest import World
 
+pytestmark = pytest.mark.slow
+
 # Seconds; long enough for a busy machine.
 PATIENCE = 90.0
 
 
-@pytest.mark.slow
 async def test_the_demo_sends_pushes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async with stage(app) as environment:
         for name, value in environment.items():

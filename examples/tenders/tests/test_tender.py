@@ -7,6 +7,8 @@ import pytest
 from tenders.app import merged
 from tenders.tender import CHILE, LONGEST_TEXT, Tender, merge, read
 
+pytestmark = pytest.mark.slow
+
 BARE = Tender("1-1-LE26", "A bridge")
 OF_PAGE = Tender("1-1-LE26", "A bridge, as the page says", region="Biobío")
 OF_API = Tender("1-1-LE26", "A bridge", buyer="Lota", amount=7)

@@ -8,6 +8,8 @@ from triggers.app import app, refresh_stock
 from triggers.demo import APP
 from triggers.tests.conftest import PATIENCE, RunSql, command, real_worker
 
+pytestmark = pytest.mark.slow
+
 
 def trigger(*words: str) -> None:
     """Run `sereno schedule …`."""
@@ -15,7 +17,6 @@ def trigger(*words: str) -> None:
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.slow
 def test_a_trigger_is_added_changed_paused_and_removed_without_a_deployment(kit: Kit, run_sql: RunSql) -> None:
     with real_worker(kit) as worker:
         worker.until(lambda: run_sql("select 1 from sereno.sessions where state = 'alive'"), PATIENCE)

@@ -12,6 +12,8 @@ from sereno.testing.kit import Kit
 from triggers.app import app, close_day
 from triggers.tests.conftest import RunSql
 
+pytestmark = pytest.mark.slow
+
 Node = psycopg.Connection[tuple[object, ...]]
 
 

@@ -1,8 +1,12 @@
 """The demo of this example: runs that succeed, one that is retried, and one that is not allowed."""
 
+import pytest
+
 from sereno.testing.kit import Kit
 from triggers.app import app
 from triggers.demo import FAST, stage
+
+pytestmark = pytest.mark.slow
 
 
 async def test_the_demo_runs_its_triggers(kit: Kit) -> None:

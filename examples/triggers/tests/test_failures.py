@@ -9,6 +9,8 @@ from sereno.testing.kit import Kit
 from triggers.app import MAX_RETRIES, app, settle_month
 from triggers.tests.conftest import RunSql, command
 
+pytestmark = pytest.mark.slow
+
 KEY = "triggers.settle"
 
 
@@ -33,6 +35,7 @@ def fail_to_the_end(kit: Kit, run_sql: RunSql) -> list[timedelta]:
     return waits
 
 
+@pytest.mark.quick
 def test_a_trigger_is_disabled_after_the_last_retry(kit: Kit, run_sql: RunSql, failing: None) -> None:
     waits = fail_to_the_end(kit, run_sql)
     # Jitter adds up to a tenth, so that runs that failed together are not retried together; it never shortens a delay.
@@ -50,7 +53,6 @@ def test_a_trigger_is_disabled_after_the_last_retry(kit: Kit, run_sql: RunSql, f
     assert run_sql("select * from triggers.settlements") == []
 
 
-@pytest.mark.slow
 def test_an_enabled_trigger_counts_its_failures_from_zero(kit: Kit, run_sql: RunSql, failing: None) -> None:
     fail_to_the_end(kit, run_sql)
     run_sql("insert into triggers.prices values ('2026-10-01', 48)")
@@ -66,7 +68,6 @@ def test_an_enabled_trigger_counts_its_failures_from_zero(kit: Kit, run_sql: Run
     assert len(fail_to_the_end(kit, run_sql)) == MAX_RETRIES
 
 
-@pytest.mark.slow
 def test_a_dead_run_can_be_retried(kit: Kit, run_sql: RunSql) -> None:
     """A trigger that fires once has no next run: the dead letter is retained and can be retried."""
     app.schedules.upsert(KEY, settle_month.job(month="2026-10-01"), Once(kit.now() + timedelta(minutes=10)))

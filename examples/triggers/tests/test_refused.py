@@ -13,6 +13,8 @@ from sereno.testing.kit import Kit
 from triggers.app import app, close_day, purge_readings, refresh_stock
 from triggers.tests.conftest import RunSql, command
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "x'); drop table triggers.readings; --"
 
 

@@ -4,15 +4,20 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from sereno import Cron, Every, Once
 from sereno.testing.kit import Kit
 from triggers.app import app, close_day, refresh_stock, settle_month
 from triggers.install import add_first_triggers
 from triggers.tests.conftest import RunSql
 
+pytestmark = pytest.mark.slow
+
 NOON = timedelta(hours=12)
 
 
+@pytest.mark.quick
 def test_a_once_trigger_fires_once(kit: Kit, run_sql: RunSql) -> None:
     run_sql("insert into triggers.prices values ('2026-10-01', 48)")
     run_sql("insert into triggers.closed_days values ('norte', '2026-10-07', 1000, 0)")

@@ -52,6 +52,7 @@ def database_url(server_url: str, filled: tuple[str, Path], place: Path) -> Iter
         yield url
 
 
+@pytest.mark.slow
 def test_status_list_and_show_print_batches_and_files(
     sereno: Command, connection: psycopg.Connection, archive_on: dict[str, str]
 ) -> None:
@@ -150,6 +151,7 @@ def test_a_restore_into_a_table_without_a_column_says_what_to_do(
     assert one(connection, "select count(*) from sereno.logs") == 4
 
 
+@pytest.mark.slow
 def test_query_prints_rows_in_every_format(sereno: Command, archive_on: dict[str, str]) -> None:
     sql = "select state, count(*) as n, min(id) as first from jobs group by 1 order by 1"
     assert sereno("archive", "query", sql, **archive_on).stdout == "state\tn\tfirst\ndead\t2\t101\nsucceeded\t10\t1\n"
@@ -188,6 +190,7 @@ def test_export_writes_a_file(sereno: Command, archive_on: dict[str, str], tmp_p
     assert sereno("archive", "export", "job", "--out", "no/such/jobs.csv", **archive_on).exit_code == 3
 
 
+@pytest.mark.slow
 def test_verify_finds_damaged_files(
     sereno: Command, connection: psycopg.Connection, archive_on: dict[str, str], place: Path
 ) -> None:

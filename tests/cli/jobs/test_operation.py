@@ -73,7 +73,7 @@ def test_an_operation_is_shown_and_stopped(sereno: Command, work: Any) -> None:
         assert "no operation 7" in missing.stderr
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 async def test_follow_shows_progress_until_the_end(app: Sereno, process: Process, work: Any) -> None:
     for number in range(3):
         await work.aenqueue(number)

@@ -64,6 +64,7 @@ def test_a_log_line_is_shown_without_control_characters(sereno: Command, lines: 
     assert sereno("log", "show", "999999").exit_code == 7
 
 
+@pytest.mark.slow
 def test_new_log_lines_are_followed(app: Sereno, lines: list[int], database_url: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-u", "-c", PROGRAM, "log", "list", "tenant:r42", "--follow", "-o", "json"],

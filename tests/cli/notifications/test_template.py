@@ -76,6 +76,7 @@ def test_a_template_is_set_shown_listed_and_deleted(
     ]
 
 
+@pytest.mark.slow
 def test_preview_uses_a_payload_or_the_last_event(
     sereno: Command, app: Sereno, templates: Path, tmp_path: Path
 ) -> None:
@@ -101,6 +102,7 @@ def test_preview_uses_template_functions_of_the_code(sereno: Command, app: Seren
     assert "missing required field" in wrong.stderr
 
 
+@pytest.mark.slow
 def test_lint_exits_with_1_when_a_template_is_wrong(sereno: Command, app: Sereno, templates: Path) -> None:
     fine = sereno("template", "lint", "-a", "shop.py", "-o", "table")
     assert (fine.exit_code, fine.stdout) == (0, "")

@@ -112,6 +112,7 @@ def test_a_dry_run_counts_by_state_and_task_and_does_nothing(sereno: Command, co
     assert sereno("schedule", "pause", "x*", "--dry-run", "--fail-empty").exit_code == 7
 
 
+@pytest.mark.slow
 def test_a_bulk_change_is_made_in_batches(sereno: Command, connection: psycopg.Connection) -> None:
     connection.execute(
         "select sereno.schedule('k' || n, 'work', every => interval '1 hour') from generate_series(1, 2500) as n"
@@ -403,6 +404,7 @@ REFUSED_BACKFILLS = [
 ]
 
 
+@pytest.mark.slow
 def test_invalid_backfills_are_refused(
     sereno: Command, connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:

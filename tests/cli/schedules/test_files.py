@@ -69,6 +69,7 @@ def test_export_by_a_pattern(sereno: Command) -> None:
     assert "No schedule matches." in none.stderr
 
 
+@pytest.mark.slow
 def test_export_of_more_than_a_page_is_complete(
     sereno: Command, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
@@ -144,6 +145,7 @@ def test_an_invalid_line_is_refused_with_its_number_and_the_others_are_imported(
             assert "nothing was imported" in strict.stderr
 
 
+@pytest.mark.slow
 def test_a_strict_import_writes_all_or_nothing(sereno: Command, connection: psycopg.Connection, tmp_path: Path) -> None:
     lines = [line(f"k{number}") for number in range(1500)]
     path = write(tmp_path / "f", *lines, line("past", when={"kind": "once", "at": "2020-01-01T00:00:00Z"}))

@@ -272,6 +272,7 @@ def _rows_read(connection: Connection) -> int:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes_in_front", [1, 500])
 def test_a_claim_does_not_read_the_exhausted_lanes_in_front(database_url: str, lanes_in_front: int) -> None:
     with line(database_url) as connection:

@@ -342,6 +342,7 @@ def inputs(draw: st.DrawFn) -> tuple[LockedLanes, dict[str, QueueCapacity]]:
     }
 
 
+@pytest.mark.slow
 @given(inputs())
 def test_no_decision_exceeds_the_free_slots_and_limits(
     given_input: tuple[LockedLanes, dict[str, QueueCapacity]],

@@ -126,6 +126,7 @@ def lane_claims(connection: Connection, reason: str, by_sql: bool) -> Callable[[
     return claimer.take
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_sql", [False, True])
 @pytest.mark.parametrize("of", [keys(("each", "a")), keys(("each", "a"), fair="f")])
 @pytest.mark.parametrize("reason", REASONS)

@@ -51,6 +51,7 @@ def test_a_slow_claim_stores_where_the_next_one_may_start(connection: Connection
     do(connection, sessions.register(host="h", pid=1, version="0", queues={"default": 1}, tasks=["work"], lease=30))
 
 
+@pytest.mark.slow
 def test_the_cost_of_claims_by_sql_is_constant_under_a_pinned_snapshot(database_url: str) -> None:
     with (
         psycopg.connect(database_url, autocommit=True) as connection,

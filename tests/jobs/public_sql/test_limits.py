@@ -91,6 +91,7 @@ class SqlLanes(Lanes):
         return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "examples",
     [

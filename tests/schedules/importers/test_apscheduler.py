@@ -103,6 +103,7 @@ CRON_TRIGGERS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.slow
 def test_an_imported_cron_trigger_fires_at_the_same_times(add: Add, subtests: pytest.Subtests) -> None:
     for fields, expression in CRON_TRIGGERS:
         for zone in [UTC, RIGA, ZoneInfo("America/Sao_Paulo")]:
@@ -131,6 +132,7 @@ def several(low: int, high: int) -> st.SearchStrategy[str]:
     return st.lists(part(low, high), min_size=1, max_size=3).map(",".join)
 
 
+@pytest.mark.slow
 @given(
     st.fixed_dictionaries(
         {},

@@ -109,6 +109,7 @@ CRONTABS: list[tuple[dict[str, str], str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 def test_an_imported_crontab_fires_at_the_same_times(beat: psycopg.Connection, subtests: pytest.Subtests) -> None:
     for fields, expression, matched in CRONTABS:
         with subtests.test(fields=fields):

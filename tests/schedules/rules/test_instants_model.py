@@ -215,6 +215,7 @@ def different_zones() -> list[str]:
     return list(found.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_every_clock_agrees_with_the_model_at_one_of_its_changes(seed: int) -> None:
     """Names of the same clock are compared once here, and each of them in `make storm`."""

@@ -263,6 +263,7 @@ def test_an_invalid_host_or_origin_is_not_authenticated(app: Sereno, serve: Serv
     assert _pause(serve(), Cookie=f"{COOKIE}={cookie}", Origin="http://[") == 401
 
 
+@pytest.mark.slow
 def test_a_page_of_another_origin_changes_nothing_through_a_proxy(app: Sereno, serve: Serve) -> None:
     app.override(proxy_user_header="X-User", proxy_user_role="operator", trusted_proxies=["127.0.0.1"])
     served = serve()

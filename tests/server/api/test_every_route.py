@@ -105,6 +105,7 @@ def test_requests_without_the_role_are_refused(
     assert _rows(shared_connection) == before, "a user without the role has changed something"
 
 
+@pytest.mark.slow
 def test_requests_with_the_role_are_accepted(document: Document, app: Sereno, ask: Ask) -> None:
     """The lowest sufficient role succeeds; higher ones are authorized, even if the row is gone by then."""
     ann, _ = _fill(app, ask)

@@ -62,6 +62,7 @@ class Slow(BaseModel):
 CHECKING, RESPONDED = threading.Event(), threading.Event()
 
 
+@pytest.mark.slow
 def test_other_requests_are_handled_while_one_is_checked(
     app: Sereno, served: Served, ask: Ask, subtests: pytest.Subtests
 ) -> None:

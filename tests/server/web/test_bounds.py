@@ -162,6 +162,7 @@ async def test_the_default_pool_has_connections_for_other_users(context: ServerC
             await asyncio.wait(slow)
 
 
+@pytest.mark.slow
 async def test_all_statements_of_a_read_together_have_a_timeout(
     app: Sereno, context: ServerContext, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,6 +302,7 @@ def test_a_search_by_a_masked_value_is_refused(app: Sereno, ask: Ask, served: Se
 # Masks
 
 
+@pytest.mark.slow
 def test_no_text_is_slow_to_mask() -> None:
     """A hostile text takes at most four times as long as a text of the same size without matches."""
     size = 256 * 1024

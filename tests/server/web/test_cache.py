@@ -138,6 +138,7 @@ async def test_the_cache_is_bounded(cache: Cache, monkeypatch: pytest.MonkeyPatc
     assert cache._running == {}
 
 
+@pytest.mark.slow
 def test_pages_work_while_the_database_is_slow(app: Sereno, ask: Ask, served: Served, database_url: str) -> None:
     """A page shows the last result, or a message where there is none."""
 
@@ -165,6 +166,7 @@ def test_pages_work_while_the_database_is_unavailable(
     assert client.get("/").status_code == 200
 
 
+@pytest.mark.slow
 def test_an_unknown_user_gets_a_message_while_the_database_is_unavailable(
     ask: Ask, served: Served, server_url: str, database_url: str
 ) -> None:

@@ -22,7 +22,7 @@ def test_the_frame_is_accessible(browse: Visits, inspect_page: InspectPage) -> N
     inspect_page(page, "keys", *LOOKS)
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 def test_keyboard_shortcuts_work_outside_of_fields(browse: Visits, site: Served) -> None:
     page = browse("")
     keys = page.locator("#keys")
@@ -85,7 +85,7 @@ def test_the_first_tab_stop_skips_to_the_content(browse: Visits) -> None:
     expect(page.locator("main")).to_be_focused()
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 def test_the_theme_is_stored(browse: Visits) -> None:
     page = browse("", dark=True)
     root = page.locator("html")
@@ -104,7 +104,7 @@ def test_the_theme_is_stored(browse: Visits) -> None:
     assert page.evaluate(background) == night
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 def test_the_language_is_the_browsers_or_the_chosen_one(browse: Visits) -> None:
     page = browse("", language="pt-BR")
     root = page.locator("html")

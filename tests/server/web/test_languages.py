@@ -101,6 +101,7 @@ def translations_of(language: str) -> Iterator[tuple[str, str, str]]:
             yield path.name, sentence, translation
 
 
+@pytest.mark.slow
 def test_the_extraction_finds_texts() -> None:
     """Otherwise the tests below would prove nothing."""
     assert ("frame.html", "Sign out") in set(in_templates())
@@ -122,6 +123,7 @@ def _has_words(sentence: str) -> bool:
     return re.search(r"[A-Za-z]", PLACE.sub("", sentence)) is not None
 
 
+@pytest.mark.slow
 def test_no_translation_is_unused(subtests: pytest.Subtests) -> None:
     used = used_texts()
     for language in OTHERS:

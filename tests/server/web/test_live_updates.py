@@ -181,7 +181,7 @@ def test_an_outage_of_the_database_leaves_the_page_as_it_is(
     expect(page.locator("#live")).to_have_text("live")
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 def test_a_revoked_token_leads_to_the_sign_in_page(
     browse: Visits, app: Sereno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +244,7 @@ async def test_any_number_of_streams_make_one_query_a_second(
     assert len(queries) - before <= 2, "queries continue although no stream is open"
 
 
+@pytest.mark.slow
 async def test_a_tenants_user_learns_of_changes_without_their_content(app: Sereno, served: Served, work: Any) -> None:
     secret = app.database.run(create("ann", "viewer", tenant="r42", actor="test")).secret
     async with _client(served, secret) as client, client.stream("GET", "/api/v1/stream") as answer:

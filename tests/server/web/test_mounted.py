@@ -47,6 +47,7 @@ def behind_a_proxy(app: Sereno) -> Any:
     return proxy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "around", [pytest.param(mounted, marks=pytest.mark.quick), pytest.param(behind_a_proxy, marks=pytest.mark.slow)]
 )

@@ -74,6 +74,7 @@ def one_process(database_url: str) -> Sereno:
     return app
 
 
+@pytest.mark.slow
 async def test_ordinary_jobs_run_while_suspects_wait(
     one_process: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
@@ -145,6 +146,7 @@ async def test_a_queue_of_isolated_tasks_claims_only_what_can_start(
     await app.aclose()
 
 
+@pytest.mark.slow
 async def test_a_session_reports_its_jobs_that_have_not_started(app: Sereno, connection: psycopg.Connection) -> None:
     release = asyncio.Event()
 

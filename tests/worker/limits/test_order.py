@@ -55,6 +55,7 @@ async def test_jobs_wait_while_the_first_of_their_order_key_is_retrying(
     assert [name for name in ran if name[0] == "b"] == ["b0", "b1", "b2", "b3"]
 
 
+@pytest.mark.slow
 async def test_a_scheduled_first_job_blocks_only_its_own_order_key(app: Sereno, connection: psycopg.Connection) -> None:
     ran: list[str] = []
 

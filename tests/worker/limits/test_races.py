@@ -3,6 +3,7 @@
 import asyncio
 
 import psycopg
+import pytest
 
 from sereno import Limit, Rate, Retry, Sereno
 from tests.facts import auntil, one
@@ -54,6 +55,7 @@ async def test_sql_enqueues_with_the_keys_that_the_code_declared(app: Sereno, co
     assert limiters == [("all", ""), ("work.concurrency", "a")]
 
 
+@pytest.mark.slow
 async def test_a_worker_does_not_spin_while_no_job_can_start(database_url: str, connection: psycopg.Connection) -> None:
     """Jobs wait for a rate, for a slot and for their order."""
     app = Sereno(database_url, poll=3600)

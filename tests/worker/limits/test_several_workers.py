@@ -31,6 +31,7 @@ async def test_two_workers_never_exceed_a_limit(database_url: str, connection: p
     assert max(inside.most[str(n)] for n in range(8)) <= 2
 
 
+@pytest.mark.slow
 async def test_two_workers_never_exceed_the_limit_of_a_queue(database_url: str, connection: psycopg.Connection) -> None:
     inside = Inside()
     apps = [Sereno(database_url), Sereno(database_url)]

@@ -28,6 +28,7 @@ def lock(url: str, table: str) -> psycopg.Connection:
     return holder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["sereno.idempotency_keys", "sereno.minutes", "sereno.lanes", "sereno.duties"])
 async def test_due_jobs_are_promoted_while_housekeeping_waits(
     app: Sereno, connection: psycopg.Connection, table: str

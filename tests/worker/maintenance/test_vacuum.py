@@ -101,6 +101,7 @@ def test_only_hot_tables_are_vacuumed(connection: psycopg.Connection) -> None:
         run(connection, storage_queries.vacuum("jobs; drop table sereno.jobs"))
 
 
+@pytest.mark.slow
 async def test_a_worker_vacuums_after_its_jobs(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

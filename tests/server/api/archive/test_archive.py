@@ -79,6 +79,7 @@ def test_a_file_that_could_not_be_verified_is_shown(
     assert kinds["archive.unverified"]["level"] == "bad"
 
 
+@pytest.mark.slow
 def test_an_archived_job_gives_its_location_and_how_to_restore_it(
     ask: Ask, app: Sereno, connection: psycopg.Connection
 ) -> None:

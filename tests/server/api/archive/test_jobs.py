@@ -78,6 +78,7 @@ async def test_files_are_verified(cold: Sereno, ask: Ask, connection: psycopg.Co
     assert client.get("/archive").json()["totals"]["failures"] == 1
 
 
+@pytest.mark.slow
 async def test_a_restore_has_a_dry_run(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     request = {"kind": "jobs", "ids": [7, "8", 7, 7000]}

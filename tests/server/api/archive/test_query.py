@@ -86,6 +86,7 @@ MORE_FORBIDDEN = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statements", [pytest.param(FORBIDDEN, id="some"), pytest.param(MORE_FORBIDDEN, id="more", marks=pytest.mark.slow)]
 )
@@ -167,6 +168,7 @@ def test_a_missing_directory_is_reported(cold: Sereno, ask: Ask, tmp_path: Path)
     assert "archive" in answer.json()["detail"]
 
 
+@pytest.mark.slow
 def test_only_admins_query_and_the_response_is_not_stored(
     cold: Sereno, ask: Ask, connection: psycopg.Connection
 ) -> None:

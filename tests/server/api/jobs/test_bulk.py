@@ -165,6 +165,7 @@ def test_invalid_bulk_filters_get_a_problem_with_a_message(
     assert client.get(f"/operations/{2**63}").status_code == 422
 
 
+@pytest.mark.slow
 def test_accepted_responses_are_documented(document: Document) -> None:
     paths = document["paths"]
     for path in (

@@ -32,6 +32,7 @@ def test_status_counts_workers_queues_and_dead_letters(ask: Ask, manual: ManualW
     assert found["scheduler"]["alive"] is False
 
 
+@pytest.mark.slow
 def test_doctor_reports_a_queue_without_a_worker(ask: Ask, manual: ManualWorker) -> None:
     client = ask("viewer")
     assert client.get("/doctor").json()["healthy"] is True

@@ -49,6 +49,7 @@ def test_channels_are_listed_paused_and_resumed(ask: Ask, connection: psycopg.Co
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("waiting")
 def test_invalid_channel_requests_are_refused(ask: Ask) -> None:
     client = ask("operator")

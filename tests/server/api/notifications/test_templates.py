@@ -42,6 +42,7 @@ def event_templates(app: Sereno, tmp_path: Path) -> None:
         return tender  # type: ignore[return-value]  # a mistake of the application
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("event_templates")
 def test_rows_take_precedence_over_files(ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")

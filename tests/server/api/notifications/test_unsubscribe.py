@@ -56,6 +56,7 @@ def test_a_link_without_a_category_unsubscribes_the_address(
     assert httpx.post(link, **PLAIN).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_broken_link_gets_an_explanation(
     app: Sereno, served: Served, link: str, connection: psycopg.Connection
 ) -> None:

@@ -161,6 +161,7 @@ def test_most_keys_work_in_the_path(tasks: Sereno, ask: Ask) -> None:
         assert len(client.get(f"{path}/fires").json()["items"]) == 1
 
 
+@pytest.mark.slow
 def test_upcoming_and_past_runs_are_shown(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     fill(client)
@@ -223,6 +224,7 @@ def test_schedules_are_paused_resumed_spread_and_deleted_in_bulk(
     }
 
 
+@pytest.mark.slow
 def test_a_backfill_shows_its_plan_and_runs_each_instant_once(
     tasks: Sereno, ask: Ask, connection: psycopg.Connection
 ) -> None:

@@ -110,7 +110,7 @@ class TestWithArchive:
         inspect_page(browse("archive?batch=1", language="pt"), "archive-batch", DARK_PHONE)
         inspect_page(browse("archive", language="es"), "archive", DARK_PHONE)
 
-    @pytest.mark.quick
+    @pytest.mark.slow
     def test_an_admin_runs_the_archive_now(self, browse: Visits, connection: psycopg.Connection) -> None:
         page = browse("archive")
         page.get_by_role("button", name="Archive now").click()

@@ -25,7 +25,7 @@ def operation(app: Sereno, ask: Ask) -> int:
     return number
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 def test_the_progress_of_an_operation_is_shown(browse: Visits, inspect_page: InspectPage, operation: int) -> None:
     page = browse("operations")
     expect(page.locator("h1")).to_have_text("One bulk change is under way.")

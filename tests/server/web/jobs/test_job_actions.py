@@ -17,7 +17,7 @@ def jobs(app: Sereno) -> list[int]:
     return create_jobs(app)
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 def test_the_open_job_keeps_the_list_and_has_shortcuts(
     browse: Visits, jobs: list[int], connection: psycopg.Connection
 ) -> None:

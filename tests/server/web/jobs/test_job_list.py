@@ -43,6 +43,7 @@ def test_an_invalid_search_is_explained(read: Read, jobs: list[int], subtests: p
             assert _ids(answer.text) == []
 
 
+@pytest.mark.slow
 def test_invalid_ids_are_ignored(read: Read, jobs: list[int], subtests: pytest.Subtests) -> None:
     for name, value in (
         ("job", "x"),

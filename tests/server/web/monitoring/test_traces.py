@@ -98,7 +98,7 @@ def test_a_tenants_user_sees_only_their_part_of_a_trace(read: Read, job: int) ->
     assert read("trace", "admin", "ann", id=f"job:{job}").status_code == 404
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 def test_the_picture_of_a_trace_has_a_table(browse: Visits, inspect_page: InspectPage, job: int) -> None:
     page = browse("trace?id=a%2Fb+c", "viewer")
     expect(page.locator("#trace-picture svg a").first).to_be_visible()

@@ -23,7 +23,7 @@ def tenants(app: Sereno, ask: Ask) -> tuple[Things, Things]:
     return made
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 def test_deliveries_are_searched_and_all_that_match_are_requeued(
     tenants: tuple[Things, Things],
     browse: Visits,

@@ -76,7 +76,7 @@ def test_the_overview_is_accessible(browse: Visits, inspect_page: InspectPage, n
     inspect_page(page, "notifications-figures", LIGHT_DESKTOP, DARK_DESKTOP, LIGHT_PHONE)
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 def test_a_template_is_previewed_saved_and_restored(
     browse: Visits, inspect_page: InspectPage, app: Sereno, connection: psycopg.Connection
 ) -> None:
@@ -102,7 +102,7 @@ def test_a_template_is_previewed_saved_and_restored(
     assert one(connection, "select source from sereno.templates") == "First {{ code }}"
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 def test_a_channel_is_paused_and_resumed(
     browse: Visits, notified: NotifiedEvents, connection: psycopg.Connection
 ) -> None:
@@ -128,6 +128,7 @@ def test_channels_show_their_callback_url(read: Read, ask: Ask, served: Served, 
     assert "POST channels/pager/resume" in page
 
 
+@pytest.mark.slow
 def test_previews_are_sandboxed(read: Read, ask: Ask, served: Served, notified: NotifiedEvents) -> None:
     admin = ask("admin")
     for part, source in (

@@ -37,7 +37,7 @@ def test_allowed_procedures_are_listed(read: Read, allowed: None) -> None:
     assert HOSTILE.replace('"', '""') in page
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 def test_a_procedure_is_revoked(
     browse: Visits, inspect_page: InspectPage, allowed: None, connection: psycopg.Connection
 ) -> None:

@@ -77,7 +77,7 @@ def confirm(page: Page, done: str) -> None:
     expect(page.locator("#toast")).to_contain_text(done)
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 def test_a_list_shows_counts_failures_and_next_runs(
     four_schedules: None, connection: Connection, browse: Visits, inspect_page: InspectPage
 ) -> None:
@@ -221,7 +221,7 @@ def test_a_bulk_pause_has_an_end_and_follows_the_filter(
     assert one(connection, "select string_agg(key, ' ') from sereno.schedules") == "close"
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 def test_the_page_of_a_schedule_shows_its_runs(
     app: Sereno,
     put: Callable[..., None],
