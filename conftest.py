@@ -1,12 +1,14 @@
-"""For all tests, including those of the examples: the tier, short failures, and compiled modules."""
+"""For all tests, including those of the examples: tiers, short failures, and what makes the suite faster."""
 
+import gc
 import os
 import sys
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
-from tests.tiers import SELECTIONS, select
+from tests.tiers import QUICK, SELECTIONS, is_slow_module, select
 
 # Each of the many programs that are started would otherwise compile all its modules again, which takes longer than its
 # work.
@@ -24,6 +26,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="all",
         help="quick: make test; slow: what make test-all runs besides; all: both; storm: make storm",
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import a module without quick tests for a quick run."""
+    return True if config.getoption("--tier") == QUICK and is_slow_module(collection_path) else None
+
+
+def pytest_collection_finish() -> None:
+    """Exempt everything that was imported from the garbage collections of the tests."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

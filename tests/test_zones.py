@@ -73,6 +73,7 @@ def test_two_samples_a_day_agree_with_zoneinfo(year: int) -> None:
                 assert offset == timedelta(microseconds=segment.offset), (name, moment_)
 
 
+@pytest.mark.slow
 def test_random_instants_of_four_centuries_are_in_their_segment() -> None:
     rng = Random(1)
     all_names = sorted(names())

@@ -5,6 +5,7 @@ browser is expensive: it must be marked `quick` or `slow`, on itself, its class 
 """
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -47,3 +48,11 @@ def select(items: Sequence[pytest.Item], tier: str) -> tuple[list[pytest.Item], 
             "Mark each with @pytest.mark.quick or @pytest.mark.slow (or the module: pytestmark = pytest.mark.slow)."
         )
     return selected, others
+
+
+def is_slow_module(path: Path) -> bool:
+    """Return whether all tests of a module are slow: it is marked so, and none of its tests is marked quick."""
+    if not (path.suffix == ".py" and path.name.startswith("test_")):
+        return False
+    text = path.read_text(encoding="utf-8")
+    return "\npytestmark = pytest.mark.slow\n" in text and "mark.quick" not in text

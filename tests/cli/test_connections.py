@@ -224,6 +224,7 @@ def test_connections_are_limited_and_idle_ones_are_dropped_first(small: Server, 
     until(small.is_alive)
 
 
+@pytest.mark.slow
 def test_connections_that_cannot_be_accepted_are_logged_at_a_limited_rate(server: Server) -> None:
     assert server.is_alive()
     used = len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))

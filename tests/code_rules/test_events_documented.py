@@ -57,6 +57,7 @@ def test_every_event_is_documented() -> None:
     assert sorted(event for event in events if f"`{event}`" not in page) == []
 
 
+@pytest.mark.slow
 def test_every_documented_event_exists() -> None:
     page = PAGE.read_text()
     documented = re.findall(r"^\| `([a-z]+\.[a-z_]+)` \|", page, re.MULTILINE)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.tiers import EXPENSIVE_FIXTURES, EXPENSIVE_FOLDERS, tier_of
+from tests.tiers import EXPENSIVE_FIXTURES, EXPENSIVE_FOLDERS, is_slow_module, tier_of
 
 ROOT = Path(__file__).parents[2]
 TEST = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
@@ -48,3 +48,14 @@ def test_every_test_function_is_in_a_file_that_pytest_reads() -> None:
 
 def python_files(folder: str) -> Iterator[Path]:
     yield from (ROOT / folder).rglob("*.py")
+
+
+def test_a_module_is_slow_if_it_says_so_and_has_no_quick_test(tmp_path: Path) -> None:
+    module = tmp_path / "test_x.py"
+    for text, expected in (
+        ("import pytest\n\npytestmark = pytest.mark.slow\n", True),
+        ("import pytest\n\npytestmark = pytest.mark.slow\n\n\n@pytest.mark.quick\ndef test_x(): ...\n", False),
+        ("def test_x(): ...\n", False),
+    ):
+        module.write_text(text)
+        assert is_slow_module(module) is expected

@@ -130,7 +130,7 @@ class Producer(threading.Thread):
 
 
 @pytest.mark.parametrize(
-    "restarts", [pytest.param(2, marks=pytest.mark.quick), pytest.param(40, marks=pytest.mark.storm)]
+    "restarts", [pytest.param(2, marks=pytest.mark.slow), pytest.param(40, marks=pytest.mark.storm)]
 )
 @pytest.mark.timeout(3600)
 def test_a_crashed_database_loses_no_accepted_job_and_repeats_no_effect(

@@ -76,6 +76,7 @@ def test_status_list_and_show_print_batches_and_files(
     assert "\x1b[31m" not in table
 
 
+@pytest.mark.slow
 def test_restore_writes_archived_rows_back(
     sereno: Command, connection: psycopg.Connection, archive_on: dict[str, str]
 ) -> None:

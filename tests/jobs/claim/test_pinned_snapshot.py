@@ -42,6 +42,7 @@ def drain(connection: Connection, owner: int, floors: Floors, count: int) -> Non
         end(connection, owner, batch, decided(), keep_history=False)
 
 
+@pytest.mark.slow
 def test_the_cost_of_claims_with_a_floor_is_constant_under_a_pinned_snapshot(
     connection: Connection, database_url: str
 ) -> None:

@@ -49,7 +49,7 @@ def behind_a_proxy(app: Sereno) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "around", [pytest.param(mounted, marks=pytest.mark.quick), pytest.param(behind_a_proxy, marks=pytest.mark.slow)]
+    "around", [pytest.param(mounted, marks=pytest.mark.slow), pytest.param(behind_a_proxy, marks=pytest.mark.slow)]
 )
 def test_pages_links_and_updates_work_under_a_path(app: Sereno, browse: Visits, work: Any, around: Any) -> None:
     """Every request outside of the path fails the test, as `Visits` says."""
