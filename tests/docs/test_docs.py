@@ -11,20 +11,26 @@ import psycopg
 import pytest
 
 from sereno.cli.main import COMMANDS
+from tests.docs import warm_process
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, links
 from tests.facts import one, until
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 # Seconds. A program of the documentation takes one; only a broken one takes this long.
 TIMEOUT = 100
-# As for a reader, without schemathesis: it takes longer to start than any of these tests.
-PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis"]
 
 
-def run_program(path: Path, database_url: str, *options: str) -> str:
+def run_program(program: Path, database_url: str) -> str:
+    exit_code, output = warm_process.run(program, environment(database_url), TIMEOUT)
+    assert exit_code == 0, output
+    return output
+
+
+def run_tests(program: Path, database_url: str) -> None:
+    """Run the tests of a page as its reader does; without schemathesis, which takes longer to start than they run."""
     ran = subprocess.run(
-        [sys.executable, *options, path.name],
-        cwd=path.parent,
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis", program.name],
+        cwd=program.parent,
         env=environment(database_url),
         capture_output=True,
         text=True,
@@ -32,7 +38,6 @@ def run_program(path: Path, database_url: str, *options: str) -> str:
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout
 
 
 def environment(database_url: str) -> dict[str, str]:
@@ -71,9 +76,10 @@ def test_the_programs_of_a_page_run(
             continue
         path = tmp_path / (block.name or f"program_{number}.py")
         path.write_text(block.whole)
-        if block.verb != "file":
-            options = PYTEST if block.verb == "pytest" else []
-            run_program(path, database_url, *options)
+        if block.verb == "pytest":
+            run_tests(path, database_url)
+        elif block.verb != "file":
+            run_program(path, database_url)
 
 
 def test_every_link_of_a_page_has_a_target(subtests: pytest.Subtests) -> None:
