@@ -63,14 +63,16 @@ class LimitsStorm(Storm):
         until(lambda: self.finished() >= wanted, PATIENCE)
 
     def at_work(self, workers: Sequence[WorkerProcess]) -> list[int]:
-        """Return the processes that run a job now."""
+        """Return the processes that run a job now; enqueue jobs while all workers have nothing to do."""
 
         def query(connection: psycopg.Connection) -> list[int]:
             rows = connection.execute(
                 "select distinct pid from sereno.jobs join sereno.sessions on sessions.id = session_id "
                 "where jobs.state = 'running' and pid = any(%s)",
                 [[pid for worker in workers for pid in worker.children()]],
-            )
+            ).fetchall()
+            if not rows and not one(connection, "select count(*) from sereno.jobs"):
+                self.enqueue()
             return [row[0] for row in rows]
 
         return self.watch.ask(query, otherwise=[])
