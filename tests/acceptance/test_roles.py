@@ -136,6 +136,7 @@ def test_a_worker_does_all_of_its_work_under_its_own_role(
         assert [check.name for check in run(reader, verify(lease=30.0)) if not check.holds] == []
 
 
+@pytest.mark.slow
 def test_archived_rows_are_readable_by_roles_that_could_read_the_table(
     roles: Roles, connection: psycopg.Connection
 ) -> None:

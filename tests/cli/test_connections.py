@@ -254,6 +254,7 @@ AMBIGUOUS = [
 ]
 
 
+@pytest.mark.slow
 def test_a_request_whose_end_is_ambiguous_is_refused(server: Server) -> None:
     """A proxy in front of the server may see another end, and treat the rest as another client's request."""
     responses = [server.exchange(head + b"Host: localhost\r\n\r\n0\r\n\r\n" + SMUGGLED) for head in AMBIGUOUS]

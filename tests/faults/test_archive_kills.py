@@ -122,7 +122,7 @@ def assert_sound(app: Sereno, connection: psycopg.Connection, place: Path, befor
     [
         pytest.param(CHAINS["moving"], marks=pytest.mark.slow, id="moving"),
         pytest.param(CHAINS["writing"], marks=pytest.mark.slow, id="writing"),
-        pytest.param(CHAINS["settling"], marks=pytest.mark.quick, id="settling"),
+        pytest.param(CHAINS["settling"], marks=pytest.mark.slow, id="settling"),
     ],
 )
 @pytest.mark.timeout(600)

@@ -1,6 +1,7 @@
 """Procedures that attack: they cannot leave their login, are not shadowed by other schemas, and leave no state."""
 
 import psycopg
+import pytest
 
 from sereno import Sereno
 from tests.procedures.conftest import Allow, Login, reason, result, run
@@ -46,6 +47,7 @@ async def test_objects_in_other_schemas_do_not_shadow_its_own(
     assert result(connection, job.id)["rows"] == ["1 1 abc"]
 
 
+@pytest.mark.slow
 async def test_a_call_leaves_no_state_for_the_next(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login
 ) -> None:

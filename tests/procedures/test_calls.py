@@ -132,6 +132,7 @@ async def test_a_variadic_parameter_takes_a_list(
     assert result(connection, job)["rows"] == ["a-b-c"]
 
 
+@pytest.mark.slow
 async def test_all_rows_are_counted_and_the_first_stored(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow
 ) -> None:
@@ -172,6 +173,7 @@ async def test_notices_are_logged_and_stored(
     assert notices[0].sereno_fields["job_id"] == job  # type: ignore[attr-defined]  # added by the log of the job
 
 
+@pytest.mark.slow
 async def test_a_parameter_can_be_a_fact_of_the_job(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow
 ) -> None:
@@ -328,6 +330,7 @@ async def test_a_call_may_run_longer_than_the_lease(
     await app.aclose()
 
 
+@pytest.mark.slow
 async def test_results_are_deleted_with_their_retention_and_their_jobs(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow
 ) -> None:

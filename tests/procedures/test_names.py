@@ -75,6 +75,7 @@ def here(connection: psycopg.Connection, login: Login) -> Iterator[psycopg.Conne
     assert one(connection, "select to_regclass('reporting.here') is not null"), "a hostile name has dropped the table"
 
 
+@pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(NAMES, NAMES, st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=20))
 @example(HOSTILE[0], HOSTILE[0], HOSTILE[0])

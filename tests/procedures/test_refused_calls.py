@@ -134,6 +134,7 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
 )
 
 
+@pytest.mark.slow
 async def test_wrong_parameters_are_refused(
     reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow, subtests: pytest.Subtests
 ) -> None:
@@ -224,6 +225,7 @@ async def test_procedures_of_the_database_and_of_sereno_are_refused(allow: Allow
             await allow(name)
 
 
+@pytest.mark.slow
 async def test_a_login_without_execute_is_refused(
     reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow, login: Login
 ) -> None:

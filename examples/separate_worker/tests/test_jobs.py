@@ -103,7 +103,7 @@ async def test_the_cycle_enqueues_due_leads_once_and_reports_its_run(kit: Kit, c
     assert crm.calls("follow-ups-1") == 1
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 async def test_a_failed_cycle_reports_its_error_and_the_next_one_finds_the_same_leads(kit: Kit, crm: Crm) -> None:
     await lead("form-1")
     await kit.adrain()

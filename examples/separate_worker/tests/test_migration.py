@@ -14,8 +14,6 @@ from separate_worker.tests.conftest import ORGANISATIONS, until, violated_invari
 from separate_worker.tests.processes import Process, Processes
 from sereno.testing.kit import Kit
 
-pytestmark = pytest.mark.slow
-
 # See test_processes.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

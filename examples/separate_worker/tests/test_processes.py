@@ -16,8 +16,6 @@ from separate_worker.tests.processes import Process, Processes
 from sereno import ConfigurationError
 from sereno.testing.kit import Kit
 
-pytestmark = pytest.mark.slow
-
 # Each test starts several processes, possibly on a busy machine.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 NOON = timedelta(hours=12)
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 def test_a_once_trigger_fires_once(kit: Kit, run_sql: RunSql) -> None:
     run_sql("insert into triggers.prices values ('2026-10-01', 48)")
     run_sql("insert into triggers.closed_days values ('norte', '2026-10-07', 1000, 0)")

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from sereno import Sereno
 from tests.archive.archive_steps import DAY, add_jobs, add_logs
@@ -51,6 +52,7 @@ def test_run_moves_exports_and_verifies(
     assert "Problem: " in result.stderr
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_written_again_while_its_rows_are_held(
     sereno: Command, app: Sereno, connection: psycopg.Connection, archive_on: dict[str, str], place: Path
 ) -> None:

@@ -162,6 +162,7 @@ def test_a_list_that_holds_itself_is_refused(mark: Path) -> None:
     assert "nested more than 32 levels deep" in str(found.problem)
 
 
+@pytest.mark.slow
 def test_a_deep_pickle_is_refused(mark: Path) -> None:
     found = read_bytes(b"]" * 20_000 + b"a" * 19_999 + b".")
     assert found.schedule is None

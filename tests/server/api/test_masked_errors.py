@@ -94,6 +94,7 @@ def error_paths(dead: int) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_errors_are_masked_for_viewers(failed: int, shared_ask: Ask, shared_served: Served) -> None:
     """Every response and every page masks them for viewers; operators see them unmasked."""
     for client in (shared_ask("viewer"), shared_ask("viewer", tenant="acme")):

@@ -216,6 +216,7 @@ def test_a_page_of_the_audit_is_bounded_in_bytes(ask: Ask, connection: psycopg.C
     assert [row["id"] for row in second["items"]] == mine[10:20]
 
 
+@pytest.mark.slow
 def test_a_list_of_templates_reads_no_sources(ask: Ask, connection: psycopg.Connection) -> None:
     ask("admin").put("/templates/e/email/body", json={"source": "é" * 1000})
     (line,) = ask("viewer").get("/templates").json()["items"]

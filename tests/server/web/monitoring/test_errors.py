@@ -55,6 +55,7 @@ def test_errors_are_grouped_by_cause(read: Read, failures: None) -> None:
     assert most.index(FINGERPRINT) < most.index(OTHER_FINGERPRINT)
 
 
+@pytest.mark.slow
 def test_muted_errors_are_folded(read: Read, ask: Ask, failures: None) -> None:
     body = {"for": "8h", "note": "known since <b>May</b>"}
     assert ask("operator").post(f"/errors/{FINGERPRINT}/mute", json=body).status_code == 200
