@@ -47,8 +47,9 @@ def jobs(first: int, count: int) -> Iterator[NewJob]:
 class LimitsStorm(Storm):
     """Jobs of every kind, `count` of each kind at a time."""
 
-    def __init__(self, start: Callable[..., WorkerProcess], url: str, count: int) -> None:
+    def __init__(self, start: Callable[..., WorkerProcess], url: str, log: Path, count: int) -> None:
         super().__init__(start, url, seed=11)
+        self.log = log
         self.count = count
         self.made: list[int] = []
         self.client = Sereno(url)
@@ -63,7 +64,7 @@ class LimitsStorm(Storm):
         until(lambda: self.finished() >= wanted, PATIENCE)
 
     def at_work(self, workers: Sequence[WorkerProcess]) -> list[int]:
-        """Return the processes that run a job now; enqueue jobs while all workers have nothing to do."""
+        """Return the processes that run a handler now; enqueue jobs while all workers have nothing to do."""
 
         def query(connection: psycopg.Connection) -> list[int]:
             rows = connection.execute(
@@ -73,9 +74,15 @@ class LimitsStorm(Storm):
             ).fetchall()
             if not rows and not one(connection, "select count(*) from sereno.jobs"):
                 self.enqueue()
-            return [row[0] for row in rows]
+            return [pid for (pid,) in rows if self.runs_a_handler(pid)]
 
         return self.watch.ask(query, otherwise=[])
+
+    def runs_a_handler(self, pid: int) -> bool:
+        """Return whether a handler of this process has begun and not ended; a claimed job may still wait."""
+        events = Path(f"{self.log}.{pid}.events")
+        text = events.read_text() if events.exists() else ""
+        return text.count('"event": "begin"') > text.count('"event": "end"')
 
     def finished(self) -> int:
         return self.watch.ask(lambda connection: int(one(connection, "select count(*) from sereno.history")), 0)
@@ -96,7 +103,7 @@ def test_limits_and_orders_hold_under_faults(
 ) -> None:
     server, directory = own_server
     start = partial(worker, *ARGUMENTS, app="tests.faults.limited_app:app")
-    storm = LimitsStorm(start, server.url, count)
+    storm = LimitsStorm(start, server.url, log, count)
     for _ in range(rounds):
         storm.kill(range(kills // 2))
         with Proxy.before(server.url) as proxy:
