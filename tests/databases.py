@@ -7,6 +7,8 @@ fraction of that. A database whose schema, settings or statistics were changed, 
 import hashlib
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -124,6 +126,13 @@ class DatabasePool:
             )
         )
         return CopiedDatabase(name, self.url_of(name), template)
+
+    @contextmanager
+    def copy(self, template: str) -> Iterator[str]:
+        """Return the URL of a copy of a database that is dropped afterwards."""
+        database = self.create(template)
+        yield database.url
+        self.drop(database)
 
     def drop(self, database: CopiedDatabase) -> None:
         self._disconnect(database.name)

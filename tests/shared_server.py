@@ -13,8 +13,9 @@ from sereno.database.embedded.file_lock import FileLock
 # The memory file system of Linux, and the bytes that must be free there.
 MEMORY = Path("/dev/shm")  # noqa: S108 - only its owner can enter the server's directory in it
 REQUIRED_BYTES = 4 << 30
-# Only the fault tests need durable writes; they start servers of their own.
-PARAMETERS = {"fsync": "off", "full_page_writes": "off", "max_connections": "300"}
+# Only the fault tests need durable writes; they start servers of their own. Where PostgreSQL is built with JIT, it
+# would compile many searches of empty tables, half a second each.
+PARAMETERS = {"fsync": "off", "full_page_writes": "off", "jit": "off", "max_connections": "300"}
 
 
 @contextmanager

@@ -8,23 +8,20 @@ from sereno.database.statement import queries, run
 from sereno.jobs.filters import ScheduleFilter
 from sereno.schedules.runs import StateCount, newest, tally
 from tests.database.plans import nodes, plan
+from tests.databases import DatabasePool
 from tests.jobs.job_steps import Connection, line
 
 SCHEDULES, RUNS = 200, 100
 
 
 @pytest.fixture(scope="module", params=["never analysed", pytest.param("analysed", marks=pytest.mark.slow)])
-def connection(request: pytest.FixtureRequest, server_url: str, template: str) -> Iterator[Connection]:
+def connection(request: pytest.FixtureRequest, databases: DatabasePool, template: str) -> Iterator[Connection]:
     """A few schedules that ran often, with statistics and without."""
-    name = f"runs_{template}_{request.param.replace(' ', '_')}"
-    with line(server_url) as maker:
-        maker.execute(f"create database {name} template {template}".encode())
-        with line(server_url.replace("/postgres?", f"/{name}?", 1)) as opened:
-            fill(opened)
-            if request.param == "analysed":
-                opened.execute("analyze")
-            yield opened
-        maker.execute(f"drop database {name} with (force)".encode())
+    with databases.copy(template) as url, line(url) as opened:
+        fill(opened)
+        if request.param == "analysed":
+            opened.execute("analyze")
+        yield opened
 
 
 def fill(connection: Connection) -> None:

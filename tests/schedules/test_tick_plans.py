@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.database.plans import Access, accesses, nodes, plan
+from tests.databases import DatabasePool
 from tests.jobs.job_steps import Connection, line
 
 ROWS = 50_000
@@ -16,23 +17,19 @@ FREE = Access("Index Scan", "schedules_free", False)
 
 
 @pytest.fixture(scope="module", params=["never analysed", pytest.param("analysed", marks=pytest.mark.slow)])
-def connection(request: pytest.FixtureRequest, server_url: str, template: str) -> Iterator[Connection]:
+def connection(request: pytest.FixtureRequest, databases: DatabasePool, template: str) -> Iterator[Connection]:
     """Many schedules, some of them due; with statistics, and without, as after a bulk import."""
-    name = f"ticks_{template}_{request.param.replace(' ', '_')}"
-    with line(server_url) as maker:
-        maker.execute(f"create database {name} template {template}".encode())
-        with line(server_url.replace("/postgres?", f"/{name}?", 1)) as opened:
-            opened.execute("alter table sereno.schedules set (autovacuum_enabled = off)")
-            opened.execute(
-                "insert into sereno.schedules (key, rule, task, next_run_at) "
-                "select 'k' || n, '{\"kind\": \"every\", \"interval\": 60}', 'work', "
-                "sereno.now() + (n - 500) * interval '1 second' from generate_series(1, %s) as n",
-                [ROWS],
-            )
-            if request.param == "analysed":
-                opened.execute("analyze")
-            yield opened
-        maker.execute(f"drop database {name} with (force)".encode())
+    with databases.copy(template) as url, line(url) as opened:
+        opened.execute("alter table sereno.schedules set (autovacuum_enabled = off)")
+        opened.execute(
+            "insert into sereno.schedules (key, rule, task, next_run_at) "
+            "select 'k' || n, '{\"kind\": \"every\", \"interval\": 60}', 'work', "
+            "sereno.now() + (n - 500) * interval '1 second' from generate_series(1, %s) as n",
+            [ROWS],
+        )
+        if request.param == "analysed":
+            opened.execute("analyze")
+        yield opened
 
 
 TABLES = ("schedules", "jobs", "fires")

@@ -8,24 +8,21 @@ import pytest
 
 from sereno.jobs.transitions import EVERYTHING
 from tests.database.plans import BY_KEY, Access, accesses, nodes, plan
+from tests.databases import DatabasePool
 from tests.jobs.job_steps import Connection, line, new, session, wanted
 
 ROWS = 50_000
 
 
 @pytest.fixture(scope="module", params=["never analysed", "analysed"])
-def connection(request: pytest.FixtureRequest, server_url: str, template: str) -> Iterator[Connection]:
+def connection(request: pytest.FixtureRequest, databases: DatabasePool, template: str) -> Iterator[Connection]:
     """Create many ready rows, some running and scheduled ones; with statistics, and without as after a bulk enqueue."""
-    name = f"plans_{template}_{request.param.replace(' ', '_')}"
-    with line(server_url) as admin:
-        admin.execute(f"create database {name} template {template}".encode())
-        with line(server_url.replace("/postgres?", f"/{name}?", 1)) as opened:
-            opened.execute("alter table sereno.jobs set (autovacuum_enabled = off)")
-            fill(opened)
-            if request.param == "analysed":
-                opened.execute("analyze")
-            yield opened
-        admin.execute(f"drop database {name} with (force)".encode())
+    with databases.copy(template) as url, line(url) as opened:
+        opened.execute("alter table sereno.jobs set (autovacuum_enabled = off)")
+        fill(opened)
+        if request.param == "analysed":
+            opened.execute("analyze")
+        yield opened
 
 
 def fill(connection: Connection) -> None:

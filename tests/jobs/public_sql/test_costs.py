@@ -9,6 +9,7 @@ import pytest
 
 from sereno.jobs.limits.limit import Limit
 from sereno.worker import sessions
+from tests.databases import DatabasePool
 from tests.facts import advance, one, until
 from tests.jobs.job_steps import Connection, add, do, line, row
 from tests.jobs.limits.lane_steps import keys, put, set_limit
@@ -82,30 +83,26 @@ def entries(worker: SqlWorker) -> int:
 
 
 @pytest.fixture(scope="module")
-def large(server_url: str, template: str) -> Iterator[Connection]:
+def large(databases: DatabasePool, template: str) -> Iterator[Connection]:
     """Create many jobs of every kind without statistics, as after a bulk enqueue; return a plain connection."""
-    name = f"public_{template}"
-    with line(server_url) as admin:
-        admin.execute(f"create database {name} template {template}".encode())
-        with psycopg.connect(server_url.replace("/postgres?", f"/{name}?", 1), autocommit=True) as opened:
-            opened.execute("alter table sereno.jobs set (autovacuum_enabled = off)")
-            set_limit(opened, "each", Limit(1))
-            opened.execute(
-                "insert into sereno.jobs (task, state, ready_seq) "
-                "select 'work', 'ready', nextval('sereno.ready_seq') from generate_series(1, 30000)"
-            )
-            opened.execute(
-                "insert into sereno.jobs (task, state, run_at) select 'work', 'scheduled', "
-                "sereno.now() + interval '1 day' from generate_series(1, 5000)"
-            )
-            put(opened, keys(("each", "a")), 2000)
-            opened.execute(
-                "insert into sereno.history (id, finished_at, run_at, created_at, attempt, failures, crashes, snoozes, "
-                "releases, priority, state, queue, task, args) select -n, sereno.now(), sereno.now(), sereno.now(), "
-                "1, 0, 0, 0, 0, 5, 'dead', 'default', 'work', '{}' from generate_series(1, 5000) as n"
-            )
-            yield opened
-        admin.execute(f"drop database {name} with (force)".encode())
+    with databases.copy(template) as url, psycopg.connect(url, autocommit=True) as opened:
+        opened.execute("alter table sereno.jobs set (autovacuum_enabled = off)")
+        set_limit(opened, "each", Limit(1))
+        opened.execute(
+            "insert into sereno.jobs (task, state, ready_seq) "
+            "select 'work', 'ready', nextval('sereno.ready_seq') from generate_series(1, 30000)"
+        )
+        opened.execute(
+            "insert into sereno.jobs (task, state, run_at) select 'work', 'scheduled', "
+            "sereno.now() + interval '1 day' from generate_series(1, 5000)"
+        )
+        put(opened, keys(("each", "a")), 2000)
+        opened.execute(
+            "insert into sereno.history (id, finished_at, run_at, created_at, attempt, failures, crashes, snoozes, "
+            "releases, priority, state, queue, task, args) select -n, sereno.now(), sereno.now(), sereno.now(), "
+            "1, 0, 0, 0, 0, 5, 'dead', 'default', 'work', '{}' from generate_series(1, 5000) as n"
+        )
+        yield opened
 
 
 @pytest.mark.parametrize("call", ["claim", "settle", "beat", "close"])
