@@ -7,8 +7,8 @@
 PYTHON := .venv/bin/python
 PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
 READY := .venv/.ready
-# Two test processes for each core: tests wait for databases, processes and browsers.
-JOBS ?= $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
+# Three test processes for two cores: tests wait for databases, processes and browsers; each one more has to import them.
+JOBS ?= $(shell expr \( 3 \* $$(getconf _NPROCESSORS_ONLN) + 1 \) / 2)
 PYTEST := $(PYTHON) -m pytest -n $(JOBS) --dist worksteal
 ARGS ?=
 
