@@ -13,10 +13,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.testing.kit import Kit
-from tests.cli.conftest import shared_database_url
 from tests.facts import is_gone
-
-__all__ = ["shared_database_url"]
 
 HERE = Path(__file__).parent
 SHOP = "shop_under_test"

@@ -1,8 +1,7 @@
 """A real server on a real socket, and HTTP clients for it."""
 
-import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import httpx
@@ -12,6 +11,7 @@ import pytest
 from sereno import Sereno
 from sereno.access.operations import create
 from sereno.server import asgi
+from tests.databases import DatabasePool
 from tests.plain_http import NO_CERTIFICATES
 from tests.server.api.adapters import known_types
 from tests.serving import Serving
@@ -53,12 +53,12 @@ def served(serve: Callable[..., Served]) -> Served:
 @pytest.fixture
 def ask(app: Sereno, served: Served) -> Iterator[Ask]:
     """`ask("operator", tenant="r42")` returns a client with such a token; the client of `ask(None)` has none."""
-    with _clients(app, served) as client:
+    with clients_of(app, served) as client:
         yield client
 
 
 @contextmanager
-def _clients(app: Sereno, served: Served) -> Iterator[Ask]:
+def clients_of(app: Sereno, served: Served) -> Iterator[Ask]:
     clients: list[httpx.Client] = []
 
     def client(role: str | None = "admin", tenant: str | None = None) -> httpx.Client:
@@ -92,44 +92,24 @@ def document() -> Document:
 
 
 @pytest.fixture(scope="session")
-def bare_app(server_url: str, template_of_today: Callable[[], str]) -> Iterator[Sereno]:
-    with _copied(server_url, template_of_today()) as url:
-        made = Sereno(url)
+def bare_app(databases: DatabasePool) -> Iterator[Sereno]:
+    with databases.copy(databases.template_of_today()) as url, closing(Sereno(url)) as made:
         yield made
-        made.close()
 
 
 @pytest.fixture(scope="session")
 def bare_served(bare_app: Sereno) -> Iterator[Served]:
-    served = Served(bare_app)
-    yield served
-    served.stop()
+    with _serving(bare_app) as served:
+        yield served
 
 
 @pytest.fixture(scope="session")
 def bare_ask(bare_app: Sereno, bare_served: Served) -> Iterator[Ask]:
-    with _clients(bare_app, bare_served) as client:
+    with clients_of(bare_app, bare_served) as client:
         yield client
 
 
-@contextmanager
-def _copied(server_url: str, template: str) -> Iterator[str]:
-    """Return the URL of a copy of the template."""
-    name = f"shared_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(f"create database {name} template {template} strategy file_copy".encode())
-        yield server_url.replace("/postgres?", f"/{name}?", 1)
-        connection.execute(f"drop database {name} with (force)".encode())
-
-
 # For tests of a module that only read, or whose changes no other test of the module can see: they share one server.
-
-
-@pytest.fixture(scope="module")
-def shared_database_url(server_url: str, template: str) -> Iterator[str]:
-    """Return the URL of a migrated database that belongs to the module."""
-    with _copied(server_url, template) as url:
-        yield url
 
 
 @pytest.fixture(scope="module")
@@ -140,19 +120,24 @@ def shared_connection(shared_database_url: str) -> Iterator[psycopg.Connection]:
 
 @pytest.fixture(scope="module")
 def shared_app(shared_database_url: str) -> Iterator[Sereno]:
-    made = Sereno(shared_database_url)
-    yield made
-    made.close()
+    with closing(Sereno(shared_database_url)) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
 def shared_served(shared_app: Sereno) -> Iterator[Served]:
-    served = Served(shared_app)
-    yield served
-    served.stop()
+    with _serving(shared_app) as served:
+        yield served
 
 
 @pytest.fixture(scope="module")
 def shared_ask(shared_app: Sereno, shared_served: Served) -> Iterator[Ask]:
-    with _clients(shared_app, shared_served) as client:
+    with clients_of(shared_app, shared_served) as client:
         yield client
+
+
+@contextmanager
+def _serving(app: Sereno) -> Iterator[Served]:
+    served = Served(app)
+    yield served
+    served.stop()

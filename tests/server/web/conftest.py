@@ -14,13 +14,26 @@ from playwright.sync_api import expect
 
 from sereno import Sereno
 from tests.facts import TIMEOUT
-from tests.server.api.conftest import Ask, Served, ask, serve, served
+from tests.server.api.conftest import (
+    Ask,
+    Served,
+    ask,
+    serve,
+    served,
+    shared_app,
+    shared_ask,
+    shared_connection,
+    shared_served,
+)
 from tests.server.web import chromium, visit
 from tests.server.web.chromium import Chromium
 from tests.server.web.html_reader import Read, reader
 from tests.server.web.visit import InspectPage, Visits
 
-__all__ = ["ask", "browse", "inspect_page", "read", "running_chromium", "serve", "served", "site"]
+__all__ = [
+    "ask", "browse", "inspect_page", "read", "running_chromium", "serve", "served", "shared_app", "shared_ask",
+    "shared_connection", "shared_served", "site",
+]  # fmt: skip
 
 expect.set_options(timeout=TIMEOUT * 1000)
 
