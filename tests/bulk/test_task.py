@@ -186,12 +186,13 @@ async def test_an_operation_that_has_not_started_stops_at_once(
 
 @pytest.mark.slow
 async def test_a_worker_that_stops_leaves_the_operation_to_another(app: Sereno, work: Any) -> None:
+    # A worker that waits for the end of the operation would exceed the time limit of the test.
+    app.override(grace=3600)
     add_waiting(app, work, 40)
     number = begin_bulk(app, "job.cancel", JobFilter(task="work"), rate=20).id
     async with app.working({"default": 1}):
         await auntil(lambda: show_bulk(app, number).done > 0)
-        began = asyncio.get_running_loop().time()
-    assert asyncio.get_running_loop().time() - began < app.settings.grace
+    assert show_bulk(app, number).done < 40
     assert show_bulk(app, number).waits_for == "a worker"
     async with app.working({"default": 1}):
         assert (await ended_bulk(app, number)).done == 40

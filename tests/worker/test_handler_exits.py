@@ -140,7 +140,7 @@ async def test_a_discarded_coroutine_settles_nothing(app: Sereno, connection: ps
         begun.set()
         await asyncio.Event().wait()
 
-    # A worker that stops waits so long for this job.
+    # When the worker stops, it waits for this job no longer than that.
     app.override(grace=0.1)
     job = await waits.aenqueue()
     async with app.working() as worker:
