@@ -1,10 +1,12 @@
 """The entry point `sereno GROUP COMMAND`. Commands are imported on use, so that --help starts quickly."""
 
+import gc
 import importlib
 import io
 import os
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import click
@@ -82,7 +84,7 @@ class CommandLine(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        command: click.Command = getattr(_import(module), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's own signature
@@ -119,6 +121,17 @@ class CommandLine(click.Group):
             click.echo(f"Error: {_shown(explained(error))}", err=True)
             sys.exit(exit_code(error))
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _import(name: str) -> ModuleType:
+    """Import a module without garbage collections: they would find nothing, and take a sixth of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(name)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _shown(words: str) -> str:
