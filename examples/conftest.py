@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from tests.shared_server import shared_server
+from tests.warm_process import WarmProcess
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +24,12 @@ def database_of_examples() -> Iterator[str]:
         connection.execute(f"create database {name}".encode())
         yield url.replace("/postgres?", f"/{name}?", 1)
         connection.execute(f"drop database {name} with (force)".encode())
+
+
+@pytest.fixture(autouse=True)
+def _warm_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork the workers of the kit from a process that has imported sereno already."""
+    monkeypatch.setattr("sereno.testing.process.Popen", WarmProcess)
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,6 @@
 """Fixtures with real worker processes and real signals; processes are killed by their known ids."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from sereno.database.statement import run
 from sereno.monitoring.verify import verify
 from sereno.testing.process import kill_all
 from tests.facts import until
+from tests.warm_process import WarmProcess
 
 ROOT = Path(__file__).parents[2]
 # The application of a worker process, unless a test names another.
@@ -26,7 +26,7 @@ class WorkerProcess:
         self.log = log
         self.output = log.with_suffix(f".{len(list(log.parent.glob('*.output')))}.output")
         with self.output.open("wb") as output:
-            self.process = subprocess.Popen(
+            self.process = WarmProcess(
                 [sys.executable, "-m", "sereno", "worker", app, *arguments],
                 cwd=ROOT,
                 env={

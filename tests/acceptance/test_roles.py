@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +29,7 @@ from tests.roles import Roles, made_by_command, sereno
 from tests.server.api.conftest import Served
 from tests.server.api.world import Operation, Things, fill, fill_over_http, operations, requests, send
 from tests.server.web.world import addresses, pages
+from tests.warm_process import WarmProcess
 
 __all__ = ["made_by_command"]
 
@@ -74,7 +74,7 @@ def worker(roles: Roles, connection: psycopg.Connection, tmp_path: Path) -> Iter
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
     }
     with output_path.open("wb") as output:
-        process = subprocess.Popen(
+        process = WarmProcess(
             [sys.executable, "-m", "sereno", "worker", "tests.acceptance.roles_app:app"],
             cwd=ROOT,
             env=os.environ | environment,

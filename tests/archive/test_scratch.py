@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sereno.archive.scratch import OLD, scratch
+from tests.warm_process import WarmProcess
 
 PROGRAM = """
 import os, sys, time
@@ -36,7 +37,7 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @contextmanager
 def other() -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """Another process with an old directory of its own."""
-    with subprocess.Popen(
+    with WarmProcess(
         [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None

@@ -17,6 +17,7 @@ from sereno.access.operations import create
 from tests.cli.conftest import PROGRAM, Command, process_environment
 from tests.facts import TIMEOUT, until
 from tests.plain_http import NO_CERTIFICATES
+from tests.warm_process import WarmProcess
 
 # The tests of the server with default settings are quick, those of servers with other settings are slow.
 pytestmark = pytest.mark.quick
@@ -86,7 +87,7 @@ def started(database_url: str, output: Path, *, files: int | None = None, **envi
     """Run a server process. `files`: how many it may open."""
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files})); " if files else ""
     with output.open("wb") as file:
-        process = subprocess.Popen(
+        process = WarmProcess(
             [sys.executable, "-c", limit + PROGRAM, "server", "--port", "0"],
             cwd=output.parent,
             env=process_environment(SERENO_DATABASE_URL=database_url) | environment,

@@ -17,9 +17,11 @@ import psycopg
 import pytest
 
 from sereno.cli.init import FASTAPI, PLAIN, package_name
+from tests import warm_process
 from tests.cli.conftest import PROGRAM, Command, process_environment
 from tests.facts import one, until
 from tests.plain_http import NO_CERTIFICATES
+from tests.warm_process import WarmProcess
 
 TIMEOUT = 120
 # As for a reader, without schemathesis: it takes longer to start than the tests of the project.
@@ -29,21 +31,14 @@ _LISTENS = re.compile(r"Uvicorn running on (http://\S+)")
 
 def run(directory: Path, database_url: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a program of the project in its own process, which can import sereno but not this repository's tests."""
-    return subprocess.run(
-        [sys.executable, "-m", *words],
-        check=False,
-        cwd=directory,
-        env=process_environment(SERENO_DATABASE_URL=database_url),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=TIMEOUT,
-    )
+    environment = process_environment(SERENO_DATABASE_URL=database_url)
+    return warm_process.run([sys.executable, "-m", *words], cwd=directory, env=environment, timeout=TIMEOUT)
 
 
 @contextmanager
 def running(directory: Path, database_url: str, log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as written:
-        process = subprocess.Popen(
+        process = WarmProcess(
             [sys.executable, "-m", *words],
             cwd=directory,
             env=process_environment(SERENO_DATABASE_URL=database_url),

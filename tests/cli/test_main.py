@@ -15,6 +15,7 @@ from sereno.cli.main import COMMANDS, main
 from tests.cli.conftest import PROGRAM, Command, Process, process_environment
 from tests.cli.terminal import screen
 from tests.manual_worker import ManualWorker
+from tests.warm_process import WarmProcess
 
 SLOW = ["psycopg", "asyncio", "rich", "msgspec"]
 # Commands whose modules import the engine.
@@ -72,10 +73,16 @@ def test_help_and_version_import_nothing_slow() -> None:
 
 
 @pytest.mark.slow
-def test_a_command_in_a_pipe_never_imports_rich(process: Process, manual: ManualWorker) -> None:
+def test_a_command_in_a_pipe_never_imports_rich(database_url: str, manual: ManualWorker) -> None:
     manual.dead()
-    done = process("job", "list", PYTHONVERBOSE="1")
-    assert done.returncode == 0
+    done = subprocess.run(
+        [sys.executable, "-v", "-c", PROGRAM, "job", "list"],
+        check=True,
+        capture_output=True,
+        encoding="utf-8",
+        env=process_environment(SERENO_DATABASE_URL=database_url),
+    )
+    assert "import 'click" in done.stderr
     assert "import 'rich" not in done.stderr
 
 
@@ -151,7 +158,7 @@ def test_a_refused_change_exits_with_8(sereno: Command, manual: ManualWorker) ->
 
 
 def test_an_interrupted_command_exits_with_130(database_url: str, tmp_path: Path) -> None:
-    with subprocess.Popen(
+    with WarmProcess(
         [sys.executable, "-c", PROGRAM, "top", "--every", "0.1"],
         cwd=tmp_path,
         env=process_environment(SERENO_DATABASE_URL=database_url),

@@ -15,6 +15,7 @@ import pytest
 from tests.cli.conftest import Command, process_environment
 from tests.facts import TIMEOUT, one, until
 from tests.plain_http import NO_CERTIFICATES
+from tests.warm_process import WarmProcess
 
 SHOP = """
 from sereno import Every, Sereno
@@ -51,7 +52,7 @@ def start(database_url: str, tmp_path: Path) -> Iterator[Start]:
     running: list[Running] = []
 
     def run(*arguments: str, **environment: str) -> Running:
-        process = subprocess.Popen(
+        process = WarmProcess(
             [sys.executable, "-m", "sereno", "run", "shop:app", "--port", "0", *arguments],
             cwd=tmp_path,
             env=process_environment(SERENO_DATABASE_URL=database_url) | environment,

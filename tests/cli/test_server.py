@@ -18,6 +18,7 @@ from sereno.server.web.sign_in import MOST_TRIES
 from tests.cli.conftest import PROGRAM, Command, process_environment
 from tests.facts import TIMEOUT, one, until
 from tests.plain_http import NO_CERTIFICATES
+from tests.warm_process import WarmProcess
 
 Start = Callable[..., "Running"]
 
@@ -44,7 +45,7 @@ def start(database_url: str, tmp_path: Path) -> Iterator[Start]:
 
     def run(*arguments: str, **environment: str) -> Running:
         processes.append(
-            subprocess.Popen(
+            WarmProcess(
                 [sys.executable, "-c", PROGRAM, "server", "--port", "0", *arguments],
                 cwd=tmp_path,
                 env=process_environment(SERENO_DATABASE_URL=database_url) | environment,

@@ -11,9 +11,10 @@ import psycopg
 import pytest
 
 from sereno.cli.main import COMMANDS
-from tests.docs import warm_process
+from tests import warm_process
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, links
 from tests.facts import one, until
+from tests.warm_process import WarmProcess
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 # Seconds. A program of the documentation takes one; only a broken one takes this long.
@@ -21,22 +22,16 @@ TIMEOUT = 100
 
 
 def run_program(program: Path, database_url: str) -> str:
-    exit_code, output = warm_process.run(program, environment(database_url), TIMEOUT)
-    assert exit_code == 0, output
-    return output
+    command = [sys.executable, program.name]
+    ran = warm_process.run(command, cwd=program.parent, env=environment(database_url), timeout=TIMEOUT)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout + ran.stderr
 
 
 def run_tests(program: Path, database_url: str) -> None:
     """Run the tests of a page as its reader does; without schemathesis, which takes longer to start than they run."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis", program.name],
-        cwd=program.parent,
-        env=environment(database_url),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
-    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis", program.name]
+    ran = warm_process.run(command, cwd=program.parent, env=environment(database_url), timeout=TIMEOUT)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
@@ -117,7 +112,7 @@ def test_examples_run(name: str, database_url: str, connection: psycopg.Connecti
 
 def run_worker(program: Path, database_url: str, connection: psycopg.Connection) -> str:
     """Run a worker as the documentation does, until a job has succeeded; return its output. No job may be left."""
-    worker = subprocess.Popen(
+    worker = WarmProcess(
         [sys.executable, "-m", "sereno", "worker", f"{program.name}:app"],
         cwd=program.parent,
         env=environment(database_url),
@@ -128,7 +123,7 @@ def run_worker(program: Path, database_url: str, connection: psycopg.Connection)
     try:
         until(lambda: one(connection, "select count(*) from sereno.history where state = 'succeeded'"), TIMEOUT)
         worker.send_signal(signal.SIGTERM)
-        output, _ = worker.communicate(timeout=TIMEOUT)
+        output: str = worker.communicate(timeout=TIMEOUT)[0]
     finally:
         if worker.poll() is None:
             worker.kill()

@@ -26,6 +26,7 @@ from tests.facts import one, until
 from tests.server.web.chromium import Chromium
 from tests.server.web.conftest import running_chromium
 from tests.server.web.running_server import running
+from tests.warm_process import WarmProcess
 
 __all__ = ["running_chromium"]
 
@@ -95,7 +96,7 @@ class Shop:
 
     @contextmanager
     def worker(self) -> Iterator[None]:
-        process = subprocess.Popen(
+        process = WarmProcess(
             [sys.executable, "-m", "sereno", "worker", "shop.py:app"],
             cwd=self.directory,
             env=environment(self.database_url),

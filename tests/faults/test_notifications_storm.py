@@ -25,6 +25,7 @@ from tests.facts import one, until
 from tests.faults.notified_app import Offer, app, offer_closed, offer_made
 from tests.faults.proxy import Proxy
 from tests.faults.storm import Storm
+from tests.warm_process import WarmProcess
 
 # Records every change of state of a delivery, by the clock that the provider uses too.
 RECORD_MOVES = """
@@ -62,7 +63,7 @@ ARGUMENTS = ("--processes", "2", "--queue", "notifications=4")
 @pytest.fixture
 def provider(log: Path) -> Iterator[str]:
     """Start the provider and return its URL; the messages that it accepted are in its log."""
-    with subprocess.Popen(
+    with WarmProcess(
         [sys.executable, "-m", "tests.faults.notified_app", str(log)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},

@@ -13,6 +13,7 @@ from sereno import Sereno
 from sereno.testing.process import kill_all
 from tests.facts import one, state, until
 from tests.procedures.conftest import Allow, Login, result
+from tests.warm_process import WarmProcess
 
 ROOT = Path(__file__).parents[2]
 APP = """
@@ -47,7 +48,7 @@ def start(database_url: str, login: Login, tmp_path: Path) -> Iterator[Start]:
     def one_more() -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "sereno", "worker", "shop.py:app"]
         started.append(
-            subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
+            WarmProcess(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
         )
         return started[-1]
 

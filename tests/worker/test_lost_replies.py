@@ -23,6 +23,7 @@ from sereno.worker.heartbeat import Heartbeat, boot_clock, lease_end
 from sereno.worker.settler import Settler
 from tests.facts import TIMEOUT, auntil, one, state, until
 from tests.jobs.job_steps import add, decided, do, line, session, settled, take
+from tests.warm_process import WarmProcess
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
@@ -143,7 +144,7 @@ def worker_process(database_url: str) -> Iterator[subprocess.Popen[bytes]]:
         "asyncio.run(main())"
     )
     environment = {**os.environ, "SERENO_DATABASE_URL": database_url}
-    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment) as worker:
+    with WarmProcess([sys.executable, "-c", code], cwd=ROOT, env=environment) as worker:
         try:
             yield worker
         finally:

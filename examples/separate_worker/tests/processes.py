@@ -26,7 +26,7 @@ class Process(WorkerProcess):
     def __init__(self, command: list[str], environment: dict[str, str], log: Path) -> None:
         self._log = log
         with log.open("wb") as written:
-            self._process = subprocess.Popen(command, env=environment, stdout=written, stderr=subprocess.STDOUT)
+            self._start(command, environment, written)
 
     @property
     def output(self) -> str:

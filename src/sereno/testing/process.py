@@ -2,12 +2,12 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from subprocess import PIPE, STDOUT, Popen, run
+from typing import IO, Any, TypeVar
 
 from sereno.app import Sereno
 
@@ -29,7 +29,7 @@ def wait_for(fact: Callable[[], T], timeout: float, check: Callable[[], object] 
     return value
 
 
-def kill_all(supervisor: "subprocess.Popen[Any]") -> None:
+def kill_all(supervisor: "Popen[Any]") -> None:
     """Kill the supervisor and the processes that run its jobs."""
     if supervisor.poll() is None:
         # The supervisor is stopped first: it would replace a process that dies.
@@ -43,7 +43,7 @@ def kill_all(supervisor: "subprocess.Popen[Any]") -> None:
 
 def _children(pid: int) -> list[int]:
     command = ["pgrep", "-P", str(pid)]
-    found = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    found = run(command, check=False, stdout=PIPE, text=True)
     return [int(line) for line in found.stdout.split()]
 
 
@@ -55,7 +55,10 @@ class WorkerProcess:
         environment |= {"SERENO_DATABASE_URL": app.url, "SERENO_SCHEMA": app.settings.schema}
         environment["PYTHONPATH"] = os.pathsep.join([str(path) for path in sys.path if path])
         command = [sys.executable, "-m", "sereno", "worker", name, *options]
-        self._process = subprocess.Popen(command, env=environment)
+        self._start(command, environment)
+
+    def _start(self, command: Sequence[str], environment: Mapping[str, str], output: IO[bytes] | None = None) -> None:
+        self._process = Popen(command, env=environment, stdout=output, stderr=None if output is None else STDOUT)
 
     @property
     def pid(self) -> int:

@@ -8,10 +8,8 @@ import os
 import pty
 import shutil
 import signal
-import subprocess
 import sys
 import threading
-import uuid
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -23,32 +21,35 @@ from sereno import Sereno
 from sereno.archive.storage import Storage
 from tests.archive.archive_steps import DAY, add_deliveries, add_event, add_jobs, add_logs, cold_place
 from tests.cli.archive.conftest import archive_all
-from tests.cli.conftest import PROGRAM, Command, database_copy, process_environment
+from tests.cli.conftest import PROGRAM, Command, process_environment
+from tests.databases import DatabasePool
 from tests.facts import advance, one, until
+from tests.warm_process import WarmProcess
 
 
 @pytest.fixture(scope="module")
-def filled(server_url: str, template: str) -> Iterator[tuple[str, Path]]:
+def filled(databases: DatabasePool, template: str) -> Iterator[tuple[str, Path]]:
     """Archive jobs, a few deliveries and log lines once, and drop them from the database; each test gets a copy."""
-    name = f"filled_{uuid.uuid4().hex[:12]}"
-    with database_copy(server_url, template, name) as url, cold_place() as place:
-        with psycopg.connect(url, autocommit=True) as connection:
+    database = databases.create(template)
+    with cold_place() as place:
+        with psycopg.connect(database.url, autocommit=True) as connection:
             add_jobs(connection, 1, 10)
             add_jobs(connection, 101, 2, "dead")
             add_deliveries(connection, add_event(connection))
             add_logs(connection, 4)
             advance(connection, 60 * DAY)
-        with closing(Sereno(url)) as app:
+        with closing(Sereno(database.url)) as app:
             asyncio.run(archive_all(app, place))
-        yield name, place
+        yield database.name, place
+    databases.drop(database)
 
 
 @pytest.fixture
-def database_url(server_url: str, filled: tuple[str, Path], place: Path) -> Iterator[str]:
+def database_url(databases: DatabasePool, filled: tuple[str, Path], place: Path) -> Iterator[str]:
     """Return the URL of a copy of the filled database, beside a copy of the files."""
     template, files = filled
     shutil.copytree(files, place)
-    with database_copy(server_url, template, f"test_{uuid.uuid4().hex[:12]}") as url:
+    with databases.copy(template) as url:
         yield url
 
 
@@ -242,7 +243,7 @@ def test_ctrl_c_stops_a_query(database_url: str, tmp_path: Path, archive_on: dic
     control, terminal = pty.openpty()
     output = bytearray()
     reader = threading.Thread(target=_read, args=[control, output])
-    with subprocess.Popen(
+    with WarmProcess(
         [sys.executable, "-c", PROGRAM, "archive", "query", "select sum(hash(i)) from range(1000000000000) t(i)"],
         cwd=tmp_path,
         env=process_environment(SERENO_DATABASE_URL=database_url, **archive_on),

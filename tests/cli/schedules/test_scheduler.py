@@ -20,6 +20,7 @@ from sereno.schedules.heatmap import CELL, HeatmapCells
 from tests.cli.conftest import PROGRAM, Command, process_environment
 from tests.cli.schedules.schedule_steps import add
 from tests.facts import advance, one, until
+from tests.warm_process import WarmProcess
 
 # The heatmap
 
@@ -213,7 +214,7 @@ LONG_LEASE = f"from sereno.schedules import scheduler; scheduler.LEASE = {LEASE}
 
 @contextmanager
 def scheduler(database_url: str, directory: Path) -> Iterator["subprocess.Popen[str]"]:
-    running = subprocess.Popen(
+    running = WarmProcess(
         [sys.executable, "-c", LONG_LEASE, "scheduler"],
         cwd=directory,
         env=process_environment(SERENO_DATABASE_URL=database_url),

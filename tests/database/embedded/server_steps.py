@@ -13,7 +13,9 @@ from pathlib import Path
 import psycopg
 
 import sereno
+from tests import warm_process
 from tests.facts import is_gone
+from tests.warm_process import WarmProcess
 
 SOURCE = Path(sereno.__file__).parent.parent
 DEADLINE_SECONDS = 60
@@ -72,7 +74,7 @@ def environment() -> dict[str, str]:
 @contextmanager
 def another_user(directory: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Start another process that uses the server; yield it and the URL of the server."""
-    with subprocess.Popen(
+    with WarmProcess(
         [sys.executable, "-c", USER, str(directory)],
         env=environment(),
         stdin=subprocess.PIPE,
@@ -94,14 +96,8 @@ def leave(process: subprocess.Popen[str]) -> None:
 
 
 def run_python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        env=environment(),
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_SECONDS,
-    )
+    command = [sys.executable, "-c", program, *arguments]
+    return warm_process.run(command, env=environment(), timeout=DEADLINE_SECONDS)
 
 
 def as_user(user: pwd.struct_passwd, action: Callable[[], str]) -> str:

@@ -24,6 +24,7 @@ from tests.database.embedded.server_steps import (
     waits_for_a_lock,
 )
 from tests.facts import is_gone
+from tests.warm_process import WarmProcess
 
 
 def test_the_server_outlives_a_killed_starter_and_ends_with_its_last_user(directory: Path) -> None:
@@ -70,7 +71,7 @@ for _ in range(8):
         assert connection.execute("select 1").fetchone() == (1,)
 """
     processes = [
-        subprocess.Popen(
+        WarmProcess(
             [sys.executable, "-c", program, str(place / ".sereno")],
             env=environment(),
             stdout=subprocess.PIPE,
