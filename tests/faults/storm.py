@@ -6,6 +6,7 @@ import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from sereno.database.embedded import EmbeddedPostgres
 from tests.acceptance.conftest import WorkerProcess
@@ -16,6 +17,17 @@ from tests.faults.watch import Watch
 
 # Seconds. Jobs of a killed worker are retried after its lease, and then in isolated processes.
 PATIENCE = 90.0
+
+
+# What could block a job: its state, its session, and its lane.
+UNFINISHED = """
+select row_to_json(jobs), (select row_to_json(sessions) from sereno.sessions where sessions.id = session_id),
+       (select row_to_json(lanes) from sereno.lanes where lanes.id = lane),
+       (select json_agg(lane_wakes) from sereno.lane_wakes where lane_wakes.lane = jobs.lane), sereno.now()::text
+from sereno.jobs
+"""
+
+T = TypeVar("T")
 
 
 class Storm(ABC):
@@ -38,6 +50,14 @@ class Storm(ABC):
     def at_work(self, workers: Sequence[WorkerProcess]) -> list[int]:
         """Return the processes of these workers that are at work now; none while the database is down."""
 
+    def wait(self, fact: Callable[[], T]) -> T:
+        """Wait for a fact; an error lists the jobs that have not ended."""
+        try:
+            return until(fact, PATIENCE)
+        except AssertionError as error:
+            jobs = self.watch.ask(lambda connection: str(connection.execute(UNFINISHED).fetchall()), "unknown")
+            raise AssertionError(f"{error}; unfinished jobs: {jobs}") from error
+
     def victims(self) -> list[tuple[int, WorkerProcess]]:
         """Return the processes that are at work, each with its worker; one that has just ended belongs to none."""
         found = self.at_work(self.workers)
@@ -47,7 +67,7 @@ class Storm(ABC):
         """Kill a process that is at work; every third time its whole worker, which another one replaces."""
         for number in numbers:
             self.add_work()
-            process, victim = self.rng.choice(until(self.victims, PATIENCE))
+            process, victim = self.rng.choice(self.wait(self.victims))
             if number % 3 != 1:
                 os.kill(process, signal.SIGKILL)
                 continue
@@ -59,7 +79,7 @@ class Storm(ABC):
         """Cut off a worker behind this proxy, let it reconnect, freeze its connections, and kill it."""
         for disturb in (proxy.cut, proxy.freeze, worker.kill):
             self.add_work()
-            until(lambda: self.at_work([worker]), PATIENCE)
+            self.wait(lambda: self.at_work([worker]))
             disturb()
             proxy.heal()
 

@@ -20,7 +20,7 @@ from tests.facts import one, until
 from tests.faults import limited_app
 from tests.faults.handler_log import Run, disorder, excess, longest_delay, peak, read
 from tests.faults.proxy import Proxy
-from tests.faults.storm import PATIENCE, Storm
+from tests.faults.storm import Storm
 
 # Seconds. Times are rounded floating-point numbers.
 ROUNDED = 0.001
@@ -61,7 +61,7 @@ class LimitsStorm(Storm):
         """Enqueue jobs, and wait until some of them have finished: the next fault comes at any moment."""
         wanted = self.finished() + self.rng.randint(0, 2 * self.count)
         self.enqueue()
-        until(lambda: self.finished() >= wanted, PATIENCE)
+        self.wait(lambda: self.finished() >= wanted)
 
     def at_work(self, workers: Sequence[WorkerProcess]) -> list[int]:
         """Return the processes that run a handler now; enqueue jobs while all workers have nothing to do."""
