@@ -1,6 +1,7 @@
 """Fixtures: one PostgreSQL server for a test run, and for each test a database that is copied from a template."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,7 +24,8 @@ POSTGRES_BIN = os.environ.get("SERENO_TEST_POSTGRES_BIN")
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_environment() -> None:
-    """Delete the settings of the shell: the tests choose their databases."""
+    """Delete the settings of the shell: the tests choose their databases. Ctrl-C works also in the background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in list(os.environ):
         if name == "DATABASE_URL" or (name.startswith("SERENO_") and not name.startswith("SERENO_TEST_")):
             del os.environ[name]
