@@ -68,7 +68,7 @@ clean:  ## remove the files that these targets create, except databases
 $(READY): requirements.txt pyproject.toml tools/make_venv
 	@tools/make_venv .venv
 	@echo "installing the pinned packages into .venv"
-	@$(PIP) --require-hashes -r requirements.txt
+	@$(PIP) --no-compile --require-hashes -r requirements.txt
 	@echo "installing sereno into .venv"
 	@$(PIP) --no-build-isolation --no-deps -e .
 	@touch $@
