@@ -1958,8 +1958,11 @@ begin
         from woken group by lane
     ),
     known as materialized (select id from sereno.lanes where id = any(array(select lane from wanted))),
+    -- The current rows: the update below sees its rows as they were when the statement began, and a claim may have taken
+    -- the last job of a lane since then.
     locked as materialized (
-        select id from sereno.lanes where id = any(array(select id from known)) order by id for update skip locked
+        select id, has_work, waits_for, order_id, band, floor_priority, floor_seq from sereno.lanes
+        where id = any(array(select id from known)) order by id for update skip locked
     ),
     -- A fair key that joins late starts at the turn of the lane that is next.
     pace as materialized (
@@ -1972,19 +1975,21 @@ begin
     moved as (
         update sereno.lanes
         set has_work = true,
-            waits_for = case when has_work and order_id is null then waits_for end,
-            band = case when fair is not null then band when has_work then least(band, wanted.priority)
-                        else wanted.priority end,
-            turn = case when has_work then lanes.turn when fair is not null then greatest(lanes.turn, pace.turn)
+            waits_for = case when lanes.has_work and lanes.order_id is null then lanes.waits_for end,
+            band = case when lanes.fair is not null then lanes.band
+                        when lanes.has_work then least(lanes.band, wanted.priority) else wanted.priority end,
+            turn = case when lanes.has_work then lanes.turn
+                        when lanes.fair is not null then greatest(lanes.turn, pace.turn)
                         else sereno.micros(sereno.now()) + wanted.place end,
-            floor_priority = least(floor_priority, wanted.priority),
-            floor_seq = case when floor_priority < wanted.priority then floor_seq
-                             when floor_priority = wanted.priority then least(floor_seq, wanted.ready_seq)
+            floor_priority = least(lanes.floor_priority, wanted.priority),
+            floor_seq = case when lanes.floor_priority < wanted.priority then lanes.floor_seq
+                             when lanes.floor_priority = wanted.priority then least(lanes.floor_seq, wanted.ready_seq)
                              else wanted.ready_seq end
-        from wanted join pace on pace.queue = wanted.queue
+        from wanted join pace on pace.queue = wanted.queue join locked on locked.id = wanted.lane
         where lanes.id = any(array(select id from locked)) and lanes.id = wanted.lane
-          and (not has_work or (waits_for is not null and order_id is not null) or wanted.priority < band
-               or (wanted.priority, wanted.ready_seq) < (floor_priority, floor_seq))
+          and (not locked.has_work or (locked.waits_for is not null and locked.order_id is not null)
+               or wanted.priority < locked.band
+               or (wanted.priority, wanted.ready_seq) < (locked.floor_priority, locked.floor_seq))
     ),
     fresh as materialized (
         select wanted.*, job.keys

@@ -1,7 +1,9 @@
 """Claims under limits: lost replies, stalled and dead workers, long transactions."""
 
 import threading
+import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from random import Random
 
@@ -19,6 +21,22 @@ from tests.jobs.job_steps import Connection, add, do, line
 from tests.jobs.limits.lane_steps import LONGEST_CHECK_INTERVAL, Claimer, keys, limited_job, put, running, set_limit
 
 ONE = keys(("one", ""))
+# A role whose statements wait for an advisory lock when they read a wake-up: after they took their snapshot.
+SLOW_READS = """
+create role {role};
+grant all on schema sereno to {role};
+grant all on all tables in schema sereno to {role};
+grant all on all sequences in schema sereno to {role};
+grant execute on all functions in schema sereno to {role};
+create function sereno.waits() returns boolean language plpgsql as
+    'begin perform pg_advisory_xact_lock_shared(1); return true; end';
+create policy slow on sereno.lane_wakes using (sereno.waits());
+alter table sereno.lane_wakes enable row level security;
+"""
+WAITING = (
+    "select count(*) from pg_locks where locktype = 'advisory' and not granted and database = "
+    "(select oid from pg_database where datname = current_database())"
+)
 
 
 @contextmanager
@@ -303,3 +321,31 @@ def test_a_claim_does_not_read_the_exhausted_lanes_in_front(database_url: str, l
             before = _rows_read(connection)
             assert sorted(job.id for job in claimer.claim().jobs) == made
             assert _rows_read(connection) - before < 100
+
+
+def test_a_wake_up_is_not_lost_to_a_claim_that_ends_its_lane_meanwhile(database_url: str) -> None:
+    """The claim commits after the statement that opens lanes took its snapshot, and before that locks the lane."""
+    role = f"slow_{uuid.uuid4().hex[:12]}"
+    with line(database_url) as connection, line(database_url) as slow, line(database_url) as other:
+        set_limit(connection, "two", Limit(2))
+        claimer = Claimer(connection)
+        make_limiters(claimer)
+        first = put(connection, keys(("two", "")))
+        claimer.wake()
+        connection.execute(SLOW_READS.format(role=role).encode())
+        try:
+            slow.execute(f"set role {role}".encode())
+            other.execute("select pg_advisory_lock(1)")
+            with ThreadPoolExecutor() as threads:
+                with connection.transaction():
+                    assert [job.id for job in claimer.claim().jobs] == first
+                    second = put(other, keys(("two", "")))
+                    opening = threads.submit(do, slow, lane_claim.open_lanes(0))
+                    until(
+                        lambda: one(other, "select count(*) from pg_locks where locktype = 'advisory' and not granted")
+                    )
+                other.execute("select pg_advisory_unlock(1)")
+                assert opening.result(TIMEOUT)[0] == 1
+            assert claimer.take() == second
+        finally:
+            connection.execute(f"drop owned by {role}; drop role {role}".encode())
