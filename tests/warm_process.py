@@ -34,8 +34,8 @@ PRELOADED = (
 class WarmProcess(subprocess.Popen[Any]):
     """`WarmProcess([sys.executable, "-m", "sereno", "worker", "shop:app"], env=…)`: a Popen that forks the server.
 
-    It overrides private methods of Popen, and has its interface therefore. The command is Python with `-m MODULE`,
-    `-c PROGRAM` or a file; options that the server does not know are refused.
+    The command is Python with `-m MODULE`, `-c PROGRAM` or a file; other options are refused. Private methods of Popen
+    are overridden, so that everything else is inherited.
     """
 
     def _execute_child(self, *given: Any) -> None:
@@ -67,7 +67,7 @@ class WarmProcess(subprocess.Popen[Any]):
         with self._waitpid_lock:  # type: ignore[attr-defined]
             if self.returncode is None:
                 if select.select([self._replies], [], [], timeout)[0]:
-                    # Without an answer the fork server was killed, and the processes that it waits for are unknown.
+                    # An empty line is an error: the process that waits for the program was killed.
                     self.returncode = os.waitstatus_to_exitcode(int(self._replies.readline()))
                     self._replies.close()
                 elif may_raise:
@@ -108,7 +108,7 @@ def serve(requests: socket.socket) -> Callable[[], None]:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
-    # The processes that wait for a program need no one who waits for them.
+    # The exit status of the processes that wait for programs is not used.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
