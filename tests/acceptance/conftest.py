@@ -19,6 +19,16 @@ ROOT = Path(__file__).parents[2]
 JOBS = "tests.acceptance.jobs:app"
 
 
+def children(pid: int) -> list[int]:
+    """Return the processes that this process has started."""
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    try:
+        return [int(child) for child in path.read_text().split()]
+    except OSError:
+        # It has ended.
+        return []
+
+
 class WorkerProcess:
     """`sereno worker`, started as an operator would."""
 
@@ -48,9 +58,8 @@ class WorkerProcess:
         return self.output.read_text()
 
     def children(self) -> list[int]:
-        """Return the process ids of its direct children."""
-        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return [int(pid) for pid in path.read_text().split()] if path.exists() else []
+        """Return the process ids of its worker children, which its fork server has started."""
+        return [child for server in children(self.process.pid) for child in children(server)]
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)

@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from sereno import Backoff, Context, Sereno
 
 app = Sereno()
 QUICK = Backoff(3, delays=["200ms"], jitter=0)
+if "TEST_THREAD" in os.environ:
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
 
 
 def note(*words: object) -> None:

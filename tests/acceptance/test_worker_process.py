@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.acceptance.conftest import WorkerProcess, alive_sessions, expire_leases, lines
+from tests.acceptance.conftest import WorkerProcess, alive_sessions, children, expire_leases, lines
 from tests.facts import is_gone, one, state, until
 
 pytestmark = pytest.mark.slow
@@ -202,11 +202,11 @@ def test_a_coroutine_that_swallows_its_timeout_is_logged_and_its_job_retried(
 def test_term_to_every_process_still_lets_the_job_finish(
     worker: Start, connection: psycopg.Connection, log: Path
 ) -> None:
-    """A service manager sends TERM to the supervisor and to its children."""
+    """A service manager sends TERM to the supervisor, to the fork server and to the children."""
     process = worker()
     job = enqueue(connection, "slow", n=1)
     until(lambda: lines(log, "start"))
-    for pid in [*process.children(), process.process.pid]:
+    for pid in [*process.children(), *children(process.process.pid), process.process.pid]:
         os.kill(pid, signal.SIGTERM)
     until(lambda: "worker.stopping" in process.log_text())
     Path(f"{log}.go").touch()
@@ -226,6 +226,34 @@ def test_children_of_a_killed_supervisor_finish_their_jobs_and_end(
     until(lambda: is_gone(child))
     until(lambda: alive_sessions(connection) == 0)
     assert one(connection, "select attempt from sereno.history where id = %s", job) == 1
+
+
+def test_children_outlive_their_fork_server_and_their_successors_are_started_fresh(
+    worker: Start, connection: psycopg.Connection, log: Path
+) -> None:
+    process = worker()
+    job = enqueue(connection, "slow", n=1)
+    child = int(until(lambda: lines(log, "start"))[0][2])
+    (fork_server,) = children(process.process.pid)
+    os.kill(fork_server, signal.SIGKILL)
+    Path(f"{log}.go").touch()
+    until(lambda: state(connection, job) == "succeeded")
+    assert one(connection, "select attempt from sereno.history where id = %s", job) == 1
+    os.kill(child, signal.SIGKILL)
+    job = enqueue(connection, "slow", n=2)
+    until(lambda: state(connection, job) == "succeeded")
+    assert process.log_text().count('"child.fresh"') == 1
+    assert process.end() == 0
+
+
+def test_children_of_an_application_with_threads_are_started_fresh(
+    worker: Start, connection: psycopg.Connection, log: Path
+) -> None:
+    process = worker(TEST_THREAD="yes")
+    job = enqueue(connection, "quick", n=1)
+    until(lambda: state(connection, job) == "succeeded")
+    assert "not forked: the application starts 1 threads when it is imported" in process.log_text()
+    assert process.end() == 0
 
 
 @pytest.mark.quick

@@ -30,21 +30,26 @@ def wait_for(fact: Callable[[], T], timeout: float, check: Callable[[], object] 
 
 
 def kill_all(supervisor: "Popen[Any]") -> None:
-    """Kill the supervisor and the processes that run its jobs."""
+    """Kill the supervisor and the processes that it has started."""
     if supervisor.poll() is None:
         # The supervisor is stopped first: it would replace a process that dies.
         supervisor.send_signal(signal.SIGSTOP)
-        for pid in _children(supervisor.pid):
+        for pid in _descendants(supervisor.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         supervisor.kill()
     supervisor.wait(TIMEOUT)
 
 
-def _children(pid: int) -> list[int]:
-    command = ["pgrep", "-P", str(pid)]
-    found = run(command, check=False, stdout=PIPE, text=True)
-    return [int(line) for line in found.stdout.split()]
+def _descendants(pid: int) -> list[int]:
+    """Return the processes that the process has started, those that they have started, and so on."""
+    found: list[int] = []
+    parents = [str(pid)]
+    while parents:
+        command = ["pgrep", "-P", ",".join(parents)]
+        parents = run(command, check=False, stdout=PIPE, text=True).stdout.split()
+        found += map(int, parents)
+    return found
 
 
 class WorkerProcess:

@@ -58,10 +58,11 @@ class SupervisedLease:
             self._own.stop()
 
 
-def run_child(wire: int, page: int, make_worker: Callable[..., Worker]) -> None:
-    """Run a worker as a child process; never returns, because it ends the process."""
+def run_child(wire: int, page: int, make_worker: Callable[..., Worker]) -> NoReturn:
+    """Run a worker as a child process, and end the process."""
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     _run(_child(socket.socket(fileno=wire), WatchdogPage(page), make_worker))
+    _exit(0)
 
 
 def _exit(code: int) -> NoReturn:

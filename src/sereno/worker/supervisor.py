@@ -12,7 +12,6 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Protocol
@@ -26,6 +25,7 @@ from sereno.telemetry.service import Service
 from sereno.version import __version__
 from sereno.worker.child import EXIT_LOST, EXIT_STUCK
 from sereno.worker.child_channel import ChildChannel, ChildFigures, ChildHello, LeaseGone, LeaseRenewed, StopChild
+from sereno.worker.fork_server import ForkFailed, ForkServer, StartedProcess
 from sereno.worker.health import HealthServer
 from sereno.worker.heartbeat import boot_clock, lease_end
 from sereno.worker.log_writer import LogWriter
@@ -50,8 +50,8 @@ LONGEST_PAUSE = 30.0
 class ChildProcess:
     """One worker process as its supervisor sees it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, wire: ChildChannel, page: WatchdogPage) -> None:
-        self.process = process
+    def __init__(self, process: StartedProcess, wire: ChildChannel, page: WatchdogPage) -> None:
+        self.pid, self.ended = process
         self.wire = wire
         self.page = page
         self.session: int | None = None
@@ -75,11 +75,19 @@ class Supervisor:
     """Runs `processes` children until it is stopped."""
 
     def __init__(
-        self, url: str, settings: Settings, command: Sequence[str], scheduler: "SupervisedScheduler | None" = None
+        self,
+        url: str,
+        settings: Settings,
+        fork_control: socket.socket | None,
+        scheduler: "SupervisedScheduler | None" = None,
     ) -> None:
-        """`scheduler`: a scheduler to run in this process, where no handler can delay it."""
+        """`fork_control`: the control socket of the children's fork server. Without one they are started fresh.
+
+        `scheduler`: a scheduler to run in this process, where no handler can delay it.
+        """
         self._settings = settings
-        self._command = command
+        self._fork_control = fork_control
+        self._fork_server: ForkServer | None = None
         self._connection = ServiceConnection(url, settings, "supervisor")
         self._log_writer = LogWriter(url, settings)
         self._children: set[ChildProcess] = set()
@@ -105,6 +113,8 @@ class Supervisor:
             await self._run()
 
     async def _run(self) -> None:
+        if self._fork_control is not None:
+            self._fork_server = ForkServer(self._fork_control)
         await self.health.start()
         if self.health.port:
             url = f"http://{self._settings.health_host}:{self.health.port}"
@@ -120,6 +130,8 @@ class Supervisor:
         await self._heartbeat.stop()
         await self.health.stop()
         await self._connection.close()
+        if self._fork_server is not None:
+            self._fork_server.close()
 
     def stop(self) -> None:
         """Stop every child. The second call makes them release their running jobs at once."""
@@ -161,23 +173,33 @@ class Supervisor:
     async def _spawn(self) -> ChildProcess:
         ours, theirs = socket.socketpair()
         page = WatchdogPage()
-        descriptors = (theirs.fileno(), page.descriptor)
-        try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *self._command,
-                env={**os.environ, CHILD_VARIABLE: ",".join(map(str, descriptors))},
-                pass_fds=descriptors,
-                # Ctrl-C in a terminal must reach the supervisor only, which forwards it.
-                start_new_session=True,
-            )
-        finally:
-            theirs.close()
+        with theirs:
+            process = await self._start((theirs.fileno(), page.descriptor))
         child = ChildProcess(process, await ChildChannel.on(ours), page)
         self._children.add(child)
         if self._stopping:
             child.wire.send(StopChild(hurry=False))
         return child
+
+    async def _start(self, descriptors: tuple[int, int]) -> StartedProcess:
+        """Start a process with these descriptors, forked if possible."""
+        if self._fork_server is not None:
+            try:
+                return await self._fork_server.fork(descriptors)
+            except ForkFailed as error:
+                self._fork_server = None
+                emit(logging.INFO, "child.fresh", f"worker children are started fresh, not forked: {error}")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "sereno",
+            *sys.argv[1:],
+            env={**os.environ, CHILD_VARIABLE: ",".join(map(str, descriptors))},
+            pass_fds=descriptors,
+            # Ctrl-C in a terminal must reach the supervisor only, which forwards it.
+            start_new_session=True,
+        )
+        return StartedProcess(process.pid, asyncio.ensure_future(process.wait()))
 
     async def _attend(self, child: ChildProcess) -> None:
         """Read a child's messages until it exits, then clean up after it."""
@@ -191,7 +213,7 @@ class Supervisor:
                     child.ready = message.ready
                     child.gauges = message.gauges
                     self._tally.add(message.tally)
-        code = await child.process.wait()
+        code = await child.ended
         self._children.discard(child)
         child.wire.close()
         child.page.close()
@@ -199,13 +221,13 @@ class Supervisor:
             return
         await self._clean_up(child, code)
 
-    async def _clean_up(self, child: ChildProcess, code: int) -> None:
-        reasons = {EXIT_STUCK: "a handler ignored its deadline", EXIT_LOST: "it lost its session"}
+    async def _clean_up(self, child: ChildProcess, code: int | None) -> None:
+        reasons = {EXIT_STUCK: "a handler ignored its deadline", EXIT_LOST: "it lost its session", None: "code unknown"}
         emit(
             logging.ERROR,
             "child.died",
-            f"worker child {child.process.pid} ended ({reasons.get(code, f'code {code}')}): it is replaced",
-            pid=child.process.pid,
+            f"worker child {child.pid} ended ({reasons.get(code, f'code {code}')}): it is replaced",
+            pid=child.pid,
             session=child.session,
         )
         if child.session is None:
@@ -217,7 +239,7 @@ class Supervisor:
             emit(
                 logging.WARNING,
                 "child.release_failed",
-                f"the jobs of worker child {child.process.pid} are ready again when its lease expires: {error}",
+                f"the jobs of worker child {child.pid} are ready again when its lease expires: {error}",
             )
 
     async def _watch(self) -> None:
@@ -232,16 +254,15 @@ class Supervisor:
         emit(
             logging.ERROR,
             "child.blocked",
-            f"worker child {child.process.pid}: a handler blocks its loop past its deadline; its stacks follow",
-            pid=child.process.pid,
+            f"worker child {child.pid}: a handler blocks its loop past its deadline; its stacks follow",
+            pid=child.pid,
             session=child.session,
         )
-        # Not process.kill(): it polls first, and would consume the exit status that another task awaits.
         with suppress(ProcessLookupError):
-            os.kill(child.process.pid, signal.SIGUSR1)
+            os.kill(child.pid, signal.SIGUSR1)
             await asyncio.sleep(STACKS_TIMEOUT)
-            if child.process.returncode is None:
-                os.kill(child.process.pid, signal.SIGKILL)
+            if child in self._children:
+                os.kill(child.pid, signal.SIGKILL)
 
     def _is_ready(self) -> bool:
         ready = [

@@ -72,10 +72,11 @@ class DemoSystem:
 
     async def _child(self) -> int | None:
         assert self.worker is not None
-        command = ("pgrep", "-P", str(self.worker.pid))
-        found = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-        output, _ = await found.communicate()
-        return int(output.split()[0]) if output else None
+        started = await _children(self.worker.pid)
+        # On Linux, the supervisor starts a fork server, which starts the child.
+        if started and sys.platform == "linux":
+            started = await _children(started[0])
+        return started[0] if started else None
 
     async def _start(self) -> None:
         path = os.pathsep.join(entry for entry in sys.path if entry)
@@ -120,6 +121,12 @@ class DemoSystem:
         except TimeoutError:
             self.worker.kill()
             await self.worker.wait()
+
+
+async def _children(pid: int) -> list[int]:
+    found = await asyncio.create_subprocess_exec("pgrep", "-P", str(pid), stdout=asyncio.subprocess.PIPE)
+    output, _ = await found.communicate()
+    return [int(line) for line in output.split()]
 
 
 class DemoProcesses:

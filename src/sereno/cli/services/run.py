@@ -1,9 +1,8 @@
 """`sereno run MODULE:APP`: worker, scheduler and server as one service, for small installations."""
 
 import asyncio
-import os
 import signal
-import sys
+import socket
 from typing import Any
 
 import click
@@ -11,13 +10,13 @@ import click
 from sereno.app import Sereno
 from sereno.cli.context import named_app
 from sereno.cli.services.serving import HTTPServer
-from sereno.cli.services.worker import refuse_embedded, worker_options
+from sereno.cli.services.worker import prepare_children, refuse_embedded, worker_options
 from sereno.monitoring.alerts.scheduler import scheduler_with_alerts
 from sereno.settings import ROLES, parse_queues
 from sereno.telemetry.log_events import configure
-from sereno.worker.child import run_child
+from sereno.worker.fork_server import open_sockets
 from sereno.worker.log_writer import LogWriter
-from sereno.worker.supervisor import CHILD_VARIABLE, Supervisor
+from sereno.worker.supervisor import Supervisor
 
 
 @click.command(epilog="Example: sereno run shop.jobs:app --port 8765 --queue default=20")
@@ -41,18 +40,15 @@ def run(
 
     Handlers run in a child process: one that blocks delays neither schedules nor the dashboard.
     """
+    sockets = open_sockets()
     app = named_app("run", app_path)
     app.override(queues=parse_queues(list(queues)) or None, roles=list(roles) or None, **given)
     refuse_embedded(app, embedded)
     configure(app.settings.log_level, app.settings.log_format)
-    descriptors = os.environ.pop(CHILD_VARIABLE, None)
-    if descriptors is not None:
-        wire, page = map(int, descriptors.split(","))
-        run_child(wire, page, app.worker)
-        return
+    fork_control = prepare_children(app, sockets) if "worker" in (app.settings.roles or ROLES) else None
     app.check_schema()
     try:
-        asyncio.run(_RunningServices(app, host, port).run())
+        asyncio.run(_RunningServices(app, fork_control, host, port).run())
     finally:
         app.close()
 
@@ -60,7 +56,7 @@ def run(
 class _RunningServices:
     """The parts that this process runs, by its roles. When one part ends, all end."""
 
-    def __init__(self, app: Sereno, host: str | None, port: int | None) -> None:
+    def __init__(self, app: Sereno, fork_control: socket.socket | None, host: str | None, port: int | None) -> None:
         wanted = app.settings.roles or ROLES
         self._app = app
         self._stopping = asyncio.Event()
@@ -72,9 +68,7 @@ class _RunningServices:
             app.declare()
             if not self._runs_scheduler:
                 app.override(scheduler=False)
-            self._supervisor = Supervisor(
-                app.database.url, app.settings, ["-m", "sereno", *sys.argv[1:]], app.scheduler()
-            )
+            self._supervisor = Supervisor(app.database.url, app.settings, fork_control, app.scheduler())
             # The supervisor runs the scheduler itself, beside its children.
             self._runs_scheduler = False
 

@@ -1,7 +1,9 @@
 """`sereno worker MODULE:APP`: a supervisor with worker children. `sereno worker list`: the workers of the database."""
 
 import asyncio
+import logging
 import os
+import socket
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -13,8 +15,9 @@ from sereno.cli.context import named_app
 from sereno.cli.services.worker_list import list_workers
 from sereno.errors import ConfigurationError
 from sereno.settings import parse_queues
-from sereno.telemetry.log_events import configure
+from sereno.telemetry.log_events import configure, emit
 from sereno.worker.child import run_child
+from sereno.worker.fork_server import ForkedProcess, fork_server, open_sockets, why_unfit
 from sereno.worker.supervisor import CHILD_VARIABLE, Supervisor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -79,24 +82,43 @@ def run_worker(app_path: str | None, queues: tuple[str, ...], embedded: bool, **
 
     Example: sereno worker shop.jobs:app --queue ifood=10 --queue default=20 --processes 2
     """
+    sockets = open_sockets()
     app = named_app("worker", app_path)
     app.override(queues=parse_queues(list(queues)) or None, **given)
     refuse_embedded(app, embedded)
     configure(app.settings.log_level, app.settings.log_format)
-    descriptors = os.environ.pop(CHILD_VARIABLE, None)
-    if descriptors is not None:
-        wire, page = map(int, descriptors.split(","))
-        run_child(wire, page, app.worker)
-        return
+    fork_control = prepare_children(app, sockets)
     app.check_schema()
     app.worker()
     app.declare()
-    command = ["-m", "sereno", *sys.argv[1:]]
-    asyncio.run(Supervisor(app.database.url, app.settings, command, app.scheduler()).run())
+    asyncio.run(Supervisor(app.database.url, app.settings, fork_control, app.scheduler()).run())
     app.close()
 
 
 worker.add_command(list_workers, "list")
+
+
+def prepare_children(app: Sereno, sockets: int) -> socket.socket | None:
+    """Start the fork server of the children; return its control socket, or None if they cannot be forked.
+
+    In a child process, run the worker instead, and never return. `sockets`: how many there were before the imports.
+    """
+    descriptors = os.environ.pop(CHILD_VARIABLE, None)
+    if descriptors is not None:
+        wire, page = map(int, descriptors.split(","))
+        run_child(wire, page, app.worker)
+    if sys.platform != "linux":
+        return None
+    if why := why_unfit(sockets):
+        emit(logging.INFO, "child.fresh", f"worker children are started fresh, not forked: {why}")
+        return None
+    started = fork_server()
+    if isinstance(started, ForkedProcess):
+        # Ctrl-C in a terminal must reach the supervisor only, which forwards it.
+        os.setsid()
+        wire, page = started.descriptors
+        run_child(wire, page, app.worker)
+    return started
 
 
 def refuse_embedded(app: Sereno, embedded: bool) -> None:

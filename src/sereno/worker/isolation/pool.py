@@ -1,8 +1,8 @@
 """Runs jobs in separate processes, which can be killed without affecting other jobs.
 
 A process that finishes its job cleanly is reused for the next isolated job, and ends after a minute without one. On
-Linux it is forked from a server that has already imported the application (see fork_server); elsewhere, or if that is
-not possible, it is started fresh. It exchanges JSON lines over its own socket, so a handler may print to stdout. The
+Linux it is forked from a server that has already imported the application (see preload); elsewhere, or if that is not
+possible, it is started fresh. It exchanges JSON lines over its own socket, so a handler may print to stdout. The
 task is found by module and name, as with an import.
 """
 
@@ -30,7 +30,8 @@ from sereno.jobs.job import ClaimedJob
 from sereno.jobs.task import Registry, TaskDefinition
 from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
-from sereno.worker.isolation.fork_server import ForkFailed, ForkServer, Preload
+from sereno.worker.fork_server import ForkFailed, StartedProcess
+from sereno.worker.isolation.preload import Preload, PreloadedServer
 from sereno.worker.log_writer import LAST_WRITE_TIMEOUT
 
 # The handler committed its own settlement with `ctx.transaction()`.
@@ -75,17 +76,10 @@ class ProcessSettings(msgspec.Struct):
 
 
 class _IsolatedProcess:
-    """An isolated process. `ended`: a future of its exit code."""
+    """An isolated process and the connection to it."""
 
-    def __init__(
-        self,
-        pid: int,
-        ended: "asyncio.Future[int]",
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
-        self.pid = pid
-        self.ended = ended
+    def __init__(self, process: StartedProcess, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.pid, self.ended = process
         self.reader = reader
         self.writer = writer
         self.idle_since = 0.0
@@ -115,7 +109,7 @@ class _IsolatedProcess:
         except TimeoutError:
             await self.kill()
 
-    async def kill(self) -> int:
+    async def kill(self) -> int | None:
         # By pid: Process.kill() polls first, and would consume the exit status that another task awaits.
         with suppress(ProcessLookupError):
             if not self.ended.done():
@@ -137,7 +131,7 @@ class IsolationPool:
         self._registry = registry
         self._announce = announce
         self._suspects: dict[int, int] = {}
-        self._server: ForkServer | None = None
+        self._server: PreloadedServer | None = None
         self._forks = sys.platform == "linux"
         self._ending: set[asyncio.Task[None]] = set()
         self._used_at = 0.0
@@ -224,21 +218,21 @@ class IsolationPool:
         ours.setblocking(False)
         try:
             with theirs:
-                pid, ended = await self._start(theirs.fileno())
+                process = await self._start(theirs.fileno())
         except BaseException:
             ours.close()
             raise
         reader, writer = await asyncio.open_connection(sock=ours, limit=LINE_LIMIT)
         settings = ProcessSettings(self._database.url, msgspec.to_builtins(self._database.settings), _path())
         writer.write(msgspec.json.encode(settings) + b"\n")
-        return _IsolatedProcess(pid, ended, reader, writer)
+        return _IsolatedProcess(process, reader, writer)
 
-    async def _start(self, descriptor: int) -> tuple[int, "asyncio.Future[int]"]:
-        """Start a process with this descriptor, forked if possible; return its pid and a future of its exit code."""
+    async def _start(self, descriptor: int) -> StartedProcess:
+        """Start a process with this descriptor, forked if possible."""
         self._used_at = monotonic()
         if self._forks:
             if self._server is None:
-                self._server = ForkServer(self._preload(), COMMAND)
+                self._server = PreloadedServer(self._preload(), COMMAND)
             server = self._server
             try:
                 return await server.fork(descriptor)
@@ -248,7 +242,7 @@ class IsolationPool:
         process = await asyncio.create_subprocess_exec(
             *COMMAND, str(descriptor), str(os.getpid()), pass_fds=[descriptor]
         )
-        return process.pid, asyncio.ensure_future(process.wait())
+        return StartedProcess(process.pid, asyncio.ensure_future(process.wait()))
 
     def _preload(self) -> Preload:
         modules = {_module(definition) for definition in self._registry if self.can_find(definition)}
@@ -294,7 +288,9 @@ def _settlement(response: CallReply) -> Settlement:
     )
 
 
-def _exit_text(code: int) -> str:
+def _exit_text(code: int | None) -> str:
+    if code is None:
+        return "with its fork server"
     if code >= 0:
         return f"exit code {code}"
     try:

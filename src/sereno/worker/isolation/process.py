@@ -22,8 +22,8 @@ from sereno.jobs.task import TaskDefinition
 from sereno.settings import Settings
 from sereno.worker.context import Context
 from sereno.worker.event_loop import run_loop
-from sereno.worker.isolation.fork_server import import_task_module, serve_forks
 from sereno.worker.isolation.pool import LINE_LIMIT, CallReply, JobRequest, ProcessSettings, environment
+from sereno.worker.isolation.preload import import_and_serve, import_task_module
 from sereno.worker.log_writer import LogWriter
 from sereno.worker.running_call import RaisedError, call_safely
 
@@ -42,7 +42,9 @@ def main(descriptor: int, parent: int, *, is_server: bool = False) -> None:
     if os.getppid() != parent:
         os._exit(0)
     if is_server:
-        serve_forks(socket.socket(fileno=descriptor), main)
+        forked = import_and_serve(socket.socket(fileno=descriptor))
+        if forked is not None:
+            main(forked.descriptors[0], forked.server)
     else:
         run_loop(_serve(socket.socket(fileno=descriptor)))
 
