@@ -146,7 +146,7 @@ class CrashRunner:
     async def _die(self, step: Step, victim: Victim, following: Step | None) -> None:
         """Kill the victim. The following step is blocked first, so that no process can pass it."""
         assert self._worker is not None
-        supervisor, workers = self._worker.pid, _children(self._worker.pid)
+        supervisor, workers = self._worker.pid, _workers(self._worker.pid)
         if following is not None and following != step:
             self._block(following)
         if victim == "supervisor":
@@ -230,6 +230,11 @@ def _step_in_errors(where: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise AssertionError(f"{where}: {error}") from error
+
+
+def _workers(supervisor: int) -> list[int]:
+    """Return the worker processes of a supervisor, which its fork server has started."""
+    return [worker for fork_server in _children(supervisor) for worker in _children(fork_server)]
 
 
 def _children(pid: int) -> list[int]:
