@@ -1,4 +1,4 @@
-"""The command line: `python -m bench NAME [--quick] [--json] [--database-url URL]`."""
+"""The command line: `python -m bench NAME [--quick] [--json] [--against COMMIT] [--database-url URL]`."""
 
 import argparse
 import sys
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench import (
+    against,
     archive,
     ceiling,
     dashboard,
@@ -83,6 +84,9 @@ def main() -> int:
         report.note(running.description())
         context = BenchContext(running, report, options.quick, options.clients)
         try:
+            if options.against:
+                against.run(context, options.name, options.against)
+                return 0
             if measure := PEERS.get(options.name):
                 measure(running.url, quick=options.quick, only=options.only, report=report.figure, note=report.note)
             for name in _selected(options.name):
@@ -113,10 +117,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--clients", type=int, default=0, metavar="N", help="for enqueue: measure N client processes at once"
     )
+    parser.add_argument(
+        "--against", metavar="COMMIT", help="measure this version and a commit in turn, and compare their figures"
+    )
     parser.add_argument("--only", nargs="+", metavar="PEER", help="for peers and schedule_peers: only these peers")
     options = parser.parse_args()
     if (options.name == "table") != (options.file is not None):
         parser.error("table needs one FILE; the other benchmarks take none")
+    if options.against and options.name not in BENCHMARKS:
+        parser.error("--against compares one of our own benchmarks")
     return options
 
 

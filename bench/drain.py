@@ -1,22 +1,28 @@
-"""A full queue emptied by one process and by two, with successes stored in the history and without."""
+"""A full queue emptied by one process and by two, with successes stored in the history and without.
+
+Each drain is measured between two ceilings and compared with their mean. The processor time of the workers and of
+PostgreSQL scatters less than the speed, because it does not depend on what else the machine does.
+"""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median
+from statistics import mean, median
 
 import psycopg
 
 from bench import ceiling
 from bench.context import BenchContext
+from bench.cpu_time import server_seconds
+from bench.process import processor_seconds
 from bench.tally import Tally
 from bench.tasks import MONTH, account, register
 from bench.workers import BenchmarkFailed, Workers, working
 from sereno import Sereno
 
 CHUNK = 10_000
-ROUNDS = 3
+ROUNDS = 5
 # More jobs than any worker holds. The whole table is queried, which is expensive, only when the last TAIL ids are gone.
 TAIL = 5_000
 # Long enough for a second execution of a job to show itself.
@@ -27,30 +33,40 @@ Prepare = Callable[[psycopg.Connection], None]
 
 @dataclass(frozen=True)
 class Drained:
-    """One drain: jobs per second from the first handler to the last settlement, in all and of each tenth."""
+    """One drain: jobs per second from the first handler to the last settlement, in all and of each tenth.
+
+    `worker`, `server`: microseconds of processor time for each job, of all workers and of PostgreSQL.
+    """
 
     rate: float
     tenths: list[float]
+    worker: float
+    server: float
 
 
 def run(context: BenchContext) -> None:
     """`drain`, `drain_two`, `drain_forget` and `drain_forget_two`, each compared with the ceiling of the same run."""
     jobs = context.size(200_000, 40_000)
-    measured: dict[str, list[float]] = {}
+    ceilings = [ceiling.measure(context, jobs)]
+    measured: dict[str, list[Drained]] = {}
+    references: dict[str, list[float]] = {}
     for _ in range(context.size(ROUNDS, 1)):
-        measured.setdefault("ceiling", []).append(ceiling.measure(context, jobs))
         for name, processes, keep in (
             ("drain", 1, True),
             ("drain_two", 2, True),
             ("drain_forget", 1, False),
             ("drain_forget_two", 2, False),
         ):
-            measured.setdefault(name, []).append(drain(context, jobs, processes, keep=keep).rate)
-    limit = median(measured.pop("ceiling"))
-    context.report.figure("ceiling", limit, "jobs/s")
-    for name, rates in measured.items():
-        context.report.figure(name, median(rates), "jobs/s", "ceiling", limit)
-        context.report.note(f"{name}: {', '.join(f'{rate:,.0f}' for rate in rates)}")
+            measured.setdefault(name, []).append(drain(context, jobs, processes, keep=keep))
+            ceilings.append(ceiling.measure(context, jobs))
+            references.setdefault(name, []).append(mean(ceilings[-2:]))
+    context.report.figure("ceiling", median(ceilings), "jobs/s")
+    context.report.note(f"ceiling: {', '.join(f'{rate:,.0f}' for rate in ceilings)}")
+    for name, drained in measured.items():
+        context.report.rounds(name, [each.rate for each in drained], "jobs/s", "ceiling", references[name])
+        context.report.figure(f"{name}_cpu_worker", median(each.worker for each in drained), "us/job")
+        context.report.figure(f"{name}_cpu_server", median(each.server for each in drained), "us/job")
+        context.report.note(f"{name}: {', '.join(f'{each.rate:,.0f}' for each in drained)}")
 
 
 def drain(
@@ -93,13 +109,16 @@ def watch(connection: psycopg.Connection, workers: Workers, jobs: int, last: int
     tally = workers.tally
     workers.wait_for(lambda: tally.executed > 0)
     moments = [time.perf_counter()]
+    spent = [sum(map(processor_seconds, workers.pids)), server_seconds(connection)]
     for tenth in range(1, 11):
         workers.wait_for(lambda wanted=jobs * tenth // 10: tally.executed >= wanted)  # type: ignore[misc]  # bound now
         moments.append(time.perf_counter())
     workers.wait_for(lambda: _is_settled(connection, last, first))
     moments[-1] = time.perf_counter()
+    worker = sum(map(processor_seconds, workers.pids)) - spent[0]
+    server = server_seconds(connection) - spent[1]
     tenths = [jobs / 10 / (end - begin) for begin, end in pairwise(moments)]
-    return Drained(jobs / (moments[-1] - moments[0]), tenths)
+    return Drained(jobs / (moments[-1] - moments[0]), tenths, worker * 1e6 / jobs, server * 1e6 / jobs)
 
 
 def check(tally: Tally, jobs: int, stored: int, expected: int) -> None:

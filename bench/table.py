@@ -12,9 +12,10 @@ def table(path: Path) -> str:
     """Return Markdown. If a figure was measured more than once, the last value is shown."""
     figures = {figure.name: figure for figure in _read(path)}
     lines = ["| figure | value | compared |", "|---|--:|---|"]
-    for figure in figures.values():
-        compared = "" if figure.ratio is None else f"{figure.ratio:.2f} of {_words(figure.against or '')}"
-        lines.append(f"| {_words(figure.name)} | {amount(figure.value)} {figure.unit} | {compared} |")
+    lines += [
+        f"| {_words(figure.name)} | {amount(figure.value)} {figure.unit} | {figure.compared()} |"
+        for figure in figures.values()
+    ]
     return "\n".join(lines)
 
 
