@@ -8,6 +8,7 @@ job.
 """
 
 import asyncio
+import contextvars
 import logging
 import random
 from collections.abc import Callable, Sequence
@@ -70,6 +71,8 @@ class Executor:
         self._isolation = isolation
         self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="sereno")
         self._chance = random.Random()  # noqa: S311 - jitter, not secrets
+        # A job is often started by the end of another one, whose context variables it must not see.
+        self._context_variables = contextvars.copy_context()
         self.running: dict[int, RunningCall] = {}
         self.stuck = False
         self.ended_jobs = 0
@@ -79,7 +82,9 @@ class Executor:
         running = RunningCall(definition, jobs, monotonic())
         for job in jobs:
             self.running[job.id] = running
-        running.task = asyncio.get_running_loop().create_task(self._attempt(running))
+        running.task = asyncio.get_running_loop().create_task(
+            self._attempt(running), context=self._context_variables.copy()
+        )
 
     async def _attempt(self, running: RunningCall) -> None:
         running.has_begun = True
