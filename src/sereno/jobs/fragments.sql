@@ -107,6 +107,16 @@ claimed as (
               expires_at <= claimed_at as expired
 )
 
+-- fragment: claimed_columns
+-- The claimed jobs as one JSON value, which `jobs.claim_reply` decodes: a list for each column. Null if there are none.
+case when count(*) > 0 then json_build_array(
+    json_agg(id), json_agg(attempt), json_agg(task), json_agg(queue), json_agg(priority), json_agg(ready_seq),
+    json_agg(tenant), json_agg(args), max(claimed_at), json_agg(waited),
+    json_agg(json_build_array(
+        id, failures, crashes, trace, coalesce(expired, false),
+        case when schedule_id is not null then json_build_array(schedule_id, planned_at, stands_for) end))
+    filter (where failures > 0 or crashes > 0 or trace is not null or expired or schedule_id is not null))::text end,
+
 -- fragment: figures_added
 -- Add the figures of ended attempts to the stored ones. In key order, so that two workers cannot deadlock.
 from jsonb_to_recordset(%(lines)s::text::jsonb) as s(

@@ -139,7 +139,7 @@ class FireInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class ClaimedJob(msgspec.Struct, array_like=True, gc=False):
-    """A job claimed by a worker session; the field order is that of the claim statement."""
+    """A job claimed by a worker session."""
 
     id: int
     attempt: int
@@ -148,13 +148,13 @@ class ClaimedJob(msgspec.Struct, array_like=True, gc=False):
     priority: int
     ready_seq: int
     tenant: str | None
-    failures: int
-    crashes: int
-    trace: str | None
     args: msgspec.Raw
     claimed_at: float
     waited: float
-    expired: bool
+    failures: int = 0
+    crashes: int = 0
+    trace: str | None = None
+    expired: bool = False
     fire: FireInfo | None = None
     # Set by the worker: when the claim returned by the monotonic clock, whether the job was claimed under limits, its
     # fair key, and its place among the jobs that wait for a slot.

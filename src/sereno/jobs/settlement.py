@@ -1,8 +1,8 @@
 """Settles attempts: writes batches of outcomes, each fenced by (job, attempt, session)."""
 
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
-from typing import Any, Literal, NamedTuple
+from operator import attrgetter
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,7 +18,7 @@ _object = msgspec.json.Decoder(dict[str, Any])
 Way = Literal["succeed", "forget", "bury", "reschedule"]
 
 
-class SettleResult(NamedTuple):
+class SettleResult(msgspec.Struct, gc=False):
     """One attempt with its outcome. `began`: when it started, in seconds after its claim.
 
     `fingerprint`: of its failure, if it failed. `side_rows`: this or an earlier attempt may have written steps or
@@ -62,6 +62,9 @@ class SettleResult(NamedTuple):
         return row | {"delay": settlement.delay, "until": settlement.until, "started": settlement.started}
 
 
+_id = attrgetter("id")
+
+
 def settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[set[int]]:
     """Write one kind of outcome for many attempts; return the ids of the jobs that the session still held.
 
@@ -75,10 +78,13 @@ def settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[s
 
 
 def _settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[set[int]]:
-    ordered = sorted(batch, key=itemgetter(0))
+    ordered = sorted(batch, key=_id)
     if way in ("succeed", "forget"):
-        ids, attempts, began, *_ = zip(*ordered, strict=True)
-        numbers = {"ids": array(ids), "attempts": array(attempts), "began": array(began)}
+        numbers = {
+            "ids": array([item.id for item in ordered]),
+            "attempts": array([item.attempt for item in ordered]),
+            "began": array([item.began for item in ordered]),
+        }
         rows = yield Statement(_sql[way], {"session": session, **numbers})
         done = set(_ids.decode(rows[0][0]))
         if way == "forget" and (tried := [item.id for item in ordered if item.attempt > 1 and item.id in done]):

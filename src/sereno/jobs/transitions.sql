@@ -302,10 +302,8 @@ picked as materialized (
       and wanted.queue <> all(array(select queue from sereno.limits where queue is not null))
 ),
 -- use: jobs.claimed_jobs
-select coalesce(json_agg(json_build_array(
-    id, attempt, task, queue, priority, ready_seq, tenant, failures, crashes, trace, args, claimed_at, waited,
-    coalesce(expired, false),
-    case when schedule_id is not null then json_build_array(schedule_id, planned_at, stands_for) end)), '[]')::text,
+select
+-- use: jobs.claimed_columns
     (select array_agg(queue) from sereno.lane_queues
      where (select true from sereno.lanes where has_work and waits_for is null and lanes.queue = lane_queues.queue limit 1)),
     (select array_agg(queue) from sereno.limits where queue is not null),

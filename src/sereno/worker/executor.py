@@ -10,7 +10,6 @@ job.
 import asyncio
 import contextvars
 import logging
-import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -18,28 +17,25 @@ from time import monotonic
 from typing import Any
 
 from sereno.database.database import Database
-from sereno.error_text import describe, storable
+from sereno.error_text import storable
 from sereno.jobs.attempt import (
     CRASH_LIMIT,
-    SUCCEEDED,
     Cancel,
     Dead,
     Ending,
     Outcome,
     ReleasedAttempt,
     Settlement,
-    settlement,
 )
-from sereno.jobs.fingerprint import failure
 from sereno.jobs.job import ClaimedJob
-from sereno.jobs.settlement import SettleResult
-from sereno.jobs.task import Registry, TaskDefinition
+from sereno.jobs.task import TaskDefinition
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import MetricTally
-from sereno.worker.attempt_log import logs_successes, report, report_after_success
+from sereno.worker.attempt_log import logs_successes
 from sereno.worker.context import Context
-from sereno.worker.isolation.pool import SETTLED_ELSEWHERE, IsolationPool, runs_alone
-from sereno.worker.running_call import RaisedError, RunningCall
+from sereno.worker.isolation.pool import IsolationPool, runs_alone
+from sereno.worker.outcomes import Outcomes
+from sereno.worker.running_call import RaisedError, RunningCall, task_starter
 from sereno.worker.settler import Settler
 
 # Seconds past its deadline after which a handler is abandoned, and the process is replaced.
@@ -53,7 +49,6 @@ class Executor:
 
     def __init__(
         self,
-        registry: Registry,
         database: Database,
         session: int,
         settler: Settler,
@@ -62,29 +57,66 @@ class Executor:
         isolation: IsolationPool,
         threads: int,
     ) -> None:
-        self._registry = registry
         self._database = database
         self._session = session
         self._settler = settler
-        self._tally = tally
+        self._outcomes = Outcomes(session, settler, tally)
         self._on_end = on_end
         self._isolation = isolation
         self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="sereno")
-        self._chance = random.Random()  # noqa: S311 - jitter, not secrets
         # A job is often started by the end of another one, whose context variables it must not see.
         self._context_variables = contextvars.copy_context()
+        self._create_task = task_starter(asyncio.get_running_loop())
         self.running: dict[int, RunningCall] = {}
         self.stuck = False
         self.ended_jobs = 0
 
     def start(self, definition: TaskDefinition, jobs: list[ClaimedJob]) -> None:
         """Start one call of a handler: one job, or the jobs of a batch."""
-        running = RunningCall(definition, jobs, monotonic())
+        now, timeout = monotonic(), definition.timeout
+        running = RunningCall(definition, jobs, now, None if timeout is None else now + timeout)
         for job in jobs:
             self.running[job.id] = running
-        running.task = asyncio.get_running_loop().create_task(
-            self._attempt(running), context=self._context_variables.copy()
-        )
+        is_usual = definition.is_async and not definition.batch and not definition.isolate and not jobs[0].crashes
+        attempt = self._attempt_usual(running, jobs[0]) if is_usual else self._attempt(running)
+        running.task = self._create_task(attempt, name=definition.name, context=self._context_variables.copy())
+
+    async def _attempt_usual(self, running: RunningCall, job: ClaimedJob) -> None:
+        """Do what `_attempt` does for one job of an async task, with fewer steps: most jobs are like that."""
+        running.has_begun = True
+        definition = running.definition
+        ending = running.stopped
+        if ending is not None or job.expired or job.unreadable is not None:
+            self._end_usual(running, job, ending or _unfit(job))
+            return
+        arguments = definition.arguments
+        try:
+            values = arguments.decode(job.args)
+        except BaseException as error:  # noqa: BLE001 - a model's own validator may raise anything
+            self._end_usual(running, job, Dead(f"undecodable arguments: {storable(error)}"))
+            return
+        try:
+            if arguments.context_name is not None:
+                running.context = self._context(running, job)
+            result = await arguments.call(definition.function, values, running.context)
+        except asyncio.CancelledError as error:
+            ending = running.stopped or error
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is data for the policy
+            ending = self._raised(running, error)
+        else:
+            ending = running.stopped if running.stopped is not None and not running.is_settled else _as_ending(result)
+        if not running.is_abandoned:
+            self._end_usual(running, job, ending)
+
+    def _end_usual(self, running: RunningCall, job: ClaimedJob, ending: Ending) -> None:
+        """Do what `_end` does for one job, with fewer steps if it succeeded at its first attempt."""
+        if ending is not None or running.context is not None or job.attempt > 1 or logs_successes():
+            self._end(running, (ending,))
+            return
+        del self.running[job.id]
+        self._outcomes.add_success(running, job, monotonic())
+        self.ended_jobs += 1
+        self._on_end(running.jobs)
 
     async def _attempt(self, running: RunningCall) -> None:
         running.has_begun = True
@@ -108,21 +140,14 @@ class Executor:
         ended = monotonic()
         for job, ending in zip(running.jobs, endings, strict=True):
             del self.running[job.id]
-            try:
-                self._settle(running, job, ending, ended)
-            except Exception as error:  # noqa: BLE001 - one outcome that cannot be recorded must not block the others
-                reason = "its outcome could not be recorded"
-                dead = Settlement("dead", reason=reason, error=describe(error), failed=1)
-                self._settler.add(SettleResult(job.id, job.attempt, running.started - job.seen, dead))
+            self._outcomes.add(running, job, ending, ended)
         self.ended_jobs += len(running.jobs)
         self._on_end(running.jobs)
 
     async def _single(self, running: RunningCall) -> Ending:
         definition, job = running.definition, running.jobs[0]
-        if job.unreadable is not None:
-            return Dead(f"unreadable job: {job.unreadable}")
-        if job.expired:
-            return Dead("expired before it could run")
+        if job.expired or job.unreadable is not None:
+            return _unfit(job)
         if job.crashes >= CRASH_LIMIT:
             return Settlement("dead", reason=f"crash loop: its worker died while it ran alone, {job.crashes} times")
         try:
@@ -181,8 +206,7 @@ class Executor:
             except BaseException as error:  # noqa: BLE001 - a model's own validator may raise anything
                 endings[job.id] = Dead(f"undecodable arguments: {storable(error)}")
             if job.expired or job.unreadable is not None:
-                reason = "expired before it could run" if job.expired else f"unreadable job: {job.unreadable}"
-                endings[job.id] = Dead(reason)
+                endings[job.id] = _unfit(job)
                 values.pop(job.id, None)
         if values:
             endings.update(await self._batch_call(running, values))
@@ -284,53 +308,17 @@ class Executor:
             if running.context is not None:
                 await running.context.flush_progress()
 
+    def count_ended(self) -> None:
+        """Count the attempts that have ended in the tally."""
+        self._outcomes.count()
+
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _decide(self, definition: TaskDefinition, job: ClaimedJob, ending: Ending) -> Settlement:
-        if ending is None:
-            return SUCCEEDED
-        return settlement(
-            ending, failures=job.failures, crashes=job.crashes, policy=definition.retry, chance=self._chance
-        )
 
-    def _settle(self, running: RunningCall, job: ClaimedJob, ending: Ending, ended: float) -> None:
-        definition = running.definition
-        context = running.context
-        is_settled = context is not None and job.id in context.settled_ids
-        if is_settled and ending is not None:
-            report_after_success(job, ending)
-            ending = None
-        decision = self._decide(definition, job, ending)
-        ran = ended - running.started
-        self._tally.job(job.queue, job.task, decision.outcome, job.waited, ran, job.tenant)
-        if decision.outcome == "succeeded":
-            fingerprint = None
-            if job.failures:
-                self._tally.succeeded_after(job.task, job.failures)
-            if logs_successes():
-                report(job, decision, ran, self._session)
-        else:
-            fingerprint = self._fingerprint(job, decision)
-            report(job, decision, ran, self._session, fingerprint)
-        if is_settled or decision is SETTLED_ELSEWHERE:
-            self._settler.confirm(job.id)
-            return
-        # Another process or an earlier attempt may have written steps or progress; this process cannot know.
-        wrote = job.attempt > 1 or (context is not None and context.used_side_rows) or runs_alone(definition, job)
-        began = running.started - job.seen
-        self._settler.add(
-            SettleResult(job.id, job.attempt, began, decision, definition.history, fingerprint, side_rows=wrote),
-            at_once=definition.settle_at_once,
-        )
-
-    def _fingerprint(self, job: ClaimedJob, decision: Settlement) -> str | None:
-        """Count the failure and return its fingerprint; None if the attempt did not fail."""
-        found = failure(job.task, decision)
-        if found is None:
-            return None
-        self._tally.failed(found, job.id, job.tenant)
-        return found.fingerprint
+def _unfit(job: ClaimedJob) -> Dead:
+    """Return why the job cannot run."""
+    return Dead(f"unreadable job: {job.unreadable}" if job.unreadable is not None else "expired before it could run")
 
 
 def _as_ending(result: Any) -> Ending:

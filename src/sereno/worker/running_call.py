@@ -8,8 +8,11 @@ import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple
+
+import msgspec
 
 from sereno.jobs.attempt import Ending
 from sereno.jobs.job import ClaimedJob
@@ -31,42 +34,42 @@ def call_safely(function: Callable[..., Any], *args: Any) -> Any:
         return RaisedError(error)
 
 
-class RunningCall:
+def task_starter(loop: asyncio.AbstractEventLoop) -> "Callable[..., asyncio.Task[None]]":
+    """Return the function that creates tasks, as `loop.create_task` does.
+
+    From Python 3.12 on they run at once, until they wait for the first time. Most handlers of short jobs never wait:
+    then the loop has nothing to do for them.
+    """
+    if loop.get_task_factory() is not None:
+        # The application that runs this worker in its own loop wants to create the tasks.
+        return loop.create_task
+    if sys.version_info >= (3, 12):
+        return partial(asyncio.Task, loop=loop, eager_start=True)
+    return partial(asyncio.Task, loop=loop)
+
+
+class RunningCall(msgspec.Struct, eq=False):
     """One call of a handler, for one job or for a batch. `stopped`: the ending that was set from outside, if any."""
 
-    __slots__ = (
-        "_turn",
-        "context",
-        "deadline",
-        "definition",
-        "has_begun",
-        "is_abandoned",
-        "is_plain",
-        "jobs",
-        "started",
-        "stopped",
-        "task",
-        "thread",
-    )
+    definition: TaskDefinition
+    jobs: list[ClaimedJob]
+    started: float
+    deadline: float | None = None
+    context: Context | None = None
+    task: "asyncio.Task[None] | None" = None
+    # A sync handler. `thread` is None before its thread has started and after it has ended.
+    is_plain: bool = False
+    thread: int | None = None
+    stopped: Ending = None
+    has_begun: bool = False
+    is_abandoned: bool = False
+    _turn: Any = None
 
-    def __init__(self, definition: TaskDefinition, jobs: list[ClaimedJob], now: float) -> None:
-        self.definition = definition
-        self.jobs = jobs
-        self.begin(now)
-        self.context: Context | None = None
-        self.task: asyncio.Task[None] | None = None
-        # A sync handler. `thread` is None before its thread has started and after it has ended.
-        self.is_plain = False
-        self.thread: int | None = None
-        self.stopped: Ending = None
-        self.has_begun = False
-        self.is_abandoned = False
-
-    def begin(self, now: float | None = None) -> None:
+    def begin(self) -> None:
         """Start the handler's timeout."""
-        self.started = monotonic() if now is None else now
+        self.started = monotonic()
         timeout = self.definition.timeout
-        self.deadline: float | None = None if timeout is None else self.started + timeout
+        self.deadline = None if timeout is None else self.started + timeout
 
     @property
     def is_settled(self) -> bool:

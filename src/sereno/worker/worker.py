@@ -152,6 +152,8 @@ class Worker:
     def _collect(self) -> None:
         """Copy new counts for both readers, /metrics and the minute statistics, which read them at different times."""
         self.tally.archive.add(COUNTED.take())
+        if self.registered.is_set():
+            self.executor.count_ended()
         counts = self.tally.take()
         self._unserved.add(counts)
         self._unwritten.add(counts)
@@ -201,7 +203,6 @@ class Worker:
         self._settler = Settler(self._settle_line, self.session, self.tally, self._on_settled, self._on_rescheduled)
         self._isolation = IsolationPool(self.database, self.registry, self._settler.announce)
         self.executor = Executor(
-            self.registry,
             self.database,
             self.session,
             self._settler,

@@ -26,7 +26,7 @@ def steps(of: ClaimRanges, now: float = 0.0, *, back: bool = False) -> list[tupl
 
 
 def job(ready_seq: int) -> ClaimedJob:
-    return ClaimedJob(1, 1, "work", "default", 5, ready_seq, None, 0, 0, None, msgspec.Raw(b"{}"), 0.0, 0.0, False)
+    return ClaimedJob(1, 1, "work", "default", 5, ready_seq, None, msgspec.Raw(b"{}"), 0.0, 0.0)
 
 
 def width(read: list[tuple[int, int]], head: int) -> int:

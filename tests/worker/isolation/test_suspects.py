@@ -22,7 +22,7 @@ class Mailer:
 
 
 def job(number: int, crashes: int = 0, queue: str = "default") -> ClaimedJob:
-    return ClaimedJob(number, 1, "work", queue, 5, 1, None, 0, crashes, None, msgspec.Raw(b"{}"), 0.0, 0.0, False)
+    return ClaimedJob(number, 1, "work", queue, 5, 1, None, msgspec.Raw(b"{}"), 0.0, 0.0, crashes=crashes)
 
 
 def test_a_suspect_whose_task_is_a_method_runs_in_the_worker() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 
@@ -15,7 +16,7 @@ from tests.worker.limits.limit_facts import Inside, finished
 
 
 def claimed(job_id: int) -> ClaimedJob:
-    return ClaimedJob(job_id, 1, "work", "q", 5, job_id, None, 0, 0, None, b"{}", 0.0, 0.0, False)  # type: ignore[arg-type]
+    return ClaimedJob(job_id, 1, "work", "q", 5, job_id, None, msgspec.Raw(b"{}"), 0.0, 0.0)
 
 
 @pytest.fixture

@@ -149,10 +149,7 @@ stops as materialized (
 ),
 -- use: jobs.claimed_jobs
 select (select to_json(array_agg(id))::text from picked), (select to_json(array_agg(number))::text from picked),
-       coalesce(json_agg(json_build_array(
-           id, attempt, task, queue, priority, ready_seq, tenant, failures, crashes, trace, args, claimed_at, waited,
-           coalesce(expired, false),
-           case when schedule_id is not null then json_build_array(schedule_id, planned_at, stands_for) end)), '[]')::text,
+-- use: jobs.claimed_columns
        (select json_agg(json_build_array(number, priority, ready_seq))::text from stops),
        (select json_agg(number)::text
         from (select number from candidates group by number having max(seen) > count(*)) as behind_others)

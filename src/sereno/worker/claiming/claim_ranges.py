@@ -108,7 +108,7 @@ class ClaimRanges:
     def claimed(self, queue: str, priority: int, values: Collection[int], *, filled: bool) -> None:
         """Update a floor after a claim that got these values of ready_seq; values above its range are ignored."""
         ceiling = self._ceilings[queue, priority]
-        below = [value for value in values if value < ceiling]
+        below = values if ceiling >= UNBOUNDED else [value for value in values if value < ceiling]
         if below:
             self._floors.claimed(queue, priority, below, filled=filled)
 
@@ -134,6 +134,8 @@ class ClaimRanges:
 
     def has_old(self, jobs: Iterable[ClaimedJob]) -> bool:
         """Return whether the current look-back found any of these jobs below the floor."""
+        if not self._back_ends:
+            return False
         return any(job.ready_seq < self._back_ends.get((job.queue, job.priority), 0) for job in jobs)
 
     def learn(

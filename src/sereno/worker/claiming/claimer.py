@@ -7,17 +7,17 @@ only a hint: polling never stops.
 
 import math
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from operator import attrgetter
 from time import monotonic
 from typing import Any
 
 from sereno.database.connect import ServiceConnection
 from sereno.database.statement import Operation
-from sereno.jobs.attempt import CRASH_LIMIT
 from sereno.jobs.job import PRIORITIES, ClaimedJob
 from sereno.jobs.limits.lane_claim import FreeProcesses, LaneClaim
-from sereno.jobs.task import Registry, TaskDefinition
+from sereno.jobs.task import Registry
 from sereno.jobs.transitions import ClaimResult, claim, ready_index, release_unlisted
 from sereno.telemetry.metrics import MetricTally
 from sereno.telemetry.service import Service
@@ -25,9 +25,9 @@ from sereno.worker.claiming.claim_ranges import ClaimRanges
 from sereno.worker.claiming.floor import FIRST_SHARE, SHARE, Floors, LookBack, exceeded_time
 from sereno.worker.claiming.lane_claimer import LaneClaimer
 from sereno.worker.claiming.slots import ASIDE_SECONDS, SLOT_GROUP_SECONDS, QueueSlots
+from sereno.worker.claiming.starter import JobStarter
 from sereno.worker.claiming.wakeups import Wakeups
 from sereno.worker.executor import Executor
-from sereno.worker.isolation.pool import runs_alone
 from sereno.worker.isolation.slots import IsolationSlots
 from sereno.worker.sessions import set_idle
 from sereno.worker.settler import Settler
@@ -38,6 +38,9 @@ AGEING = 10
 BUSY_AFTER = 0.5
 # Seconds of pause while too many outcomes wait to be written: the database is the bottleneck then.
 SETTLING = 0.005
+
+
+_claim_order = attrgetter("priority", "ready_seq")
 
 
 class Claimer(Service):
@@ -72,7 +75,7 @@ class Claimer(Service):
         self._session = session
         self._registry = registry
         self._queues = queues
-        self._executor = executor
+        self._starter = JobStarter(registry, executor, isolated, self.fill)
         self._settler = settler
         self._ranges = ClaimRanges(floors)
         self._tally = tally
@@ -94,6 +97,7 @@ class Claimer(Service):
         self.polled_at = -math.inf
 
     async def stop(self) -> None:
+        self._starter.is_stopped = True
         await super().stop()
         await self.lanes.close()
 
@@ -159,7 +163,7 @@ class Claimer(Service):
 
     def _learn_ranges(self, found: ClaimResult, wanted: Mapping[str, int], cost: float) -> None:
         """Raise the floors of queues that gave fewer jobs than wanted: the ranges of this claim have no more."""
-        counts = Counter(job.queue for job in found.jobs)
+        counts = Counter([job.queue for job in found.jobs])
         self._unread = {
             name
             for name, count in wanted.items()
@@ -168,8 +172,7 @@ class Claimer(Service):
             and ("queue", name) not in found.paused
             and self._ranges.read_to_the_end(name, PRIORITIES, cost)
         }
-        filled = [job for job in found.jobs if counts[job.queue] >= wanted[job.queue]]
-        again = self._ranges.has_old(filled)
+        again = self._ranges.has_old(job for job in found.jobs if counts[job.queue] >= wanted[job.queue])
         self._ranges.learn(self.polled_at, cost, found.ready, found.paused, again=again)
 
     def _tasks(self) -> Collection[str]:
@@ -300,41 +303,9 @@ class Claimer(Service):
 
     def fill(self, queue: QueueSlots) -> None:
         """Start buffered jobs while there are free slots; wake the claimer when the buffer runs low."""
-        if queue.aside:
-            self._start_waiting(queue)
-        while not self.stopping and (waiting := queue.next()):
-            job = waiting.popleft()
-            definition = self._registry.find(job.task)
-            if (job.crashes or definition.isolate) and not self._admit(queue, job, definition):
-                continue
-            # A suspect of a batch task runs alone, outside any batch.
-            jobs = _batch(waiting, definition, job) if definition.batch and not job.crashes else [job]
-            queue.started(limited=job.limited)
-            self._executor.start(definition, jobs)
+        self._starter.fill(queue)
         if not self._awake.is_set() and queue.wants_more():
             self.wake()
-
-    def _admit(self, queue: QueueSlots, job: ClaimedJob, definition: TaskDefinition) -> bool:
-        """Return whether the job may start now. A job that has to wait for a process leaves the buffer meanwhile."""
-        if job.crashes >= CRASH_LIMIT or not runs_alone(definition, job):
-            return True
-        if not self.isolated.admits(job, queue.slots):
-            queue.aside.append(job)
-            return False
-        self.isolated.begin(job)
-        return True
-
-    def _start_waiting(self, queue: QueueSlots) -> None:
-        waiting, queue.aside = queue.aside, deque()
-        while waiting:
-            job = waiting.popleft()
-            if self.stopping or queue.calls >= queue.slots:
-                queue.aside.append(job)
-                continue
-            definition = self._registry.find(job.task)
-            if self._admit(queue, job, definition):
-                queue.started(limited=job.limited)
-                self._executor.start(definition, [job])
 
     def isolated_ended(self) -> None:
         """Handle a freed isolated process: start a job that waits for one here, or claim one."""
@@ -382,17 +353,3 @@ class Claimer(Service):
         """
         self.reply_lost_at = None
         return await self._connection.run(release_unlisted(self._session, self.held, older_than))
-
-
-def _claim_order(job: ClaimedJob) -> tuple[int, int]:
-    return (job.priority, job.ready_seq)
-
-
-def _batch(waiting: deque[ClaimedJob], definition: TaskDefinition, first: ClaimedJob) -> list[ClaimedJob]:
-    jobs: list[ClaimedJob] = [first]
-    others: list[ClaimedJob] = []
-    while waiting and len(jobs) < definition.batch:
-        job = waiting.popleft()
-        (jobs if job.task == definition.name and not job.crashes else others).append(job)
-    waiting.extendleft(reversed(others))
-    return jobs

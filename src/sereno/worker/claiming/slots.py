@@ -53,6 +53,8 @@ class QueueSlots:
         self.aside: deque[ClaimedJob] = deque()
         # Only for a queue with nothing but isolated tasks: how many more processes may start.
         self.free_processes: Callable[[], int] | None = None
+        # Whether the claimer is starting buffered jobs now.
+        self.is_filling = False
         self.more = True
         # Whether jobs with limits may be ready to start: then their half of the slots is reserved.
         self.more_limited = False

@@ -1,0 +1,93 @@
+"""What follows from the ending of an attempt: its settlement is decided, counted, logged and given to the settler."""
+
+import random
+
+from sereno.error_text import describe
+from sereno.jobs.attempt import SUCCEEDED, Ending, Settlement, settlement
+from sereno.jobs.fingerprint import failure
+from sereno.jobs.job import ClaimedJob
+from sereno.jobs.settlement import SettleResult
+from sereno.jobs.task import TaskDefinition
+from sereno.telemetry.metrics import AttemptBuffer, MetricTally
+from sereno.worker.attempt_log import logs_successes, report, report_after_success
+from sereno.worker.isolation.pool import SETTLED_ELSEWHERE, runs_alone
+from sereno.worker.running_call import RunningCall
+from sereno.worker.settler import Settler
+
+
+class Outcomes:
+    """The outcomes of the attempts of one session."""
+
+    def __init__(self, session: int, settler: Settler, tally: MetricTally) -> None:
+        self._session = session
+        self._settler = settler
+        self._tally = tally
+        self._ended = AttemptBuffer(tally)
+        self._chance = random.Random()  # noqa: S311 - jitter, not secrets
+
+    def count(self) -> None:
+        """Count the attempts that have ended in the tally."""
+        self._ended.flush()
+
+    def add_success(self, running: RunningCall, job: ClaimedJob, ended: float) -> None:
+        """Add a success at the first attempt, without steps, progress or a transaction of its own: the usual case."""
+        definition = running.definition
+        self._ended.add(job.queue, job.task, "succeeded", job.waited, ended - running.started, job.tenant)
+        self._settler.add(
+            SettleResult(job.id, job.attempt, running.started - job.seen, SUCCEEDED, definition.history),
+            at_once=definition.settle_at_once,
+        )
+
+    def add(self, running: RunningCall, job: ClaimedJob, ending: Ending, ended: float) -> None:
+        """Add the outcome of one job. One that cannot be recorded does not block the others: its job is dead."""
+        try:
+            self._add(running, job, ending, ended)
+        except Exception as error:  # noqa: BLE001 - see above
+            reason = "its outcome could not be recorded"
+            dead = Settlement("dead", reason=reason, error=describe(error), failed=1)
+            self._settler.add(SettleResult(job.id, job.attempt, running.started - job.seen, dead))
+
+    def _add(self, running: RunningCall, job: ClaimedJob, ending: Ending, ended: float) -> None:
+        definition = running.definition
+        context = running.context
+        is_settled = context is not None and job.id in context.settled_ids
+        if is_settled and ending is not None:
+            report_after_success(job, ending)
+            ending = None
+        decision = self._decide(definition, job, ending)
+        ran = ended - running.started
+        self._ended.add(job.queue, job.task, decision.outcome, job.waited, ran, job.tenant)
+        if decision.outcome == "succeeded":
+            fingerprint = None
+            if job.failures:
+                self._tally.succeeded_after(job.task, job.failures)
+            if logs_successes():
+                report(job, decision, ran, self._session)
+        else:
+            fingerprint = self._fingerprint(job, decision)
+            report(job, decision, ran, self._session, fingerprint)
+        if is_settled or decision is SETTLED_ELSEWHERE:
+            self._settler.confirm(job.id)
+            return
+        # Another process or an earlier attempt may have written steps or progress; this process cannot know.
+        wrote = job.attempt > 1 or (context is not None and context.used_side_rows) or runs_alone(definition, job)
+        began = running.started - job.seen
+        self._settler.add(
+            SettleResult(job.id, job.attempt, began, decision, definition.history, fingerprint, side_rows=wrote),
+            at_once=definition.settle_at_once,
+        )
+
+    def _decide(self, definition: TaskDefinition, job: ClaimedJob, ending: Ending) -> Settlement:
+        if ending is None:
+            return SUCCEEDED
+        return settlement(
+            ending, failures=job.failures, crashes=job.crashes, policy=definition.retry, chance=self._chance
+        )
+
+    def _fingerprint(self, job: ClaimedJob, decision: Settlement) -> str | None:
+        """Count the failure and return its fingerprint; None if the attempt did not fail."""
+        found = failure(job.task, decision)
+        if found is None:
+            return None
+        self._tally.failed(found, job.id, job.tenant)
+        return found.fingerprint
