@@ -19,6 +19,8 @@ from bench import (
     memory,
     notify,
     peers,
+    ratchet,
+    recorded,
     schedules,
     table,
 )
@@ -44,11 +46,12 @@ BENCHMARKS: dict[str, Callable[[BenchContext], None]] = {
     "notify": notify.run,
     "dashboard": dashboard.run,
     "archive": archive.run,
+    "ratchet": ratchet.run,
 }
 # The same work on other products.
 PEERS = {"peers": peers.run, "schedule_peers": peers_schedules.run}
 # `drain` measures it too.
-NOT_IN_ALL = {"ceiling"}
+NOT_IN_ALL = {"ceiling", "ratchet"}
 
 BENCHMARK_HELP = """\
 benchmarks:
@@ -69,7 +72,8 @@ benchmarks:
 
   peers           drain, enqueue and latency of other job queues
   schedule_peers  schedules of other products
-  all             every benchmark except ceiling, peers and schedule_peers
+  all             every benchmark except ceiling, ratchet, peers and schedule_peers
+  ratchet         a short run, compared with the recorded figures
   table           print a Markdown table of the figures in FILE
 """
 
@@ -89,12 +93,20 @@ def main() -> int:
                 return 0
             if measure := PEERS.get(options.name):
                 measure(running.url, quick=options.quick, only=options.only, report=report.figure, note=report.note)
+                _record(options, name=options.name, environment=running.description(), report=report)
             for name in _selected(options.name):
                 BENCHMARKS[name](context)
+                _record(options, name=name, environment=running.description(), report=report)
         except BenchmarkFailed as failure:
             report.note(f"failed: {failure}")
             return 1
     return 0
+
+
+def _record(options: argparse.Namespace, name: str, environment: str, report: Report) -> None:
+    if options.record:
+        recorded.save(name, environment, list(report.figures))
+    report.figures.clear()
 
 
 def _options() -> argparse.Namespace:
@@ -120,12 +132,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--against", metavar="COMMIT", help="measure this version and a commit in turn, and compare their figures"
     )
+    parser.add_argument("--record", action="store_true", help="store the figures in bench/figures.json")
     parser.add_argument("--only", nargs="+", metavar="PEER", help="for peers and schedule_peers: only these peers")
     options = parser.parse_args()
     if (options.name == "table") != (options.file is not None):
         parser.error("table needs one FILE; the other benchmarks take none")
     if options.against and options.name not in BENCHMARKS:
         parser.error("--against compares one of our own benchmarks")
+    if options.record and (options.quick or options.against or options.only):
+        parser.error("only whole, full runs are recorded: without --quick, --against and --only")
     return options
 
 

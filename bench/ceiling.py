@@ -6,11 +6,13 @@ batch.
 """
 
 import time
+from typing import NamedTuple
 
 import msgspec
 import psycopg
 
 from bench.context import BenchContext
+from bench.cpu_time import server_seconds
 from bench.tasks import MONTH, account
 from bench.workers import BenchmarkFailed
 
@@ -79,23 +81,34 @@ _claimed = msgspec.json.Decoder(list[Claimed])
 
 def run(context: BenchContext) -> None:
     """Report `ceiling`, in jobs per second."""
-    context.report.figure("ceiling", measure(context, context.size(200_000, 40_000)), "jobs/s")
+    measured = measure(context, context.size(200_000, 40_000))
+    context.report.figure("ceiling", measured.rate, "jobs/s")
+    context.report.figure("ceiling_cpu", measured.spent, "us/job")
 
 
-def measure(context: BenchContext, jobs: int) -> float:
-    """Return jobs per second claimed and settled."""
+class Ceiling(NamedTuple):
+    """Jobs per second, and microseconds of processor time for each job, of the client and of PostgreSQL."""
+
+    rate: float
+    spent: float
+
+
+def measure(context: BenchContext, jobs: int) -> Ceiling:
+    """Claim and settle this number of jobs."""
     with context.server.fresh("ceiling") as url, psycopg.connect(url, autocommit=True) as connection:
         connection.execute(SCHEMA)
         connection.execute("set jit = off")
         connection.execute(FILL, [account(0)[:-8], MONTH, jobs])
         connection.execute("analyze ceiling.jobs")
+        spent = time.process_time() + server_seconds(connection)
         began = time.perf_counter()
         settled = _claim_and_settle(connection)
         seconds = time.perf_counter() - began
+        spent = time.process_time() + server_seconds(connection) - spent
         stored = connection.execute("select count(*) from ceiling.history").fetchone()
     if settled != jobs or stored != (jobs,):
         raise BenchmarkFailed(f"the ceiling settled {settled} and stored {stored} of {jobs} jobs")
-    return jobs / seconds
+    return Ceiling(jobs / seconds, spent * 1e6 / jobs)
 
 
 def _claim_and_settle(connection: psycopg.Connection) -> int:

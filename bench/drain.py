@@ -49,7 +49,7 @@ def run(context: BenchContext) -> None:
     jobs = context.size(200_000, 40_000)
     ceilings = [ceiling.measure(context, jobs)]
     measured: dict[str, list[Drained]] = {}
-    references: dict[str, list[float]] = {}
+    references: dict[str, list[ceiling.Ceiling]] = {}
     for _ in range(context.size(ROUNDS, 1)):
         for name, processes, keep in (
             ("drain", 1, True),
@@ -59,11 +59,17 @@ def run(context: BenchContext) -> None:
         ):
             measured.setdefault(name, []).append(drain(context, jobs, processes, keep=keep))
             ceilings.append(ceiling.measure(context, jobs))
-            references.setdefault(name, []).append(mean(ceilings[-2:]))
-    context.report.figure("ceiling", median(ceilings), "jobs/s")
-    context.report.note(f"ceiling: {', '.join(f'{rate:,.0f}' for rate in ceilings)}")
+            references.setdefault(name, []).append(ceiling.Ceiling(*map(mean, zip(*ceilings[-2:], strict=True))))
+    context.report.figure("ceiling", median(each.rate for each in ceilings), "jobs/s")
+    context.report.figure("ceiling_cpu", median(each.spent for each in ceilings), "us/job")
+    context.report.note(f"ceiling: {', '.join(f'{each.rate:,.0f}' for each in ceilings)}")
     for name, drained in measured.items():
-        context.report.rounds(name, [each.rate for each in drained], "jobs/s", "ceiling", references[name])
+        limits = references[name]
+        context.report.rounds(
+            name, [each.rate for each in drained], "jobs/s", "ceiling", [each.rate for each in limits]
+        )
+        spent = [each.worker + each.server for each in drained]
+        context.report.rounds(f"{name}_cpu", spent, "us/job", "ceiling_cpu", [each.spent for each in limits])
         context.report.figure(f"{name}_cpu_worker", median(each.worker for each in drained), "us/job")
         context.report.figure(f"{name}_cpu_server", median(each.server for each in drained), "us/job")
         context.report.note(f"{name}: {', '.join(f'{each.rate:,.0f}' for each in drained)}")

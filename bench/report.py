@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 import msgspec
@@ -22,6 +22,10 @@ class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
     low: float | None = None
     high: float | None = None
 
+    @property
+    def less_is_better(self) -> bool:
+        return self.unit in ("us/job", "ms", "s", "MiB", "%")
+
     def line(self) -> str:
         return f"{self.name:<28} {amount(self.value):>12} {self.unit:<10} {self.compared(' x ')}".rstrip()
 
@@ -38,6 +42,7 @@ class Report:
     """Prints each figure when it is known, so that an interrupted run leaves what it has measured."""
 
     as_json: bool
+    figures: list[Figure] = field(default_factory=list)
 
     def figure(
         self, name: str, value: float, unit: str, against: str | None = None, reference: float | None = None
@@ -56,6 +61,7 @@ class Report:
         self._print(Figure(name, round(median(values), 3), unit, against, round(median(ratios), 3), *spread))
 
     def _print(self, figure: Figure) -> None:
+        self.figures.append(figure)
         print(msgspec.json.encode(figure).decode() if self.as_json else figure.line(), flush=True)
 
     def note(self, text: str) -> None:

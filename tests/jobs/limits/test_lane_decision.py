@@ -100,7 +100,7 @@ def test_jobs_of_one_key_share_its_slots_unless_they_must_start_at_once() -> Non
 
 
 def test_jobs_do_not_share_a_slot_if_that_delays_other_lanes(subtests: pytest.Subtests) -> None:
-    changes: list[tuple[str, Any]] = [("fair", "t"), ("limiters", [7, 8]), ("id", None)]
+    changes: list[tuple[str, Any]] = [("fair", "t"), ("limiters", [7, 8])]
     for name, value in changes:
         with subtests.test(name=name):
             only = lane(1, 7)
@@ -109,6 +109,17 @@ def test_jobs_do_not_share_a_slot_if_that_delays_other_lanes(subtests: pytest.Su
             only.band = FAIR_BAND if only.fair else only.band
             decided([only], [slots(7, 1), slots(8, 1)], free_slots=10, now=1)
             assert (only.count, only.at_once) == (1, 1)
+
+
+def test_jobs_without_keys_share_the_slots_of_their_queue_unless_a_lane_needs_them() -> None:
+    plain = {"q": ([7], True)}
+    decision = decided([], [slots(7, 2)], own=plain, free_slots=40, now=2)
+    assert [(each.id, each.count, each.at_once) for each in decision.lanes] == [(None, 32, 2)]
+    decision = decided([lane(1, 8)], [slots(7, 2), slots(8, 1)], own=plain, free_slots=40, now=2)
+    assert [(each.id, each.count, each.at_once) for each in decision.lanes] == [(1, 1, 1), (None, 1, 1)]
+    capacities = {"q": QueueCapacity(2, 40, 10)}
+    decision = decide(taken([], [slots(7, 2)], own=plain), capacities, BANDS, slow_lanes={"q"})
+    assert [each.count for each in decision.lanes] == [2]
 
 
 def test_a_lane_of_slow_jobs_gives_one_job_per_slot() -> None:

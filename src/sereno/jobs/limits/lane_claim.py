@@ -13,7 +13,7 @@ from sereno.database.statement import Operation, Statement, array, queries
 from sereno.jobs.attempt import CRASH_LIMIT
 from sereno.jobs.claim_reply import decode_claimed
 from sereno.jobs.job import ClaimedJob
-from sereno.jobs.limits.lane_decision import Lane, Limiter, LockedLanes, QueueCapacity, decide, doubtful
+from sereno.jobs.limits.lane_decision import Lane, LaneName, Limiter, LockedLanes, QueueCapacity, decide
 from sereno.jobs.limits.lane_write import leaves_behind, write_params
 from sereno.jobs.limits.slot_sharing import without
 
@@ -27,6 +27,8 @@ _stops = msgspec.json.Decoder(list[tuple[int, int, int]])
 # Rows that a claim reads at most from all its lanes together, but at least this many from each lane. Paused jobs and
 # jobs of unknown tasks are skipped, and the next claim continues behind them.
 MOST_ROWS, FEWEST_ROWS = 10_000, 100
+# Slot holders. A longer list is always checked for ended jobs, whatever the number of slots.
+MANY = 200
 
 
 class KnownLimiter(NamedTuple):
@@ -69,7 +71,7 @@ class LaneClaim(msgspec.Struct, kw_only=True):
     unkeyed: set[int] = set()
     short: set[str] = set()
     rated: set[int] = set()
-    slot_groups: list[tuple[int, int, list[ClaimedJob]]] = []
+    slot_groups: list[tuple[LaneName, int, list[ClaimedJob]]] = []
     walked: Counter[str] = Counter()
     holding: dict[int, list[int]] = {}
     missed: set[int]
@@ -113,7 +115,7 @@ def claim_lanes(
     requests: Sequence[Mapping[str, Any]],
     freed: Mapping[int, int],
     bands: Sequence[int],
-    slow_lanes: Collection[int] = (),
+    slow_lanes: Collection[LaneName] = (),
     known: Mapping[int, KnownLimiter] = NOTHING,
     free: FreeProcesses | None = None,
 ) -> Operation[LaneClaim]:
@@ -133,7 +135,7 @@ def claim_lanes(
     )
     locked = _locked_lanes.decode(rows[0][0])
     foreign = _drop_known_ended(locked.limiters, known)
-    yield from _drop_ended(doubtful(locked.limiters))
+    yield from _drop_ended(_doubtful(locked.limiters))
     capacities = {item["queue"]: QueueCapacity(item["now"], item["slots"], item["lanes"]) for item in requests}
     decision = decide(locked, capacities, bands, slow_lanes)
     result = LaneClaim(
@@ -187,6 +189,15 @@ def _newly_waited(lanes: Sequence[Lane]) -> set[int]:
     return {
         lane.waits for lane in lanes if lane.id is not None and lane.waits is not None and lane.waits != lane.behind
     }
+
+
+def _doubtful(limiters: Sequence[Limiter]) -> list[Limiter]:
+    """Return limiters that seem more than half full: it has to be checked which of their jobs still run."""
+    return [
+        limiter
+        for limiter in limiters
+        if limiter.held and (2 * len(limiter.held) > (limiter.slots or 0) or len(limiter.held) > MANY)
+    ]
 
 
 def _drop_ended(limiters: Sequence[Limiter]) -> Operation[None]:
@@ -271,7 +282,7 @@ def _record_served(
         for job in jobs:
             job.fair = lanes[number].fair
         lane = lanes[number]
-        if len(jobs) > lane.at_once and lane.id is not None:
-            result.slot_groups.append((lane.id, lane.at_once, jobs))
+        if len(jobs) > lane.at_once:
+            result.slot_groups.append((lane.name, lane.at_once, jobs))
         if passed := [limiter for limiter in lanes[number].limiters if limiter in with_slots]:
             result.holding.update(dict.fromkeys([job.id for job in jobs], passed))

@@ -5,10 +5,10 @@ or a number per second. Lanes take turns: the next is the lane with the least se
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from heapq import heapify, heappop, heapreplace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -20,11 +20,11 @@ FAIR_BAND = 10
 # Poll interval in seconds for lanes that wait for a slot, used when no notification of a free slot arrives.
 SHORTEST_CHECK_INTERVAL = 5.0
 LONGEST_CHECK_INTERVAL = 60.0
-# Slot holders. A longer list is always checked for ended jobs, whatever the number of slots.
-MANY = 200
 # Jobs of a key that one worker may claim per slot, to run them one after another.
 MOST_PER_SLOT = 16
 
+# The id of a lane; for jobs without keys, their queue.
+LaneName: TypeAlias = int | str
 LimiterKind = Literal["slots", "rate", "order", "unknown"]
 
 
@@ -58,6 +58,10 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     stop: tuple[int, int] | None = None
     # Whether it gave jobs that are behind others which could not be claimed.
     passes_over: bool = False
+
+    @property
+    def name(self) -> LaneName:
+        return self.queue if self.id is None else self.id
 
 
 class Limiter(msgspec.Struct, array_like=True, gc=False):
@@ -134,15 +138,6 @@ class Limiter(msgspec.Struct, array_like=True, gc=False):
         return min(LONGEST_CHECK_INTERVAL, SHORTEST_CHECK_INTERVAL * 2.0**self.checks)
 
 
-def doubtful(limiters: Iterable[Limiter]) -> list[Limiter]:
-    """Return limiters that seem more than half full: it has to be checked which of their jobs still run."""
-    return [
-        limiter
-        for limiter in limiters
-        if limiter.held and (2 * len(limiter.held) > (limiter.slots or 0) or len(limiter.held) > MANY)
-    ]
-
-
 class QueueCapacity:
     """The free slots of a queue: `now` is how many jobs can start at once, `ahead` how many may be claimed in all.
 
@@ -210,7 +205,10 @@ class LaneDecision:
 
 
 def decide(
-    locked: LockedLanes, capacities: Mapping[str, QueueCapacity], bands: Sequence[int], slow_lanes: Collection[int] = ()
+    locked: LockedLanes,
+    capacities: Mapping[str, QueueCapacity],
+    bands: Sequence[int],
+    slow_lanes: Collection[LaneName] = (),
 ) -> LaneDecision:
     """Return how many jobs of each lane may start, and which lanes wait for what. `bands`: in the order to be walked.
 
@@ -298,7 +296,7 @@ class _LaneTurn:
         limiters: Mapping[int, Limiter],
         capacities: Mapping[str, QueueCapacity],
         decision: LaneDecision,
-        slow_lanes: Collection[int],
+        slow_lanes: Collection[LaneName],
     ) -> None:
         capacity = sum(each.ahead for each in capacities.values())
         self._capacities = capacities
@@ -379,8 +377,7 @@ class _LaneTurn:
             0 < lane.count < lane.at_once * MOST_PER_SLOT
             and self._is_alone(passed)
             and lane.fair is None
-            and lane.id is not None
-            and lane.id not in self._slow_lanes
+            and lane.name not in self._slow_lanes
         )
 
     def _is_alone(self, passed: Sequence[tuple[Limiter, int]]) -> bool:

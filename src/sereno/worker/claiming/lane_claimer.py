@@ -26,7 +26,7 @@ from sereno.jobs.limits.lane_claim import (
     open_lanes,
     recheck,
 )
-from sereno.jobs.limits.lane_decision import FAIR_BAND
+from sereno.jobs.limits.lane_decision import FAIR_BAND, LaneName
 from sereno.jobs.transitions import ClaimResult
 from sereno.worker.claiming.floor import Floors
 from sereno.worker.claiming.known_limiters import KnownLimiters
@@ -106,7 +106,7 @@ class LaneClaimer:
         self._after: dict[tuple[str, int], float] = {}
         self._depths: dict[str, LaneDepth] = {}
         # Lanes of slow jobs and when to forget them; their jobs are claimed one at a time.
-        self._slow: dict[int, float] = {}
+        self._slow: dict[LaneName, float] = {}
         # What the last claim of jobs without limits reported.
         self._last_claim = ClaimResult([])
         self._empty = 0
@@ -223,12 +223,12 @@ class LaneClaimer:
         self._set_rest(claimed, monotonic() - began)
         return claimed
 
-    def _slow_now(self) -> Collection[int]:
+    def _slow_now(self) -> Collection[LaneName]:
         while self._slow and next(iter(self._slow.values())) < monotonic():
             del self._slow[next(iter(self._slow))]
         return self._slow
 
-    def slow(self, lane: int) -> None:
+    def slow(self, lane: LaneName) -> None:
         """Claim the jobs of this lane one at a time for SLOW_SECONDS, because one of them took long."""
         self._slow.pop(lane, None)
         self._slow[lane] = monotonic() + SLOW_SECONDS

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from time import monotonic
 
 from sereno.jobs.job import ClaimedJob
+from sereno.jobs.limits.lane_decision import LaneName
 
 # Seconds of work that are claimed ahead, estimated from the recent rate of finished jobs: short jobs come in large
 # batches, long ones are left to workers that have a free slot.
@@ -33,7 +34,7 @@ LARGEST_CLAIM = 1000
 class SlotGroup:
     """Jobs of one lane that share slots. One for each slot is buffered or runs; the rest waits in `behind`."""
 
-    def __init__(self, lane: int, behind: Sequence[ClaimedJob], since: float) -> None:
+    def __init__(self, lane: LaneName, behind: Sequence[ClaimedJob], since: float) -> None:
         self.lane = lane
         self.behind = deque(behind)
         self.since = since
@@ -128,7 +129,7 @@ class QueueSlots:
                 job.place = self._places[job.fair] = max(front, self._places.get(job.fair, -1) + 1)
         self.limited = deque(sorted([*self.limited, *jobs], key=_place))
 
-    def add_slot_group(self, lane: int, slots: int, jobs: Sequence[ClaimedJob]) -> None:
+    def add_slot_group(self, lane: LaneName, slots: int, jobs: Sequence[ClaimedJob]) -> None:
         """Store the jobs of a slot group that have to wait; the first `slots` jobs are added by `add_limited`."""
         slot_group = SlotGroup(lane, jobs[slots:], jobs[0].seen)
         self._slot_groups.update(dict.fromkeys([job.id for job in jobs[:slots]], slot_group))
@@ -153,7 +154,7 @@ class QueueSlots:
         """Whether any job waits behind another job of its key."""
         return self._behind > 0
 
-    def take_slow(self) -> dict[int, list[ClaimedJob]]:
+    def take_slow(self) -> dict[LaneName, list[ClaimedJob]]:
         """Remove and return, by lane, the jobs that wait behind a slow job of their slot group."""
         if not self._behind:
             return {}
