@@ -20,7 +20,7 @@ SCHEMA_FILE = Path(__file__).parents[1] / "src" / "sereno" / "database" / "schem
 _TITLE = "-- The sum of the migrations, as pg_dump sees it. Written by `make schema`; read it, do not load it."
 
 # Migrations create partitions from the current day on, so they differ between databases.
-_DATED = re.compile(r"(history_done|fires)_\d{8}")
+_DATED = re.compile(r"\b[a-z_]+_20\d{6}(_|\b)")
 
 # Lines about pg_dump and its session, not about the schema.
 _NOISE = re.compile(r"^(-- Dumped .*|\\(un)?restrict .*|SET .*;|SELECT pg_catalog\.set_config\(.*\);)\n", re.MULTILINE)

@@ -3797,134 +3797,6 @@ CREATE TABLE sereno.attempts (
 )
 PARTITION BY RANGE (partition_at);
 
-CREATE TABLE sereno.attempts_20261117 (
-    job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
-    number integer CONSTRAINT attempts_number_not_null NOT NULL,
-    session_id bigint,
-    started_at timestamp with time zone CONSTRAINT attempts_started_at_not_null NOT NULL,
-    finished_at timestamp with time zone CONSTRAINT attempts_finished_at_not_null NOT NULL,
-    outcome text CONSTRAINT attempts_outcome_not_null NOT NULL,
-    reason text,
-    error_type text,
-    error_message text,
-    traceback text,
-    partition_at timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_partition_at_not_null NOT NULL,
-    fingerprint text,
-    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
-);
-
-CREATE TABLE sereno.attempts_20261118 (
-    job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
-    number integer CONSTRAINT attempts_number_not_null NOT NULL,
-    session_id bigint,
-    started_at timestamp with time zone CONSTRAINT attempts_started_at_not_null NOT NULL,
-    finished_at timestamp with time zone CONSTRAINT attempts_finished_at_not_null NOT NULL,
-    outcome text CONSTRAINT attempts_outcome_not_null NOT NULL,
-    reason text,
-    error_type text,
-    error_message text,
-    traceback text,
-    partition_at timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_partition_at_not_null NOT NULL,
-    fingerprint text,
-    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
-);
-
-CREATE TABLE sereno.attempts_20261119 (
-    job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
-    number integer CONSTRAINT attempts_number_not_null NOT NULL,
-    session_id bigint,
-    started_at timestamp with time zone CONSTRAINT attempts_started_at_not_null NOT NULL,
-    finished_at timestamp with time zone CONSTRAINT attempts_finished_at_not_null NOT NULL,
-    outcome text CONSTRAINT attempts_outcome_not_null NOT NULL,
-    reason text,
-    error_type text,
-    error_message text,
-    traceback text,
-    partition_at timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_partition_at_not_null NOT NULL,
-    fingerprint text,
-    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
-);
-
-CREATE TABLE sereno.attempts_20261120 (
-    job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
-    number integer CONSTRAINT attempts_number_not_null NOT NULL,
-    session_id bigint,
-    started_at timestamp with time zone CONSTRAINT attempts_started_at_not_null NOT NULL,
-    finished_at timestamp with time zone CONSTRAINT attempts_finished_at_not_null NOT NULL,
-    outcome text CONSTRAINT attempts_outcome_not_null NOT NULL,
-    reason text,
-    error_type text,
-    error_message text,
-    traceback text,
-    partition_at timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_partition_at_not_null NOT NULL,
-    fingerprint text,
-    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
-);
-
-CREATE TABLE sereno.attempts_20261121 (
-    job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
-    number integer CONSTRAINT attempts_number_not_null NOT NULL,
-    session_id bigint,
-    started_at timestamp with time zone CONSTRAINT attempts_started_at_not_null NOT NULL,
-    finished_at timestamp with time zone CONSTRAINT attempts_finished_at_not_null NOT NULL,
-    outcome text CONSTRAINT attempts_outcome_not_null NOT NULL,
-    reason text,
-    error_type text,
-    error_message text,
-    traceback text,
-    partition_at timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_partition_at_not_null NOT NULL,
-    fingerprint text,
-    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
-);
-
-CREATE TABLE sereno.attempts_20261122 (
-    job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
-    number integer CONSTRAINT attempts_number_not_null NOT NULL,
-    session_id bigint,
-    started_at timestamp with time zone CONSTRAINT attempts_started_at_not_null NOT NULL,
-    finished_at timestamp with time zone CONSTRAINT attempts_finished_at_not_null NOT NULL,
-    outcome text CONSTRAINT attempts_outcome_not_null NOT NULL,
-    reason text,
-    error_type text,
-    error_message text,
-    traceback text,
-    partition_at timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_partition_at_not_null NOT NULL,
-    fingerprint text,
-    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
-);
-
-CREATE TABLE sereno.attempts_20261123 (
-    job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
-    number integer CONSTRAINT attempts_number_not_null NOT NULL,
-    session_id bigint,
-    started_at timestamp with time zone CONSTRAINT attempts_started_at_not_null NOT NULL,
-    finished_at timestamp with time zone CONSTRAINT attempts_finished_at_not_null NOT NULL,
-    outcome text CONSTRAINT attempts_outcome_not_null NOT NULL,
-    reason text,
-    error_type text,
-    error_message text,
-    traceback text,
-    partition_at timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_partition_at_not_null NOT NULL,
-    fingerprint text,
-    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
-);
-
-CREATE TABLE sereno.attempts_20261124 (
-    job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
-    number integer CONSTRAINT attempts_number_not_null NOT NULL,
-    session_id bigint,
-    started_at timestamp with time zone CONSTRAINT attempts_started_at_not_null NOT NULL,
-    finished_at timestamp with time zone CONSTRAINT attempts_finished_at_not_null NOT NULL,
-    outcome text CONSTRAINT attempts_outcome_not_null NOT NULL,
-    reason text,
-    error_type text,
-    error_message text,
-    traceback text,
-    partition_at timestamp with time zone DEFAULT sereno.now() CONSTRAINT attempts_partition_at_not_null NOT NULL,
-    fingerprint text,
-    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
-);
-
 CREATE TABLE sereno.attempts_default (
     job_id bigint CONSTRAINT attempts_job_id_not_null NOT NULL,
     number integer CONSTRAINT attempts_number_not_null NOT NULL,
@@ -4921,22 +4793,6 @@ CREATE TABLE sereno.weights (
     CONSTRAINT weights_weight_check CHECK (((weight >= (0.001)::double precision) AND (weight <= (1000000)::double precision)))
 );
 
-ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261117 FOR VALUES FROM ('2026-11-17 00:00:00+00') TO ('2026-11-18 00:00:00+00');
-
-ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261118 FOR VALUES FROM ('2026-11-18 00:00:00+00') TO ('2026-11-19 00:00:00+00');
-
-ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261119 FOR VALUES FROM ('2026-11-19 00:00:00+00') TO ('2026-11-20 00:00:00+00');
-
-ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261120 FOR VALUES FROM ('2026-11-20 00:00:00+00') TO ('2026-11-21 00:00:00+00');
-
-ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261121 FOR VALUES FROM ('2026-11-21 00:00:00+00') TO ('2026-11-22 00:00:00+00');
-
-ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261122 FOR VALUES FROM ('2026-11-22 00:00:00+00') TO ('2026-11-23 00:00:00+00');
-
-ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261123 FOR VALUES FROM ('2026-11-23 00:00:00+00') TO ('2026-11-24 00:00:00+00');
-
-ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_20261124 FOR VALUES FROM ('2026-11-24 00:00:00+00') TO ('2026-11-25 00:00:00+00');
-
 ALTER TABLE ONLY sereno.attempts ATTACH PARTITION sereno.attempts_default DEFAULT;
 
 ALTER TABLE ONLY sereno.fires ATTACH PARTITION sereno.fires_default DEFAULT;
@@ -4976,30 +4832,6 @@ ALTER TABLE ONLY sereno.archived_again
 
 ALTER TABLE ONLY sereno.attempts
     ADD CONSTRAINT attempts_pkey PRIMARY KEY (job_id, number, partition_at);
-
-ALTER TABLE ONLY sereno.attempts_20261117
-    ADD CONSTRAINT attempts_20261117_pkey PRIMARY KEY (job_id, number, partition_at);
-
-ALTER TABLE ONLY sereno.attempts_20261118
-    ADD CONSTRAINT attempts_20261118_pkey PRIMARY KEY (job_id, number, partition_at);
-
-ALTER TABLE ONLY sereno.attempts_20261119
-    ADD CONSTRAINT attempts_20261119_pkey PRIMARY KEY (job_id, number, partition_at);
-
-ALTER TABLE ONLY sereno.attempts_20261120
-    ADD CONSTRAINT attempts_20261120_pkey PRIMARY KEY (job_id, number, partition_at);
-
-ALTER TABLE ONLY sereno.attempts_20261121
-    ADD CONSTRAINT attempts_20261121_pkey PRIMARY KEY (job_id, number, partition_at);
-
-ALTER TABLE ONLY sereno.attempts_20261122
-    ADD CONSTRAINT attempts_20261122_pkey PRIMARY KEY (job_id, number, partition_at);
-
-ALTER TABLE ONLY sereno.attempts_20261123
-    ADD CONSTRAINT attempts_20261123_pkey PRIMARY KEY (job_id, number, partition_at);
-
-ALTER TABLE ONLY sereno.attempts_20261124
-    ADD CONSTRAINT attempts_20261124_pkey PRIMARY KEY (job_id, number, partition_at);
 
 ALTER TABLE ONLY sereno.attempts_default
     ADD CONSTRAINT attempts_default_pkey PRIMARY KEY (job_id, number, partition_at);
@@ -5214,22 +5046,6 @@ CREATE INDEX archive_files_times ON sereno.archive_files USING btree (kind, from
 
 CREATE INDEX attempts_fingerprint ON ONLY sereno.attempts USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
 
-CREATE INDEX attempts_20261117_fingerprint_job_id_idx ON sereno.attempts_20261117 USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
-
-CREATE INDEX attempts_20261118_fingerprint_job_id_idx ON sereno.attempts_20261118 USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
-
-CREATE INDEX attempts_20261119_fingerprint_job_id_idx ON sereno.attempts_20261119 USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
-
-CREATE INDEX attempts_20261120_fingerprint_job_id_idx ON sereno.attempts_20261120 USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
-
-CREATE INDEX attempts_20261121_fingerprint_job_id_idx ON sereno.attempts_20261121 USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
-
-CREATE INDEX attempts_20261122_fingerprint_job_id_idx ON sereno.attempts_20261122 USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
-
-CREATE INDEX attempts_20261123_fingerprint_job_id_idx ON sereno.attempts_20261123 USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
-
-CREATE INDEX attempts_20261124_fingerprint_job_id_idx ON sereno.attempts_20261124 USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
-
 CREATE INDEX attempts_default_fingerprint_job_id_idx ON sereno.attempts_default USING btree (fingerprint, job_id) WHERE (fingerprint IS NOT NULL);
 
 CREATE INDEX audit_subject ON sereno.audit USING btree (subject, id DESC);
@@ -5379,38 +5195,6 @@ CREATE INDEX shares_clock ON sereno.shares USING btree (queue, clock);
 CREATE UNIQUE INDEX tokens_name ON sereno.tokens USING btree (tenant, name) NULLS NOT DISTINCT WHERE (revoked_at IS NULL);
 
 CREATE INDEX unique_keys_until ON sereno.unique_keys USING btree (until) WHERE (until < 'infinity'::timestamp with time zone);
-
-ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_20261117_fingerprint_job_id_idx;
-
-ALTER INDEX sereno.attempts_pkey ATTACH PARTITION sereno.attempts_20261117_pkey;
-
-ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_20261118_fingerprint_job_id_idx;
-
-ALTER INDEX sereno.attempts_pkey ATTACH PARTITION sereno.attempts_20261118_pkey;
-
-ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_20261119_fingerprint_job_id_idx;
-
-ALTER INDEX sereno.attempts_pkey ATTACH PARTITION sereno.attempts_20261119_pkey;
-
-ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_20261120_fingerprint_job_id_idx;
-
-ALTER INDEX sereno.attempts_pkey ATTACH PARTITION sereno.attempts_20261120_pkey;
-
-ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_20261121_fingerprint_job_id_idx;
-
-ALTER INDEX sereno.attempts_pkey ATTACH PARTITION sereno.attempts_20261121_pkey;
-
-ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_20261122_fingerprint_job_id_idx;
-
-ALTER INDEX sereno.attempts_pkey ATTACH PARTITION sereno.attempts_20261122_pkey;
-
-ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_20261123_fingerprint_job_id_idx;
-
-ALTER INDEX sereno.attempts_pkey ATTACH PARTITION sereno.attempts_20261123_pkey;
-
-ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_20261124_fingerprint_job_id_idx;
-
-ALTER INDEX sereno.attempts_pkey ATTACH PARTITION sereno.attempts_20261124_pkey;
 
 ALTER INDEX sereno.attempts_fingerprint ATTACH PARTITION sereno.attempts_default_fingerprint_job_id_idx;
 
