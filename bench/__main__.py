@@ -88,24 +88,26 @@ def main() -> int:
         report.note(running.description())
         context = BenchContext(running, report, options.quick, options.clients)
         try:
+            commit = recorded.commit_to_record() if options.record else ""
             if options.against:
                 against.run(context, options.name, options.against)
                 return 0
             if measure := PEERS.get(options.name):
                 measure(running.url, quick=options.quick, only=options.only, report=report.figure, note=report.note)
-                _record(options, name=options.name, environment=running.description(), report=report)
+                _record(options.name, commit, running.description(), report)
             for name in _selected(options.name):
                 BENCHMARKS[name](context)
-                _record(options, name=name, environment=running.description(), report=report)
+                _record(name, commit, running.description(), report)
         except BenchmarkFailed as failure:
             report.note(f"failed: {failure}")
             return 1
     return 0
 
 
-def _record(options: argparse.Namespace, name: str, environment: str, report: Report) -> None:
-    if options.record:
-        recorded.save(name, environment, list(report.figures))
+def _record(name: str, commit: str, environment: str, report: Report) -> None:
+    """Store the figures of a benchmark under its name, if a commit is given."""
+    if commit:
+        recorded.save(name, commit, environment, list(report.figures))
     report.figures.clear()
 
 

@@ -1,4 +1,4 @@
-"""The recorded figures, `figures.json`: what the README shows, and what `ratchet` compares with.
+"""The recorded figures, `figures.json`, with which `ratchet` compares.
 
 `python -m bench NAME --record` replaces the figures of one benchmark, and stores when, on what and of which commit
 they were measured.
@@ -30,17 +30,17 @@ def load() -> dict[str, Recording]:
     return msgspec.json.decode(FILE.read_bytes(), type=dict[str, Recording]) if FILE.exists() else {}
 
 
-def save(name: str, environment: str, figures: list[Figure]) -> None:
+def save(name: str, commit: str, environment: str, figures: list[Figure]) -> None:
     """Replace the recording of one benchmark."""
     recordings = load()
-    recordings[name] = Recording(datetime.now(UTC).date().isoformat(), _commit(), environment, figures)
+    recordings[name] = Recording(datetime.now(UTC).date().isoformat(), commit, environment, figures)
     ordered = dict(sorted(recordings.items()))
     FILE.write_bytes(msgspec.json.format(msgspec.json.encode(ordered), indent=1) + b"\n")
 
 
-def _commit() -> str:
-    """Return the commit of this version. Refuses to record a version that cannot be checked out."""
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!{FILE.name}")
+def commit_to_record() -> str:
+    """Return the commit of this version, or raise BenchmarkFailed: a changed version could not be checked out again."""
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!bench/{FILE.name}")
     if changed:
         raise BenchmarkFailed(f"commit your changes first: a recorded figure names its commit\n{changed}")
     return _git("rev-parse", "--short=10", "HEAD")
