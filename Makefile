@@ -7,9 +7,11 @@
 PYTHON := .venv/bin/python
 PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
 READY := .venv/.ready
-# Three test processes for two cores: tests wait for databases, processes and browsers; each one more has to import them.
-JOBS ?= $(shell expr \( 3 \* $$(getconf _NPROCESSORS_ONLN) + 1 \) / 2)
-PYTEST := $(PYTHON) -m pytest -n $(JOBS) --dist worksteal
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+# All tests: three processes for two cores, because tests wait for databases, processes and browsers.
+# The tests of some paths: a process for each core, because the first test starts a second sooner.
+JOBS ?= $(if $(filter tests/% examples/%,$(ARGS)),$(CORES),$(shell expr \( 3 \* $(CORES) + 1 \) / 2))
+PYTEST := $(PYTHON) -m pytest -p tests.fast_start -n $(JOBS) --dist worksteal
 ARGS ?=
 
 help:  ## print this list

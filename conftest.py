@@ -14,6 +14,8 @@ from tests.tiers import QUICK, SELECTIONS, is_slow_module, select
 # work.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Modules stay: to look for garbage while hundreds of them are imported is in vain.
+gc.disable()
 
 # Lines of each captured output of a failed test that are printed without -v: the last ones.
 SHOWN_LINES = 30
@@ -37,6 +39,7 @@ def pytest_collection_finish() -> None:
     """Exempt everything that was imported from the garbage collections of the tests."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:
