@@ -20,6 +20,7 @@ from bench import (
     notify,
     peers,
     ratchet,
+    readme,
     recorded,
     schedules,
     table,
@@ -74,6 +75,7 @@ benchmarks:
   schedule_peers  schedules of other products
   all             every benchmark except ceiling, ratchet, peers and schedule_peers
   ratchet         a short run, compared with the recorded figures
+  readme          write the recorded figures into README.md
   table           print a Markdown table of the figures in FILE
 """
 
@@ -82,6 +84,9 @@ def main() -> int:
     options = _options()
     if options.name == "table":
         print(table.table(options.file))
+        return 0
+    if options.name == "readme":
+        readme.write(recorded.load())
         return 0
     report = Report(options.json)
     with server(options.database_url) as running:
@@ -118,7 +123,7 @@ def _options() -> argparse.Namespace:
         epilog=BENCHMARK_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = [*BENCHMARKS, *PEERS, "all", "table"]
+    names = [*BENCHMARKS, *PEERS, "all", "readme", "table"]
     parser.add_argument("name", choices=names, metavar="NAME", help="the benchmark to run, see below")
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="for table: figures saved with --json")
     parser.add_argument("--quick", action="store_true", help="fewer jobs, one round: under 40 s, and less exact")

@@ -4,8 +4,9 @@ Only ratios are compared, because they say something on any machine. It reports 
 a short run scatters.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from bench import drain, enqueue
 from bench.context import BenchContext
@@ -28,27 +29,46 @@ class _Silent(Report):
         """Ignore it."""
 
 
+class Comparison(NamedTuple):
+    """A ratio of now beside the recorded one. `change`: of the ratio, as a share of the recorded one."""
+
+    figure: Figure
+    recorded: float
+    change: float
+
+    @property
+    def is_worse(self) -> bool:
+        return (self.change if self.figure.less_is_better else -self.change) > TOLERATED
+
+    def line(self) -> str:
+        mark = "   WORSE" if self.is_worse else ""
+        return (
+            f"{self.figure.name:<28} {self.figure.ratio:5.2f} of {self.figure.against}, "
+            f"recorded {self.recorded:5.2f} ({self.change:+.0%}){mark}"
+        )
+
+
 def run(context: BenchContext) -> None:
     """Print every ratio beside the recorded one."""
+    recordings = load()
     worse = 0
     for name, measure in MEASURED.items():
-        recorded = load().get(name)
-        if recorded is None:
+        if name not in recordings:
             context.report.note(f"{name} is not recorded: python -m bench {name} --record")
             continue
         report = _Silent(as_json=False)
         measure(replace(context, report=report, quick=True))
-        before = {figure.name: figure for figure in recorded.figures}
-        for figure in report.figures:
-            known = before.get(figure.name)
-            if known is None or known.ratio is None or figure.ratio is None:
-                continue
-            change = figure.ratio / known.ratio - 1
-            is_worse = (change if figure.less_is_better else -change) > TOLERATED
-            worse += is_worse
-            print(
-                f"{figure.name:<28} {figure.ratio:5.2f} of {figure.against}, recorded {known.ratio:5.2f} "
-                f"({change:+.0%}){'   WORSE' if is_worse else ''}",
-                flush=True,
-            )
+        for comparison in compare(recordings[name].figures, report.figures):
+            print(comparison.line(), flush=True)
+            worse += comparison.is_worse
     context.report.note(f"{worse} ratios are more than {TOLERATED:.0%} worse than recorded")
+
+
+def compare(recorded: Iterable[Figure], measured: Iterable[Figure]) -> list[Comparison]:
+    """Return the ratios that both have, in the order in which they were measured."""
+    before = {figure.name: figure.ratio for figure in recorded}
+    return [
+        Comparison(figure, known, figure.ratio / known - 1)
+        for figure in measured
+        if figure.ratio is not None and (known := before.get(figure.name))
+    ]

@@ -31,10 +31,15 @@ class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def compared(self, by: str = " of ") -> str:
         """Return the comparison with its spread, such as `0.81 (0.78 to 0.84) of ceiling`; empty if there is none."""
+        return "" if self.ratio is None else f"{self.shown_ratio}{by}{(self.against or '').replace('_', ' ')}"
+
+    @property
+    def shown_ratio(self) -> str:
+        """The ratio with its spread, such as `0.81 (0.78 to 0.84)`; empty if there is none."""
         if self.ratio is None:
             return ""
         spread = "" if self.low is None or self.high is None else f" ({self.low:.2f} to {self.high:.2f})"
-        return f"{self.ratio:.2f}{spread}{by}{(self.against or '').replace('_', ' ')}"
+        return f"{self.ratio:.2f}{spread}"
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,19 @@
 """The peers, each in its best documented configuration (see the head of its program)."""
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
+
+REQUIREMENTS = Path(__file__).with_name("requirements")
 
 
 @dataclass(frozen=True)
 class Peer:
     name: str
+    # What people call it, and how it is configured here.
+    title: str
+    described: str
     language: Literal["python", "node"]
     # Number of jobs that one worker drains in a few seconds.
     jobs: int
@@ -28,6 +35,19 @@ class Peer:
     def program(self) -> str:
         return self.package or self.name
 
+    @property
+    def requirements(self) -> Path:
+        """The file that pins its versions."""
+        return REQUIREMENTS / f"{self.program}.{'txt' if self.language == 'python' else 'json'}"
+
+    @property
+    def version(self) -> str:
+        """The pinned version of the product itself, which is first in the file."""
+        text = self.requirements.read_text()
+        if self.language == "python":
+            return text.splitlines()[0].split("==")[1]
+        return str(next(iter(json.loads(text)["dependencies"].values())))
+
 
 GRAPHILE_PENDING = "select exists (select from graphile_worker._private_jobs)"
 
@@ -43,6 +63,8 @@ AWA_PENDING = """
 PEERS = (
     Peer(
         name="graphile_batched",
+        title="Graphile Worker",
+        described="96 jobs at a time, local queue of 1000, completion in batches; deletes finished jobs",
         package="graphile",
         configuration="batched",
         language="node",
@@ -52,6 +74,8 @@ PEERS = (
     ),
     Peer(
         name="graphile",
+        title="Graphile Worker",
+        described="24 jobs at a time, one job per claim; deletes finished jobs",
         configuration="single",
         language="node",
         jobs=10_000,
@@ -59,24 +83,32 @@ PEERS = (
     ),
     Peer(
         name="pgqueuer",
+        title="PgQueuer",
+        described="asyncpg, uvloop, batches of 1000; stores a log row for each change of a job",
         language="python",
         jobs=80_000,
         pending="select exists (select from pgqueuer)",
     ),
     Peer(
         name="pgboss",
+        title="pg-boss",
+        described="batches of 1000, fetched without a pause while they are full; keeps finished jobs",
         language="node",
         jobs=100_000,
         pending="select exists (select from pgboss.job where name = 'bench' and state < 'completed')",
     ),
     Peer(
         name="procrastinate",
+        title="Procrastinate",
+        described="psycopg, uvloop, 20 jobs at a time; deletes finished jobs",
         language="python",
         jobs=3_000,
         pending="select exists (select from procrastinate_jobs)",
     ),
     Peer(
         name="oban",
+        title="Oban for Python",
+        described="psycopg, uvloop, queue limit of 100; keeps finished jobs",
         language="python",
         jobs=20_000,
         pending="select exists (select from oban_jobs where state <> 'completed')",
@@ -84,6 +116,8 @@ PEERS = (
     ),
     Peer(
         name="awa",
+        title="awa",
+        described="Rust core, COPY for bulk, 1024 workers, four enqueue shards; keeps closures of finished jobs",
         language="python",
         jobs=50_000,
         pending=AWA_PENDING,

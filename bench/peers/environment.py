@@ -26,7 +26,7 @@ def prepare(peer: Peer) -> list[str]:
 
 
 def _prepare_python(peer: Peer) -> list[str]:
-    requirements = PROGRAMS / "requirements" / f"{peer.program}.txt"
+    requirements = peer.requirements
     place = HOME / peer.program
     python = place / "bin" / "python"
     if not _is_installed(place, requirements):
@@ -38,7 +38,7 @@ def _prepare_python(peer: Peer) -> list[str]:
 
 
 def _prepare_node(peer: Peer) -> list[str]:
-    requirements = PROGRAMS / "requirements" / f"{peer.program}.json"
+    requirements = peer.requirements
     place = HOME / peer.program
     if not _is_installed(place, requirements):
         npm = shutil.which("npm")

@@ -1,6 +1,7 @@
 """The peers that store schedules in PostgreSQL, each with as many schedules as it can hold."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from .catalogue import Peer
 
@@ -36,20 +37,24 @@ class SchedulePeer:
         return self.peer.name.removesuffix("_schedules")
 
 
+def _peer(name: str, title: str, language: Literal["python", "node"]) -> Peer:
+    return Peer(name, title, described="", language=language, jobs=0, pending="")
+
+
 SCHEDULE_PEERS = (
     SchedulePeer(
-        Peer(name="apscheduler", language="python", jobs=0, pending=""),
+        _peer("apscheduler", "APScheduler", "python"),
         schedules=10_000,
         seconds=100,
     ),
     SchedulePeer(
-        Peer(name="pgboss_schedules", language="node", jobs=0, pending=""),
+        _peer("pgboss_schedules", "pg-boss", "node"),
         schedules=10_000,
         seconds=60,
         lateness=PGBOSS_LATENESS,
     ),
     SchedulePeer(
-        Peer(name="dbos", language="python", jobs=0, pending=""),
+        _peer("dbos", "DBOS", "python"),
         # DBOS runs one thread per schedule.
         schedules=1_000,
         seconds=60,
