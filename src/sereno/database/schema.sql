@@ -7,6 +7,9 @@ CREATE SCHEMA sereno_archive;
 CREATE DOMAIN sereno.bounded_json AS jsonb
 	CONSTRAINT nested_at_most_100_deep CHECK ((((pg_column_size(VALUE) < 800) AND (pg_column_compression(VALUE) IS NULL)) OR (NOT jsonb_path_exists(VALUE, 'strict $.**{100}?(@.type() == "array" || @.type() == "object")'::jsonpath))));
 
+CREATE DOMAIN sereno.arguments AS sereno.bounded_json
+	CONSTRAINT arguments_are_an_object CHECK ((jsonb_typeof((VALUE)::jsonb) = 'object'::text));
+
 CREATE TYPE sereno.claimed_job AS (
 	id bigint,
 	attempt integer,
@@ -581,14 +584,13 @@ CREATE TABLE sereno.jobs (
     unique_key text,
     trace text,
     tags text[],
-    args sereno.bounded_json DEFAULT '{}'::jsonb NOT NULL,
+    args sereno.arguments DEFAULT '{}'::jsonb NOT NULL,
     schedule_id bigint,
     planned_at timestamp with time zone,
     stands_for integer,
     lane bigint,
     order_id bigint,
     keys jsonb,
-    CONSTRAINT jobs_args CHECK ((jsonb_typeof((args)::jsonb) = 'object'::text)),
     CONSTRAINT jobs_dates CHECK (((run_at > '1900-01-01 00:00:00+00'::timestamp with time zone) AND (run_at < '10000-01-01 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT jobs_lane_keys CHECK (((lane IS NULL) = (keys IS NULL))),
     CONSTRAINT jobs_priority CHECK (((priority >= 0) AND (priority <= 9))),
@@ -4610,7 +4612,7 @@ CREATE TABLE sereno.schedules (
     tenant text,
     trace text,
     tags text[],
-    args sereno.bounded_json DEFAULT '{}'::jsonb NOT NULL,
+    args sereno.arguments DEFAULT '{}'::jsonb NOT NULL,
     templated boolean DEFAULT false NOT NULL,
     unique_key text,
     unique_for double precision,
@@ -4649,7 +4651,6 @@ CREATE TABLE sereno.schedules (
     skipped jsonb DEFAULT '{}'::jsonb NOT NULL,
     lateness integer[] DEFAULT '{0}'::integer[] NOT NULL,
     last_base_at timestamp with time zone,
-    CONSTRAINT schedules_args_check CHECK ((jsonb_typeof((args)::jsonb) = 'object'::text)),
     CONSTRAINT schedules_disable_after_check CHECK ((disable_after > 0)),
     CONSTRAINT schedules_max_fires_check CHECK ((max_fires > 0)),
     CONSTRAINT schedules_missed_check CHECK ((missed = ANY (ARRAY['skip'::text, 'latest'::text, 'all'::text]))),
@@ -5228,7 +5229,7 @@ CREATE TRIGGER reread_lanes AFTER DELETE ON sereno.pauses FOR EACH STATEMENT EXE
 
 CREATE TRIGGER wake_lane_of_new AFTER INSERT ON sereno.jobs FOR EACH ROW WHEN (((new.lane IS NOT NULL) AND (new.state = 'ready'::text))) EXECUTE FUNCTION sereno.wake_lane();
 
-CREATE TRIGGER wake_lane_of_ready AFTER UPDATE ON sereno.jobs FOR EACH ROW WHEN (((new.lane IS NOT NULL) AND (new.state = 'ready'::text))) EXECUTE FUNCTION sereno.wake_lane();
+CREATE TRIGGER wake_lane_of_ready AFTER UPDATE OF ready_seq, queue, priority, lane ON sereno.jobs FOR EACH ROW WHEN (((new.lane IS NOT NULL) AND (new.state = 'ready'::text))) EXECUTE FUNCTION sereno.wake_lane();
 
 CREATE TRIGGER wake_order_of_freed AFTER DELETE ON sereno.history_dead FOR EACH ROW WHEN ((old.keys ? 'blocks'::text)) EXECUTE FUNCTION sereno.wake_order();
 

@@ -85,8 +85,8 @@ def _settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[
             "attempts": array([item.attempt for item in ordered]),
             "began": array([item.began for item in ordered]),
         }
-        rows = yield Statement(_sql[way], {"session": session, **numbers})
-        done = set(_ids.decode(rows[0][0]))
+        rows = yield Statement(_sql[way], {"session": session, "count": len(ordered), **numbers})
+        done = {item.id for item in ordered} if rows[0][0] is None else set(_ids.decode(rows[0][0]))
         if way == "forget" and (tried := [item.id for item in ordered if item.attempt > 1 and item.id in done]):
             yield Statement(_sql["forget_attempts"], {"ids": tried})
         return done

@@ -28,7 +28,8 @@ ended as (
     insert into sereno.schedule_ends (schedule_id, job_id, state, finished_at)
     select schedule_id, id, 'succeeded', (select now from clock) from gone where schedule_id is not null
 )
-select coalesce(json_agg(id), '[]')::text from gone;
+-- Null if all were applied, as usual: the ids are sent only if some were not.
+select case when (select count(*) from gone) < %(count)s then (select coalesce(json_agg(id), '[]')::text from gone) end;
 
 -- name: forget
 -- A success whose task has history=False; its earlier attempts are deleted too (see `forget_attempts`).
@@ -42,7 +43,7 @@ ended as (
     insert into sereno.schedule_ends (schedule_id, job_id, state, finished_at)
     select schedule_id, id, 'succeeded', sereno.now() from gone where schedule_id is not null
 )
-select coalesce(json_agg(id), '[]')::text from gone;
+select case when (select count(*) from gone) < %(count)s then (select coalesce(json_agg(id), '[]')::text from gone) end;
 
 -- name: forget_attempts
 -- A statement of its own, for the few jobs with earlier attempts: it opens every partition of attempts.

@@ -47,7 +47,8 @@ IDS = list(range(ROWS + 1, ROWS + 501))
 ITEMS = json.dumps([{"id": n, "attempt": 1, "began": 0.1, "outcome": "retry", "started": True} for n in IDS])
 SETTLING: dict[str, Any] = {"session": 1, "ids": IDS, "items": ITEMS}
 LITERALS = {"ids": json.dumps(IDS), "attempts": json.dumps([1] * len(IDS)), "began": json.dumps([0.1] * len(IDS))}
-SUCCEEDING = {"session": 1} | {name: f"{{{text[1:-1]}}}" for name, text in LITERALS.items()}
+ARRAYS = {name: f"{{{text[1:-1]}}}" for name, text in LITERALS.items()}
+SUCCEEDING: dict[str, Any] = {"session": 1, "count": len(IDS), **ARRAYS}
 
 
 def test_a_claim_reads_the_index_of_ready_rows_from_its_floor(connection: Connection) -> None:

@@ -16,8 +16,8 @@ CLAIM = {
     "served": ["default"],
 }
 PARAMS = {
-    "succeed": {"session": 1, "ids": "{1}", "attempts": "{1}", "began": "{0.1}"},
-    "forget": {"session": 1, "ids": "{1}", "attempts": "{1}"},
+    "succeed": {"session": 1, "count": 1, "ids": "{1}", "attempts": "{1}", "began": "{0.1}"},
+    "forget": {"session": 1, "count": 1, "ids": "{1}", "attempts": "{1}"},
 }
 
 

@@ -118,6 +118,10 @@ create domain sereno.bounded_json as jsonb
         (pg_column_size(value) < 800 and pg_column_compression(value) is null)
         or not jsonb_path_exists(value, 'strict $.**{100} ? (@.type() == "array" || @.type() == "object")'));
 
+-- The arguments of a job: a domain for the same reason.
+create domain sereno.arguments as sereno.bounded_json
+    constraint arguments_are_an_object check (jsonb_typeof(value) = 'object');
+
 -- Live jobs only; finished jobs are moved to the history. `schedule_id`, `planned_at`, `stands_for`: the schedule and
 -- fire that made the job. `lane`, `order_id`, `keys`: the lane and order of a job with limits, and the keys that they
 -- are derived from; null for a plain job.
@@ -143,7 +147,7 @@ create table sereno.jobs (
     unique_key        text,
     trace             text,
     tags              text[],
-    args              sereno.bounded_json not null default '{}',
+    args              sereno.arguments not null default '{}',
     schedule_id       bigint,
     planned_at        timestamptz,
     stands_for        integer,
@@ -156,7 +160,6 @@ create table sereno.jobs (
         or (state = 'scheduled' and session_id is null)),
     constraint jobs_priority check (priority between 0 and 9),
     constraint jobs_dates check (run_at > '1900-01-01' and run_at < '10000-01-01'),
-    constraint jobs_args check (jsonb_typeof(args) = 'object'),
     constraint jobs_tags check (tags is null or sereno.are_tags(tags)),
     constraint jobs_lane_keys check ((lane is null) = (keys is null))
 ) with (

@@ -27,7 +27,7 @@ create table sereno.schedules (
     tenant           text,
     trace            text,
     tags             text[] constraint schedules_tags check (tags is null or sereno.are_tags(tags)),
-    args             sereno.bounded_json not null default '{}' check (jsonb_typeof(args) = 'object'),
+    args             sereno.arguments not null default '{}',
     -- True when the arguments or the unique key contain fields of the fire, such as {date}.
     templated        boolean not null default false,
     unique_key       text,

@@ -143,11 +143,12 @@ begin
     return null;
 end $$;
 
--- Triggers, so that every statement that makes a job ready wakes its lane.
+-- Triggers, so that every statement that makes a job ready wakes its lane: it gives the job a new number. A claim
+-- writes none of these columns, so it does not even test the condition.
 create trigger wake_lane_of_new after insert on sereno.jobs
     for each row when (new.lane is not null and new.state = 'ready') execute function sereno.wake_lane();
 
-create trigger wake_lane_of_ready after update on sereno.jobs
+create trigger wake_lane_of_ready after update of ready_seq, queue, priority, lane on sereno.jobs
     for each row when (new.lane is not null and new.state = 'ready') execute function sereno.wake_lane();
 
 -- Wake the head of an order after a job of it, or a dead letter that blocked it, is deleted: the next job may be the
