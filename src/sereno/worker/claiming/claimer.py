@@ -83,6 +83,7 @@ class Claimer(Service):
         # A worker that does not listen is never marked idle, so no enqueue notifies because of it.
         self._listens = listens
         self._idle = False
+        self._is_claiming = False
         self._wakeups = Wakeups()
         self._look_back = LookBack()
         self._looked_back = False
@@ -109,6 +110,16 @@ class Claimer(Service):
     async def run_once(self) -> float:
         if self._settler.is_behind:
             return SETTLING
+        self._is_claiming = True
+        try:
+            rest = await self._claim_all()
+        finally:
+            self._is_claiming = False
+        # A buffer may have run low while the claim was in flight. Later, `fill` wakes us when one does.
+        return 0.0 if any(queue.wants_more() for queue in self._queues.values()) else rest
+
+    async def _claim_all(self) -> float:
+        """Claim for all queues, first jobs without limits; return the seconds to rest."""
         self._turn += 1
         self._release_slow()
         wanted = {name: count for name, queue in self._queues.items() if (count := queue.free()) > 0}
@@ -302,9 +313,13 @@ class Claimer(Service):
             self._ranges.claimed(queue, priority, values, filled=counts[queue] >= wanted[queue])
 
     def fill(self, queue: QueueSlots) -> None:
-        """Start buffered jobs while there are free slots; wake the claimer when the buffer runs low."""
+        """Start buffered jobs while there are free slots; wake the claimer when the buffer runs low.
+
+        Not while a claim is in flight: its end looks at the buffers again. A wake-up that was meant for this claim
+        would follow it with another one for the few jobs that had started meanwhile.
+        """
         self._starter.fill(queue)
-        if not self._awake.is_set() and queue.wants_more():
+        if not self._is_claiming and not self._awake.is_set() and queue.wants_more():
             self.wake()
 
     def isolated_ended(self) -> None:
@@ -330,8 +345,7 @@ class Claimer(Service):
             if self._idle and now - self._backlog_since > BUSY_AFTER:
                 await self._connection.run(set_idle(self._session, False))
                 self._idle = False
-            # A buffer may have run low while the claim was in flight. Later, `fill` wakes us when one does.
-            return 0.0 if any(queue.wants_more() for queue in self._queues.values()) else self._poll
+            return self._poll
         self._backlog_since = None
         if self._idle and self._wakeups.begins_polling(now):
             await self._connection.run(set_idle(self._session, False))
