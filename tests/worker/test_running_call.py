@@ -15,7 +15,7 @@ import pytest
 
 from sereno import Backoff, Context, Dead, Outcome, Sereno
 from sereno.jobs import transitions
-from sereno.worker import executor
+from sereno.worker import handler_threads
 from tests.facts import advance, auntil, one, state
 from tests.worker.isolation import isolated_tasks
 
@@ -113,7 +113,7 @@ def threads_may_start(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
             return super().submit(later)
 
-    monkeypatch.setattr(executor, "ThreadPoolExecutor", BusyPool)
+    monkeypatch.setattr(handler_threads, "ThreadPoolExecutor", BusyPool)
     return may_start
 
 

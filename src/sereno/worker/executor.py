@@ -11,7 +11,6 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from time import monotonic
 from typing import Any
@@ -33,9 +32,10 @@ from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import MetricTally
 from sereno.worker.attempt_log import logs_successes
 from sereno.worker.context import Context
+from sereno.worker.handler_threads import HandlerThreads, RaisedError
 from sereno.worker.isolation.pool import IsolationPool, runs_alone
 from sereno.worker.outcomes import Outcomes
-from sereno.worker.running_call import RaisedError, RunningCall, task_starter
+from sereno.worker.running_call import RunningCall, task_starter
 from sereno.worker.settler import Settler
 
 # Seconds past its deadline after which a handler is abandoned, and the process is replaced.
@@ -63,7 +63,7 @@ class Executor:
         self._outcomes = Outcomes(session, settler, tally)
         self._on_end = on_end
         self._isolation = isolation
-        self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="sereno")
+        self._threads = HandlerThreads(threads)
         # A job is often started by the end of another one, whose context variables it must not see.
         self._context_variables = contextvars.copy_context()
         self._create_task = task_starter(asyncio.get_running_loop())
@@ -313,7 +313,7 @@ class Executor:
         self._outcomes.count()
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
 
 def _unfit(job: ClaimedJob) -> Dead:

@@ -7,10 +7,9 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from concurrent.futures import Executor
 from functools import partial
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -18,20 +17,7 @@ from sereno.jobs.attempt import Ending
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.task import TaskDefinition
 from sereno.worker.context import Context
-
-
-class RaisedError(NamedTuple):
-    """What a sync handler raised, as a value: futures refuse StopIteration, and SystemExit ends the event loop."""
-
-    error: BaseException
-
-
-def call_safely(function: Callable[..., Any], *args: Any) -> Any:
-    """Return the result of the function, or RaisedError with whatever it raises."""
-    try:
-        return function(*args)
-    except BaseException as error:  # noqa: BLE001 - every way out of a handler is an outcome
-        return RaisedError(error)
+from sereno.worker.handler_threads import HandlerThreads, call_safely
 
 
 def task_starter(loop: asyncio.AbstractEventLoop) -> "Callable[..., asyncio.Task[None]]":
@@ -76,7 +62,7 @@ class RunningCall(msgspec.Struct, eq=False):
         """Whether the handler's own transaction has settled its jobs."""
         return self.context is not None and self.context.settled
 
-    async def in_thread(self, threads: Executor, function: Callable[..., Any], *args: Any) -> Any:
+    async def in_thread(self, threads: HandlerThreads, function: Callable[..., Any], *args: Any) -> Any:
         """Run a sync handler in a thread; return its result, or RaisedError.
 
         A thread cannot be cancelled, so this waits for it until the call is abandoned as stuck.
@@ -95,14 +81,15 @@ class RunningCall(msgspec.Struct, eq=False):
                 with self._turn:
                     self.thread = None
 
-        future = asyncio.get_running_loop().run_in_executor(threads, call)
+        started = threads.start(call)
         while True:
             try:
-                return await asyncio.shield(future)
+                return await started.result()
             except asyncio.CancelledError:
                 # A timeout is raised inside the thread instead. Only a call that is abandoned or released leaves a
                 # running thread behind.
-                if future.cancelled() or self.is_abandoned or not isinstance(self.stopped, TimeoutError):
+                if started.is_dropped or self.is_abandoned or not isinstance(self.stopped, TimeoutError):
+                    started.drop()
                     raise
 
     def interrupt(self) -> None:

@@ -22,10 +22,10 @@ from sereno.jobs.task import TaskDefinition
 from sereno.settings import Settings
 from sereno.worker.context import Context
 from sereno.worker.event_loop import run_loop
+from sereno.worker.handler_threads import RaisedError, call_safely
 from sereno.worker.isolation.pool import LINE_LIMIT, CallReply, JobRequest, ProcessSettings, environment
 from sereno.worker.isolation.preload import import_and_serve, import_task_module
 from sereno.worker.log_writer import LogWriter
-from sereno.worker.running_call import RaisedError, call_safely
 
 PROGRESS_EVERY = 1.0
 _PR_SET_PDEATHSIG = 1
