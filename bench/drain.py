@@ -15,7 +15,6 @@ import psycopg
 from bench import ceiling
 from bench.context import BenchContext
 from bench.cpu_time import server_seconds
-from bench.process import processor_seconds
 from bench.tally import Tally
 from bench.tasks import MONTH, account, register
 from bench.workers import BenchmarkFailed, Workers, working
@@ -110,18 +109,29 @@ def fill(url: str, jobs: int, *, keep: bool = True) -> int:
     return last
 
 
-def watch(connection: psycopg.Connection, workers: Workers, jobs: int, last: int, first: int = 0) -> Drained:
-    """Time the drain from the first handler until no job with id `first` or higher is left, and each tenth of it."""
+def watch(
+    connection: psycopg.Connection,
+    workers: Workers,
+    jobs: int,
+    last: int,
+    first: int = 0,
+    *,
+    is_written: Callable[[], bool] = lambda: True,
+) -> Drained:
+    """Time the drain from the first handler until no job with id `first` or higher is left, and each tenth of it.
+
+    `is_written`: whether everything else that the jobs write is in the database; the drain ends when it is.
+    """
     tally = workers.tally
     workers.wait_for(lambda: tally.executed > 0)
     moments = [time.perf_counter()]
-    spent = [sum(map(processor_seconds, workers.pids)), server_seconds(connection)]
+    spent = [workers.processor_seconds(), server_seconds(connection)]
     for tenth in range(1, 11):
         workers.wait_for(lambda wanted=jobs * tenth // 10: tally.executed >= wanted)  # type: ignore[misc]  # bound now
         moments.append(time.perf_counter())
-    workers.wait_for(lambda: _is_settled(connection, last, first))
+    workers.wait_for(lambda: _is_settled(connection, last, first) and is_written())
     moments[-1] = time.perf_counter()
-    worker = sum(map(processor_seconds, workers.pids)) - spent[0]
+    worker = workers.processor_seconds() - spent[0]
     server = server_seconds(connection) - spent[1]
     tenths = [jobs / 10 / (end - begin) for begin, end in pairwise(moments)]
     return Drained(jobs / (moments[-1] - moments[0]), tenths, worker * 1e6 / jobs, server * 1e6 / jobs)

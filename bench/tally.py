@@ -55,8 +55,8 @@ class WorkerCounter:
         self._samples = samples
         self._sampled = 0
 
-    def count_up(self) -> None:
-        self._count[0] += 1
+    def count_up(self, jobs: int = 1) -> None:
+        self._count[0] += jobs
 
     def add_sample(self, microseconds: int) -> None:
         self._samples[self._sampled] = microseconds

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench.process import family, processor_seconds
 from bench.tally import Tally
 from bench.tasks import QUEUE
 
@@ -21,13 +22,13 @@ class BenchmarkFailed(Exception):
     """A worker died, made no progress, or did not do the work that was measured."""
 
 
-def worker_commands(url: str, processes: int, tally: Tally) -> list[list[str]]:
-    """Return the commands that start the workers.
+def worker_commands(url: str, processes: int, tally: Tally, tasks: str = "") -> list[list[str]]:
+    """Return the commands that start the workers; `tasks` is "features" for those of `bench.feature_tasks`.
 
     To measure the supervisor of `sereno worker` instead, return one command here, which registers the tasks of
     `bench.tasks` with `tally.join()` in each of its children.
     """
-    command = [sys.executable, "-m", "bench.worker_process", url, f"{QUEUE}={SLOTS}", str(tally.path)]
+    command = [sys.executable, "-m", "bench.worker_process", url, f"{QUEUE}={SLOTS}", str(tally.path), tasks]
     return [command] * processes
 
 
@@ -40,6 +41,10 @@ class Workers:
     @property
     def pids(self) -> list[int]:
         return [process.pid for process in self._processes]
+
+    def processor_seconds(self) -> float:
+        """Return the processor time of the workers and of their isolated processes."""
+        return sum(processor_seconds(member) for pid in self.pids for member in family(pid))
 
     def wait_for(self, fact: Callable[[], bool]) -> None:
         """Wait until `fact` returns true; fail when a worker ends or no handler is called for a minute."""
@@ -61,13 +66,13 @@ class Workers:
 
 
 @contextmanager
-def working(url: str, tally: Tally, processes: int = 1) -> Iterator[Workers]:
+def working(url: str, tally: Tally, processes: int = 1, tasks: str = "") -> Iterator[Workers]:
     """Run workers on that database for as long as the block lasts."""
     log = tally.path.with_suffix(".log")
     started: list[subprocess.Popen[bytes]] = []
     with log.open("wb") as output:
         try:
-            for command in worker_commands(url, processes, tally):
+            for command in worker_commands(url, processes, tally, tasks):
                 # Appended one by one, so that started workers are stopped even when the next one fails to start.
                 started.append(subprocess.Popen(command, stdout=output, stderr=output))  # noqa: PERF401
             yield Workers(started, log, tally)
