@@ -13,6 +13,7 @@ from bench import (
     drain,
     drain_conditions,
     enqueue,
+    features,
     handlers,
     idle,
     latency,
@@ -37,6 +38,7 @@ BENCHMARKS: dict[str, Callable[[BenchContext], None]] = {
     "ceiling": ceiling.run,
     "drain": drain.run,
     "handlers": handlers.run,
+    "features": features.run,
     "enqueue": enqueue.run,
     "latency": latency.run,
     "idle": idle.run,
@@ -61,6 +63,7 @@ benchmarks:
   ceiling         claim and settle in bare SQL, without a worker; included in drain
   drain           a full queue emptied by one and by two worker processes
   handlers        sync, isolated and batch handlers: jobs/s and CPU per job, compared with async ones
+  features        what each feature costs a job beyond a plain one: CPU of worker, PostgreSQL, enqueue
   enqueue         enqueue one job at a time and in bulk, compared with INSERT and COPY
   latency         from enqueue to the start of the handler, on an idle worker
   idle            queries, CPU and memory of a worker without jobs
