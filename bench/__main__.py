@@ -65,7 +65,7 @@ benchmarks:
   handlers        sync, isolated and batch handlers: jobs/s and CPU per job, compared with async ones
   features        what each feature costs a job beyond a plain one: CPU of worker, PostgreSQL, enqueue
   enqueue         enqueue one job at a time and in bulk, compared with INSERT and COPY
-  latency         from enqueue to the start of the handler, on an idle worker
+  latency         from enqueue to the start of the handler, p50 and p99: idle, and at 5,000 jobs/s
   idle            queries, CPU and memory of a worker without jobs
   pinned          drain while another session holds a snapshot open
   backlog         drain behind a million future jobs
@@ -77,7 +77,7 @@ benchmarks:
   dashboard       server time of each page over a large data set; load of 50 viewers
   archive         history to verified Parquet files: rows per second, size, memory
 
-  peers           drain, enqueue and latency of other job queues
+  peers           drain, enqueue and latency, idle and loaded, of other job queues
   schedule_peers  schedules of other products
   all             every benchmark except ceiling, ratchet, peers and schedule_peers
   ratchet         a short run, compared with the recorded figures

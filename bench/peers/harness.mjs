@@ -7,6 +7,9 @@ const SLOT_BYTES = 8;
 const MOST_WORKERS = 2;
 const JOBS_PER_BULK_CALL = 1000;
 const MILLISECONDS_BETWEEN_PACED_JOBS = 10;
+// The timetable of `offered`, that of bench/offered_client.py.
+const JOBS_PER_OFFERED_CALL = 50;
+const MICROSECONDS_BETWEEN_OFFERED_CALLS = 10_000;
 // Node has no memory-mapped files, and a write per job would be measured as part of the peer.
 const MILLISECONDS_BETWEEN_COUNT_WRITES = 2;
 const MESSAGE = "a small message, about as long as the arguments of a real job";
@@ -22,6 +25,7 @@ export async function run(peer) {
   if (command === "one") console.log(await secondsOneByOne(peer, jobs));
   else if (command === "bulk") console.log(await secondsInBulk(peer, jobs));
   else if (command === "paced") await enqueuePaced(peer, jobs);
+  else if (command === "offered") await enqueueOffered(peer, jobs, Number(rest[1]));
   else if (command === "install") await peer.install();
   else throw new Error(`unknown command ${command}`);
   await peer.close();
@@ -47,6 +51,15 @@ async function enqueuePaced(peer, jobs) {
   for (let number = 0; number < jobs; number++) {
     await sleep(Math.max(0, started + number * MILLISECONDS_BETWEEN_PACED_JOBS - performance.now()));
     await peer.enqueueOne(payload(microseconds()));
+  }
+}
+
+async function enqueueOffered(peer, jobs, begin) {
+  const length = JOBS_PER_OFFERED_CALL;
+  for (let call = 0; call < jobs / length; call++) {
+    const instant = begin + call * MICROSECONDS_BETWEEN_OFFERED_CALLS;
+    await sleep(Math.max(0, (instant - microseconds()) / 1000));
+    await peer.enqueueMany(Array.from({ length }, () => payload(instant)));
   }
 }
 

@@ -4,6 +4,7 @@
     <peer>_program.py one     URL JOBS          prints the seconds it took
     <peer>_program.py bulk    URL JOBS          prints the seconds it took
     <peer>_program.py paced   URL JOBS          one job per 10 ms, stamped with the time of the enqueue call
+    <peer>_program.py offered URL JOBS BEGIN    50 jobs per 10 ms in bulk, stamped with their instant in the timetable
     <peer>_program.py work    URL TALLY WORKER  runs until it is stopped
 
 It runs in the environment of the peer and imports nothing but the standard library and uvloop.
@@ -21,6 +22,9 @@ from tally import Tally
 
 JOBS_PER_BULK_CALL = 1000
 SECONDS_BETWEEN_PACED_JOBS = 0.01
+# The timetable of `offered`, that of bench/offered_client.py.
+JOBS_PER_OFFERED_CALL = 50
+MICROSECONDS_BETWEEN_OFFERED_CALLS = 10_000
 # A payload of about ninety bytes of JSON, like a small real job.
 MESSAGE = "a small message, about as long as the arguments of a real job"
 
@@ -55,6 +59,8 @@ async def _command(peer: Peer, command: str, url: str, *arguments: str) -> None:
             print(await _seconds_in_bulk(peer, int(arguments[0])))
         case "paced":
             await _enqueue_paced(peer, int(arguments[0]))
+        case "offered":
+            await _enqueue_offered(peer, int(arguments[0]), int(arguments[1]))
         case "work":
             await peer.work(_counting_handler(Path(arguments[0]), int(arguments[1])))
         case _:
@@ -80,6 +86,14 @@ async def _enqueue_paced(peer: Peer, jobs: int) -> None:
     for number in range(jobs):
         await asyncio.sleep(max(0.0, started + number * SECONDS_BETWEEN_PACED_JOBS - time.perf_counter()))
         await peer.enqueue_one(_payload(sent=_microseconds()))
+
+
+async def _enqueue_offered(peer: Peer, jobs: int, begin: int) -> None:
+    """Offer jobs from `begin` on, in microseconds; a late call is not left out, and its jobs keep their instants."""
+    for call in range(jobs // JOBS_PER_OFFERED_CALL):
+        instant = begin + call * MICROSECONDS_BETWEEN_OFFERED_CALLS
+        await asyncio.sleep(max(0, instant - _microseconds()) / 1_000_000)
+        await peer.enqueue_many([_payload(sent=instant) for _ in range(JOBS_PER_OFFERED_CALL)])
 
 
 def _counting_handler(path: Path, worker: int) -> Handle:

@@ -1,12 +1,24 @@
 """The measurements of one peer, in the order in which they are printed."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 
 import psycopg
+
+from bench.offered_client import (
+    RATE,
+    SECOND,
+    SECONDS,
+    SECONDS_QUICK,
+    SECONDS_TO_START,
+    SECONDS_WARM_UP,
+    instant,
+)
+from bench.tasks import microseconds
 
 from .catalogue import Peer
 from .database import PeerDatabases, execute
@@ -28,6 +40,8 @@ WARM_UP_JOBS = 50
 PACED_JOBS = 1000
 PACED_JOBS_QUICK = 200
 QUICK_DIVISOR = 10
+# How long after the last offered job a peer that has fallen behind is waited for.
+SECONDS_AFTER_OFFER = 10
 
 Report = Callable[[str, float, str], None]
 Note = Callable[[str], None]
@@ -61,6 +75,7 @@ class Bench:
             self._drain("drain", workers=1)
             self._drain("drain_two", workers=2)
             self._latency(PACED_JOBS_QUICK if self.quick else PACED_JOBS)
+            self._loaded(SECONDS_QUICK if self.quick else SECONDS)
 
     def _enqueue(self, how: str, jobs: int) -> None:
         with self.workspace.databases.fresh() as url:
@@ -92,18 +107,48 @@ class Bench:
 
     def _latency(self, jobs: int) -> None:
         paced = WARM_UP_JOBS + jobs
+        with self._idle_worker(paced) as (url, tally, processes):
+            self._program("paced", url, str(paced))
+            everything = FIRST_JOBS + paced
+            self._wait_for(lambda: tally.executed >= everything, tally, everything, processes)
+        self._percentiles("latency", tally.samples[WARM_UP_JOBS:])
+
+    def _loaded(self, seconds: int) -> None:
+        """Offer jobs by the timetable of `bench latency`, each timed from its instant to the start of its handler."""
+        jobs = RATE * (SECONDS_WARM_UP + seconds)
+        with self._idle_worker(jobs) as (url, tally, processes):
+            begin = microseconds() + SECONDS_TO_START * SECOND
+            deadline = instant(begin, jobs) + SECONDS_AFTER_OFFER * SECOND
+            command = [*self.workspace.command, "offered", url, str(jobs), str(begin)]
+            with running([command], self._log_path.with_suffix(".producer")) as producer:
+                while tally.executed < FIRST_JOBS + jobs and microseconds() < deadline:
+                    processes.check()
+                    producer.check_result()
+                    time.sleep(SECONDS_BETWEEN_POLLS)
+                waits = [sample for sample in tally.samples if sample]
+        if len(waits) < jobs:
+            self.note(
+                f"{self.peer.name}: {len(waits):,} of {jobs:,} offered jobs had started {SECONDS_AFTER_OFFER} s after "
+                "the last was due; the others count with their wait until then"
+            )
+            waits += [deadline - instant(begin, number) for number in range(len(waits), jobs)]
+        self._percentiles("loaded", waits[RATE * SECONDS_WARM_UP :])
+
+    @contextmanager
+    def _idle_worker(self, samples: int) -> Iterator[tuple[str, Tally, Workers]]:
+        """Run a worker that has executed a few jobs and has none left."""
         with self.workspace.databases.fresh() as url:
             self._program("bulk", url, str(FIRST_JOBS))
-            tally = Tally.create(self._tally_path, samples=paced)
+            tally = Tally.create(self._tally_path, samples=samples)
             with running(self._worker_commands(url, 1), self._log_path) as processes:
                 self._wait_for(lambda: tally.executed >= FIRST_JOBS, tally, FIRST_JOBS, processes)
                 time.sleep(SECONDS_TO_BECOME_IDLE)
-                self._program("paced", url, str(paced))
-                everything = FIRST_JOBS + paced
-                self._wait_for(lambda: tally.executed >= everything, tally, everything, processes)
-        percentiles = quantiles(tally.samples[WARM_UP_JOBS:], n=100, method="inclusive")
-        self._figure("latency_p50", percentiles[49] / 1000, "ms")
-        self._figure("latency_p99", percentiles[98] / 1000, "ms")
+                yield url, tally, processes
+
+    def _percentiles(self, name: str, waits: list[int]) -> None:
+        percentiles = quantiles(waits, n=100, method="inclusive")
+        self._figure(f"{name}_p50", percentiles[49] / 1000, "ms")
+        self._figure(f"{name}_p99", percentiles[98] / 1000, "ms")
 
     def _wait_for(self, fact: Callable[[], bool], tally: Tally, jobs: int, processes: Workers) -> None:
         deadline = time.monotonic() + SECONDS_TO_DRAIN

@@ -32,6 +32,11 @@ class Workers:
         if any(process.poll() is not None for process in self._processes):
             raise PeerFailed(f"a worker ended: {last_line(self._log.read_text(errors='replace'))}")
 
+    def check_result(self) -> None:
+        """Fail if a program that ends by itself has ended with an error."""
+        if any(process.poll() for process in self._processes):
+            raise PeerFailed(f"a program failed: {last_line(self._log.read_text(errors='replace'))}")
+
 
 @contextmanager
 def running(commands: list[list[str]], log: Path) -> Iterator[Workers]:
