@@ -71,7 +71,8 @@ benchmarks:
   backlog         drain behind a million future jobs
   history         drain beside a million finished jobs
   memory          growth of a worker's memory over a million jobs
-  schedules       a million schedules: registration, lateness, fires per second, CPU
+  schedules       a million schedules: registration, lateness, fires per second, CPU;
+                  growth of a tick from 10,000 rows to a million and to ten million
   limits          drains under concurrency limits; waiting time of a small tenant
   notify          one event to a million recipients: fan-out, sending, receipts
   dashboard       server time of each page over a large data set; load of 50 viewers

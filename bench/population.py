@@ -6,6 +6,7 @@ the wanted number of rows is due at a moment.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -61,9 +62,14 @@ INTERVALS = ("15m", "20m", "30m", "1h", "2h", "4h", "12h")
 # Any prime that divides no number of rows: as in real tables, neighbouring rows are due at unrelated times.
 STRIDE = 7919
 
+# Of `load_in_parts`: rows of one statement, and connections.
+PART = 500_000
+CONNECTIONS = 2
+
 # A row is due at its place in a slot, or, when its place is in none, after all of them.
 LOAD = """
-with rule as (
+with clock as materialized (select sereno.now() as now),
+rule as (
     select number - 1 as number, text::jsonb as rule, first, second, third, spread
     from unnest(%(texts)s::text[], %(firsts)s::bigint[], %(seconds)s::bigint[], %(thirds)s::bigint[],
                 %(spreads)s::bigint[]) with ordinality as r(text, first, second, third, spread, number)
@@ -73,7 +79,8 @@ slot as (
                          %(slot_lengths)s::bigint[]) as s(place, rows, at, length)
 ),
 each as (
-    select number, number * %(stride)s %% %(rows)s as place from generate_series(1, %(rows)s::bigint) as number
+    select number, number * %(stride)s %% %(rows)s as place
+    from generate_series(%(first)s::bigint, %(last)s::bigint) as number
 ),
 wanted as (
     select each.number, rule, first, second, third, each.place * %(stride)s * 1000 %% spread as anywhere,
@@ -90,9 +97,10 @@ planned as (
                else third end as instant
     from wanted
 )
-insert into sereno.schedules (key, rule, shift, next_run_at, task, queue, args, overlap)
+insert into sereno.schedules (key, rule, shift, next_run_at, task, queue, args, overlap, created_at, changed_at)
 select 'close:' || number, rule, coalesce(at - instant, anywhere), sereno.instant(coalesce(at, instant + anywhere)),
-       'noop', %(queue)s, jsonb_build_object('account', %(account)s || number, 'month', %(month)s::text), 'allow'
+       'noop', %(queue)s, jsonb_build_object('account', %(account)s || number, 'month', %(month)s::text), 'allow',
+       (select now from clock), (select now from clock)
 from planned
 order by number
 """
@@ -113,8 +121,23 @@ class Slot:
 
 def load(connection: psycopg.Connection, rows: int, slots: Sequence[Slot]) -> None:
     """Write the rows. The slots must be in order and within 15 minutes."""
-    connection.execute(LOAD, _rules(slots[0].at) | _slots(slots) | {"rows": rows, "end": slots[-1].end})
+    connection.execute(LOAD, _parameters(rows, slots) | {"first": 1, "last": rows})
     connection.execute("vacuum analyze sereno.schedules")
+
+
+def load_in_parts(url: str, rows: int, slots: Sequence[Slot]) -> None:
+    """Write very many rows, over two connections. A checkpoint after each part keeps the write-ahead log short."""
+    parameters = _parameters(rows, slots)
+
+    def load_part(first: int) -> None:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(LOAD, parameters | {"first": first, "last": min(rows, first + PART - 1)})
+            connection.execute("checkpoint")
+
+    with ThreadPoolExecutor(CONNECTIONS) as threads:
+        list(threads.map(load_part, range(1, rows + 1, PART)))
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("vacuum analyze sereno.schedules")
 
 
 def set_clock(connection: psycopg.Connection, at: int) -> None:
@@ -134,6 +157,10 @@ def rules() -> list[tuple[When, Duration]]:
         result += [(Daily(at, tz=zone, spread="1d"), "1d") for at in DAILIES]
         result += [(Every(every, count_from="clock", tz=zone, spread=every), every) for every in INTERVALS]
     return result
+
+
+def _parameters(rows: int, slots: Sequence[Slot]) -> dict[str, Any]:
+    return _rules(slots[0].at) | _slots(slots) | {"rows": rows, "end": slots[-1].end}
 
 
 def _rules(begin: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A million schedules in 500 rules and 20 zones: fires per second, lateness, and CPU.
+"""A million schedules in 500 rules and 20 zones: fires per second, lateness, and CPU. Ten million: the cost of a tick.
 
 One scheduler process and no worker. The clock of the schedules is moved, so that one table serves all parts: no row is
 due in two of them, and no row that has fired is due again.
@@ -14,22 +14,26 @@ import psycopg
 from bench import tick_growth
 from bench.context import BenchContext
 from bench.cpu_time import machine_seconds, server_seconds
-from bench.population import Slot, load, rules, set_clock
+from bench.population import Slot, load, load_in_parts, rules, set_clock
 from bench.process import processor_seconds
 from bench.scheduler_process import SchedulerProcess, fetch_int, running_scheduler
 from bench.tasks import MONTH, account, register
+from bench.tick_growth import GrowthRounds
 from bench.visibility import CommitTimes, record_commits
 from bench.workers import BenchmarkFailed
 from sereno import Sereno
 from sereno.schedules.firing import SECOND
+from sereno.schedules.ticker import BATCH
 
 ROWS, ROWS_QUICK = 1_000_000, 100_000
 # One row in a hundred is due each second.
 SHARE = 100
 WINDOW, WINDOW_QUICK = 30, 10
 BACKLOG, BACKLOG_QUICK = 300_000, 30_000
-ROUNDS, ROUNDS_QUICK = 25, 8
-ROUNDS_AFTER_CHECKPOINT = 10
+# Rows whose tick is measured beside that of a small table, after those of the other parts.
+MANY_ROWS = 10_000_000
+ROUNDS = GrowthRounds(after_checkpoint=10, ticks_between=50, later=25)
+ROUNDS_QUICK = GrowthRounds(after_checkpoint=3, ticks_between=5, later=6)
 REGISTERED, REGISTERED_QUICK = 50_000, 10_000
 CHUNK = 5_000
 
@@ -55,14 +59,13 @@ class Fires:
 
 
 def run(context: BenchContext) -> None:
-    """`register`, `tick_growth`, `fires`, `lateness_p50`, `lateness_p99`, `late`, and the CPU of the window."""
+    """`register`, `tick_growth`, `fires`, `lateness_p50`, `lateness_p99`, `late`, the CPU, `tick_growth_10m`."""
     _register(context)
     rows = context.size(ROWS, ROWS_QUICK)
-    rounds = context.size(ROUNDS + ROUNDS_AFTER_CHECKPOINT, ROUNDS_QUICK)
     # A whole second, and later than now: the clock is only ever moved forward.
     begin = (int(time.time()) + 3600) * SECOND
     seconds = context.size(WINDOW, WINDOW_QUICK)
-    ticks = Slot(tick_growth.rows_for(rounds), begin, SECOND)
+    ticks = Slot(_rounds(context).rows, begin, SECOND)
     window = Slot(rows // SHARE * seconds, begin + WINDOW_AT * SECOND, seconds * SECOND)
     backlog = Slot(context.size(BACKLOG, BACKLOG_QUICK), begin + BACKLOG_AT * SECOND, SECOND)
     with context.server.fresh("schedules") as url, psycopg.connect(url, autocommit=True) as connection:
@@ -72,11 +75,17 @@ def run(context: BenchContext) -> None:
             f"schedules: {rows:,} rows in {len(rules())} rules, written in {time.monotonic() - began:.0f} s"
         )
         set_clock(connection, ticks.end)
-        _growth(context, url, begin)
+        _growth(context, "tick_growth", url, begin)
         # The window is to measure rows that exist, not the cost of having just written them.
         connection.execute("checkpoint")
         _window(context, url, connection, window)
         _backlog(context, url, connection, backlog)
+    if not context.quick:
+        _growth_of_many(context, begin)
+
+
+def _rounds(context: BenchContext) -> GrowthRounds:
+    return ROUNDS_QUICK if context.quick else ROUNDS
 
 
 def _register(context: BenchContext) -> None:
@@ -100,17 +109,31 @@ def _register(context: BenchContext) -> None:
     context.report.figure("register", total / seconds, "/s")
 
 
-def _growth(context: BenchContext, url: str, begin: int) -> None:
-    """`tick_growth` between two checkpoints, and `tick_growth_checkpoint` right after one."""
-    rounds = context.size(ROUNDS, ROUNDS_QUICK)
-    large, small, ratio = tick_growth.measure(context, url, begin, rounds, after_checkpoint=False)
-    context.report.note(
-        f"a tick of 2,000: {large * 1000:.0f} ms, with {tick_growth.SMALL:,} rows {small * 1000:.0f} ms"
-    )
-    context.report.figure("tick_growth", ratio, "x")
-    if not context.quick:
-        _, _, ratio = tick_growth.measure(context, url, begin, ROUNDS_AFTER_CHECKPOINT, after_checkpoint=True)
-        context.report.figure("tick_growth_checkpoint", ratio, "x")
+def _growth(context: BenchContext, name: str, url: str, begin: int) -> None:
+    """A tick compared with one among few rows: `name` between two checkpoints, `name`_checkpoint right after one."""
+    first, later = tick_growth.measure(context, url, begin, _rounds(context))
+    for suffix, growth in (("", later), ("_checkpoint", first)):
+        context.report.figure(f"{name}{suffix}", growth.ratio, "x")
+        context.report.figure(f"{name}{suffix}_cpu", growth.processor_ratio, "x")
+        for rows, cost in (("all", growth.large), (f"{tick_growth.SMALL:,}", growth.small)):
+            context.report.note(
+                f"{name}{suffix}, {rows} rows: a tick of {BATCH:,} takes {cost.seconds * 1000:.0f} ms, "
+                f"{cost.processor * 1000:.0f} ms of CPU, {cost.log_bytes / 2**20:.1f} MiB of log "
+                f"with {cost.pages:,} whole pages"
+            )
+
+
+def _growth_of_many(context: BenchContext, begin: int) -> None:
+    """`tick_growth_10m` and `tick_growth_10m_checkpoint`, as for a million rows."""
+    ticks = Slot(_rounds(context).rows, begin, SECOND)
+    with context.server.fresh("schedules") as url, psycopg.connect(url, autocommit=True) as connection:
+        began = time.monotonic()
+        load_in_parts(url, MANY_ROWS, [ticks])
+        size = fetch_int(connection, "select pg_total_relation_size('sereno.schedules')") / 2**30
+        seconds = time.monotonic() - began
+        context.report.note(f"schedules: {MANY_ROWS:,} rows, {size:.1f} GiB, written in {seconds:.0f} s")
+        set_clock(connection, ticks.end)
+        _growth(context, "tick_growth_10m", url, begin)
 
 
 def _window(context: BenchContext, url: str, connection: psycopg.Connection, window: Slot) -> None:
