@@ -25,6 +25,7 @@ from bench import (
     readme,
     recorded,
     schedules,
+    start,
     table,
 )
 from bench.context import BenchContext
@@ -42,6 +43,7 @@ BENCHMARKS: dict[str, Callable[[BenchContext], None]] = {
     "enqueue": enqueue.run,
     "latency": latency.run,
     "idle": idle.run,
+    "start": start.run,
     "pinned": drain_conditions.run_pinned,
     "backlog": drain_conditions.run_backlog,
     "history": drain_conditions.run_history,
@@ -67,6 +69,7 @@ benchmarks:
   enqueue         enqueue one job at a time and in bulk, compared with INSERT and COPY
   latency         from enqueue to the start of the handler, p50 and p99: idle, and at 5,000 jobs/s
   idle            queries, CPU and memory of a worker without jobs
+  start           time of `sereno --help`, of `import sereno` and of a worker's start; a worker's memory
   pinned          drain while another session holds a snapshot open
   backlog         drain behind a million future jobs
   history         drain beside a million finished jobs
