@@ -31,7 +31,7 @@ def machine_seconds() -> float:
 def _seconds(process: int) -> float:
     try:
         return processor_seconds(process)
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         # The process has ended since it was listed, and is counted with the ended children.
         return 0.0
 
