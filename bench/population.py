@@ -8,7 +8,8 @@ the wanted number of rows is due at a moment.
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, count
+from math import gcd
 from typing import Any
 
 import psycopg
@@ -59,8 +60,9 @@ CRONS = (
 DAILIES = ("00:00", "03:00", "06:30", "09:00", "12:00", "15:30", "18:00", "22:15")
 INTERVALS = ("15m", "20m", "30m", "1h", "2h", "4h", "12h")
 
-# Any prime that divides no number of rows: as in real tables, neighbouring rows are due at unrelated times.
-STRIDE = 7919
+# A row's place is its number times this share of the rows. As in real tables, neighbouring rows are due at unrelated
+# times, and the rows that are due in a period are spread over the whole table.
+GOLDEN = 0.618034
 
 # Of `load_in_parts`: rows of one statement, and connections.
 PART = 500_000
@@ -160,7 +162,12 @@ def rules() -> list[tuple[When, Duration]]:
 
 
 def _parameters(rows: int, slots: Sequence[Slot]) -> dict[str, Any]:
-    return _rules(slots[0].at) | _slots(slots) | {"rows": rows, "end": slots[-1].end}
+    return _rules(slots[0].at) | _slots(slots) | {"rows": rows, "end": slots[-1].end, "stride": _stride(rows)}
+
+
+def _stride(rows: int) -> int:
+    """Return a number that has no divisor in common with `rows`, so that every place belongs to one row."""
+    return next(number for number in count(int(rows * GOLDEN)) if gcd(number, rows) == 1)
 
 
 def _rules(begin: int) -> dict[str, Any]:
@@ -173,7 +180,6 @@ def _rules(begin: int) -> dict[str, Any]:
         "firsts": firsts,
         "seconds": seconds,
         "thirds": thirds,
-        "stride": STRIDE,
         "queue": QUEUE,
         "account": ACCOUNT.format(0)[:-8],
         "month": MONTH,
