@@ -1,6 +1,6 @@
-"""The benchmark tables of README.md, written from the recorded figures: `python -m bench readme`.
+"""The tables of README.md and docs/why/costs.md, written from the recorded figures: `python -m bench readme`.
 
-A test compares them with README.md, so that a figure cannot be changed by hand. Rows of benchmarks that are not
+A test compares them with the two files, so that a figure cannot be changed by hand. Rows of benchmarks that are not
 recorded are left out.
 """
 
@@ -15,6 +15,7 @@ from bench.recorded import Recording
 from bench.report import Figure
 
 README = Path(__file__).parents[1] / "README.md"
+COSTS = README.parent / "docs" / "why" / "costs.md"
 
 INTRODUCTION = """\
 No-op async jobs. PostgreSQL, the workers, the producer and the benchmark share one machine. Compare figures of one
@@ -56,9 +57,14 @@ OWN = (
     ),
     Row("backlog", "drain behind 1M future jobs", "{backlog} jobs/s", "{backlog.ratio} of the same drain without"),
     Row("history", "drain beside 1M finished jobs", "{history} jobs/s", "{history.ratio} of the same drain without"),
-    Row("handlers", "sync handlers, in threads", "{sync} jobs/s", "{sync.ratio} of async handlers"),
-    Row("handlers", "batch handlers", "{batch} jobs/s", "{batch.ratio} of async handlers"),
-    Row("handlers", "isolated handlers, in processes", "{isolated} jobs/s", "{isolated.ratio} of async handlers"),
+    Row("handlers", "sync handlers, in threads", "{handlers_sync} jobs/s", "{handlers_sync.ratio} of async handlers"),
+    Row("handlers", "batch handlers", "{handlers_batch} jobs/s", "{handlers_batch.ratio} of async handlers"),
+    Row(
+        "handlers",
+        "isolated handlers, in processes",
+        "{handlers_isolated} jobs/s",
+        "{handlers_isolated.ratio} of async handlers",
+    ),
     Row("limits", "drain, 10,000 keys with one slot each", "{keys} jobs/s", "{keys.ratio} of the same without limits"),
     Row("limits", "drain, 100 keys with 50 slots each", "{keys_50} jobs/s", "{keys_50.ratio} of the same without"),
     Row("limits", "drain, one limit of 50 for all", "{global} jobs/s", "{global.ratio} of the same without"),
@@ -78,9 +84,24 @@ OWN = (
         "{schedules_cpu} % of a core for the scheduler, {schedules_db_cpu} % for PostgreSQL",
     ),
     Row("schedules", "schedules: backlog of due fires", "{fires} fires/s"),
+    Row(
+        "schedules",
+        "schedules: one tick among 10M rows, compared with 10,000 rows",
+        "{tick_growth_10m} times",
+        "right after a checkpoint {tick_growth_10m_checkpoint} times",
+    ),
     Row("notify", "one event to 1M recipients with conditions", "{fanout} s"),
     Row("notify", "deliveries through a local provider, in batches of 100", "{dispatch}/s"),
     Row("notify", "receipts fetched and applied", "{receipts}/s"),
+    Row(
+        "start", "`sereno --help`; `import sereno`", "{start_help}; {start_import} ms", "python alone {start_python} ms"
+    ),
+    Row(
+        "start",
+        "worker process: ready; memory",
+        "{start_worker} ms; {start_worker_rss} MiB",
+        "{start_worker_pss} MiB for the whole process tree, shared memory counted once",
+    ),
     Row("archive", "history to verified Parquet files, 5M rows", "{rows} rows/s"),
 )
 
@@ -95,6 +116,27 @@ COMPARED = (
 )
 
 SCHEDULE_CELLS = ("{lateness_p50} ms", "{lateness_p99} ms", "{schedules_cpu} %")
+
+FEATURE_PARTS = ("worker", "server", "enqueue")
+FEATURE_LABELS = {
+    "no_history": "`history=False`",
+    "tenant_and_tags": "a tenant and two tags",
+    "unique_key": "a unique key",
+    "expires": "`expires_at`",
+    "context": "a handler that takes `ctx`",
+    "log_line": "one log line",
+    "progress": "`ctx.progress`, once",
+    "step": "`ctx.step`, once",
+    "transaction": "`ctx.transaction`",
+    "retry": "a failed attempt and its retry",
+    "concurrency_key": "a concurrency limit with a key",
+    "rate_key": "a rate limit with a key",
+    "order_key": "an order key",
+    "fair_key": "a fair key",
+    "sync": "a sync handler",
+    "batch": "a batch handler, 100 jobs for each call",
+    "isolated": "an isolated handler",
+}
 
 
 class Shown(str):
@@ -120,14 +162,16 @@ def rounded(value: float) -> str:
 
 
 def write(recordings: Mapping[str, Recording]) -> None:
-    """Replace the tables of README.md."""
-    README.write_text(with_tables(README.read_text(), recordings))
+    """Replace the tables of both files."""
+    for path in (README, COSTS):
+        path.write_text(with_tables(path.read_text(), recordings))
 
 
 def with_tables(text: str, recordings: Mapping[str, Recording]) -> str:
     """Return the text with every table whose benchmarks are recorded between its two comments."""
-    for name, content in (("bench", _jobs(recordings)), ("bench schedules", _schedules(recordings))):
-        if content:
+    tables = {"bench": _jobs, "bench schedules": _schedules, "bench features": _features}
+    for name, table in tables.items():
+        if f"<!-- {name} -->\n" in text and (content := table(recordings)):
             begin, rest = text.split(f"<!-- {name} -->\n")
             _, end = rest.split(f"<!-- /{name} -->")
             text = f"{begin}<!-- {name} -->\n{content}\n<!-- /{name} -->{end}"
@@ -195,6 +239,24 @@ def _schedules(recordings: Mapping[str, Recording]) -> str:
     heads = ("", "schedules", "due each second", "fired each second", "late, p50", "late, p99", "CPU of its process")
     recorded = {name: recordings[name] for name in ("schedules", "schedule_peers")}
     return "\n\n".join([_table("lrrrrrr", heads, rows), _origin(recorded)])
+
+
+def _features(recordings: Mapping[str, Recording]) -> str:
+    recording = recordings.get("features")
+    if recording is None:
+        return ""
+    costs: dict[str, dict[str, float]] = {}
+    for figure in recording.figures:
+        feature, _, part = figure.name.removeprefix("feature_").rpartition("_")
+        costs.setdefault(feature, {})[part] = figure.value
+    plain = costs.pop("plain")
+    rows = [("a plain job", *(f"{plain[part]:.0f}" for part in FEATURE_PARTS))]
+    rows += [
+        (FEATURE_LABELS.get(feature, feature.replace("_", " ")), *(f"{cost[part]:+.0f}" for part in FEATURE_PARTS))
+        for feature, cost in costs.items()
+    ]
+    heads = ("µs for each job", "worker", "PostgreSQL, from claim to settlement", "enqueue")
+    return "\n\n".join([_table("lrrr", heads, rows), _origin({"features": recording})])
 
 
 def _origin(recordings: Mapping[str, Recording]) -> str:

@@ -132,7 +132,7 @@ class Bench:
                 "the last was due; the others count with their wait until then"
             )
             waits += [deadline - instant(begin, number) for number in range(len(waits), jobs)]
-        self._percentiles("loaded", waits[RATE * SECONDS_WARM_UP :])
+        self._percentiles("latency_loaded", waits[RATE * SECONDS_WARM_UP :])
 
     @contextmanager
     def _idle_worker(self, samples: int) -> Iterator[tuple[str, Tally, Workers]]:

@@ -6,7 +6,7 @@ import pytest
 
 from bench.peers.catalogue import PEERS
 from bench.peers.schedule_catalogue import SCHEDULE_PEERS
-from bench.readme import README, rounded, with_tables
+from bench.readme import COSTS, README, rounded, with_tables
 from bench.recorded import Recording, load
 from bench.report import Figure
 
@@ -31,8 +31,11 @@ PEERS_RECORDING = recording(
 
 
 def test_the_tables_of_the_readme_are_those_of_the_recorded_figures() -> None:
-    text = README.read_text()
-    assert with_tables(text, load()) == text, "README.md differs from bench/figures.json: run `python -m bench readme`"
+    for path in (README, COSTS):
+        text = path.read_text()
+        assert with_tables(text, load()) == text, (
+            f"{path.name} differs from bench/figures.json: run `python -m bench readme`"
+        )
 
 
 def test_a_figure_is_shown_with_its_ratio_and_spread() -> None:
@@ -74,6 +77,21 @@ def test_schedules_of_all_products() -> None:
     text = with_tables(EMPTY, {"schedules": ours, "schedule_peers": theirs})
     assert "| **sereno** | 1,000,000 | 10,000 | 10,000 | 16 ms | 125 ms | 20 % |" in text
     assert re.search(r"\| DBOS [\d.]+ \| 1,000 \| 17 \| 16 \| 1,620 ms \| 12,500 ms \| 2,010 % \|", text)
+
+
+def test_costs_of_features_are_beyond_those_of_a_plain_job() -> None:
+    costs = {"plain": (17.2, 27.6, 9.9), "order_key": (12.4, 30.1, 3.0), "no_history": (-0.4, -8.0, 0.0)}
+    recorded = recording(
+        *(
+            Figure(f"feature_{feature}_{part}", value, "us/job")
+            for feature, values in costs.items()
+            for part, value in zip(("worker", "server", "enqueue"), values, strict=True)
+        )
+    )
+    text = with_tables("<!-- bench features -->\n<!-- /bench features -->\n", {"features": recorded})
+    assert (
+        "| a plain job | 17 | 28 | 10 |\n| an order key | +12 | +30 | +3 |\n| `history=False` | -0 | -8 | +0 |" in text
+    )
 
 
 @pytest.mark.parametrize(
