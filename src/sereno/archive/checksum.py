@@ -6,10 +6,12 @@ most of the work is done once per column and page, not once per value.
 
 import ctypes
 import hashlib
+import io
 import struct
 import sys
 from array import array
-from itertools import repeat
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 PAGE_ROWS: Final = 8192
@@ -18,6 +20,8 @@ BETWEEN, NULL = b"\x1f", b"\x1e"
 # Bytes from which on a text is replaced by its own SHA-256.
 LONG: Final = 2000
 UTF8_MOST: Final = 4
+# Quote of the CSV writer: a text that contains it, or an end of line, is joined in Python.
+QUOTE: Final = "\x1d"
 # 2000-01-01, the epoch of PostgreSQL, in microseconds and in days since 1970.
 EPOCH_MICROSECONDS, EPOCH_DAYS = 946_684_800_000_000, 10_957
 
@@ -45,18 +49,36 @@ def page_digest(batch: Any) -> bytes:
     return hashlib.sha256(b"".join([hashlib.sha256(_content(column)).digest() for column in columns])).digest()
 
 
-def integers(column: Any) -> list[int | None]:
-    """Return the values of a column of integers, instants (microseconds) or dates (days)."""
+def keys_text(batch: Any, key_columns: Sequence[str]) -> str:
+    """Return the keys of all rows, one per line, as SQL's `archive_key` writes them."""
+    columns = [_as_integers(batch.column(name)) for name in key_columns]
+    if not any(column.null_count for column in columns):
+        lines = _lines(columns)
+        if lines is not None:
+            return lines.decode()
+    texts = [map(str, column.to_pylist()) for column in columns]
+    return "\n".join(map("\t".join, zip(*texts, strict=True)))
+
+
+def _as_integers(column: Any) -> Any:
+    """Return instants as microseconds and dates as days, and any other column as it is."""
     from arro3.core import DataType  # noqa: PLC0415 - heavy, and optional
 
     if DataType.is_timestamp(column.type):
-        column = column.cast(DataType.int64())
-    elif DataType.is_date32(column.type):
-        column = column.cast(DataType.int32())
-    if column.null_count:
-        found: list[int | None] = column.to_pylist()
-        return found
-    return _array(column, {16: "h", 32: "i", 64: "q"}[column.type.bit_width]).tolist()
+        return column.cast(DataType.int64())
+    return column.cast(DataType.int32()) if DataType.is_date32(column.type) else column
+
+
+def _lines(columns: Sequence[Any]) -> bytes | None:
+    """Return integers or texts, one row per line; None if a text was quoted. Much faster than through Python objects."""
+    from arro3.core import RecordBatch  # noqa: PLC0415 - heavy, and optional
+    from arro3.io import write_csv  # noqa: PLC0415 - as above
+
+    batch = RecordBatch.from_arrays(list(columns), names=[str(number) for number in range(len(columns))])
+    written = io.BytesIO()
+    write_csv(batch, written, header=False, delimiter="\t", quote=QUOTE, null=NULL.decode())
+    lines = written.getvalue()
+    return None if QUOTE.encode() in lines else lines[:-1]
 
 
 def _content(column: Any) -> bytes:
@@ -66,19 +88,16 @@ def _content(column: Any) -> bytes:
     kind = column.type
     if column.null_count == len(column):
         is_fixed = DataType.is_primitive(kind) or DataType.is_boolean(kind)
-        return (b"" if is_fixed else BETWEEN).join(repeat(NULL, len(column)))
+        return NULL * len(column) if is_fixed else ((NULL + BETWEEN) * len(column))[:-1]
     if DataType.is_timestamp(kind):
-        return _numbers(integers(column), "q", EPOCH_MICROSECONDS, column.null_count)
+        return _numbers(_as_integers(column), "q", EPOCH_MICROSECONDS)
     if DataType.is_date32(kind):
-        return _numbers(integers(column), "i", EPOCH_DAYS, column.null_count)
+        return _numbers(_as_integers(column), "i", EPOCH_DAYS)
     if DataType.is_boolean(kind):
         return b"".join([NULL if value is None else bytes([value]) for value in column.to_pylist()])
     if DataType.is_integer(kind) or DataType.is_floating(kind):
         signs = {16: "h", 32: "i", 64: "q"} if DataType.is_integer(kind) else {32: "f", 64: "d"}
-        code = signs[kind.bit_width]
-        if not column.null_count:
-            return _big_endian(_array(column, code))
-        return _numbers(column.to_pylist(), code, 0, column.null_count)
+        return _numbers(column, signs[kind.bit_width], 0)
     return _texts(column)
 
 
@@ -94,24 +113,55 @@ def _array(column: Any, code: str) -> "array[Any]":
     return found
 
 
-def _big_endian(values: "array[Any]") -> bytes:
+def _numbers(column: Any, code: str, epoch: int) -> bytes:
+    if column.null_count:
+        pack = struct.Struct(f">{code}").pack
+        return b"".join([NULL if value is None else pack(value - epoch) for value in column.to_pylist()])
+    values = _array(column, code)
+    if epoch:
+        values = array(code, add_to_each(values.tobytes(), values.itemsize, -epoch))
     if sys.byteorder == "little":
         values.byteswap()
     return values.tobytes()
 
 
-def _numbers(values: list[Any], code: str, epoch: int, nulls: int) -> bytes:
-    if not nulls:
-        return _big_endian(array(code, [value - epoch for value in values]))
-    pack = struct.Struct(f">{code}").pack
-    return b"".join([NULL if value is None else pack(value - epoch) for value in values])
+def add_to_each(values: bytes, size: int, summand: int) -> bytes:
+    """Add a number to integers of `size` bytes in the byte order of this machine; each may be negative and wraps around.
+
+    They are added as one large integer, 0.03 us per value, whose sign bits are kept apart so that nothing is carried.
+    """
+    signs, others, summands = _masks(len(values) // size, size, summand)
+    all_values = int.from_bytes(values, sys.byteorder)
+    total = ((all_values & others) + (summands & others)) ^ ((all_values ^ summands) & signs)
+    return total.to_bytes(len(values), sys.byteorder)
+
+
+@lru_cache(maxsize=32)
+def _masks(count: int, size: int, summand: int) -> tuple[int, int, int]:
+    """Return the sign bit, the other bits, and the summand, each repeated `count` times."""
+    sign = 1 << (8 * size - 1)
+    numbers = (sign, sign - 1, summand % (2 * sign))
+    signs, others, summands = (int.from_bytes(number.to_bytes(size, "big") * count, "big") for number in numbers)
+    return signs, others, summands
 
 
 def _texts(column: Any) -> bytes:
+    from arro3.core import DataType  # noqa: PLC0415 - heavy, and optional
+
+    if DataType.is_string(column.type):
+        lines = _lines([column])
+        if lines is not None and not _may_be_long(lines):
+            return lines.replace(b"\n", BETWEEN)
     values = column.to_pylist()
     if column.null_count or isinstance(values[0], bytes) or max(map(len, values)) > LONG // UTF8_MOST:
         return BETWEEN.join(map(_text, values))
     return BETWEEN.decode().join(values).encode()
+
+
+def _may_be_long(lines: bytes) -> bool:
+    """Return whether a line may be long: such a line fills at least one of these ranges."""
+    step = LONG // 2
+    return any(lines.find(b"\n", start, start + step) < 0 for start in range(0, len(lines) - step, step))
 
 
 def _text(value: str | bytes | None) -> bytes:

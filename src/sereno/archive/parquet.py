@@ -108,26 +108,11 @@ def checksums(file: Path, key_columns: Sequence[str]) -> tuple[int, str, str]:
     keys_hash, content_hash, rows = hashlib.sha256(), hashlib.sha256(), 0
     for batch in batches(file):
         with _trouble("its rows cannot be read"):
-            keys = "\n".join(keys_in(batch, key_columns))
+            keys = checksum.keys_text(batch, key_columns)
             content_hash.update(checksum.page_digest(batch))
         keys_hash.update(f"{chr(10) if rows else ''}{keys}".encode())
         rows += batch.num_rows
     return rows, keys_hash.hexdigest(), content_hash.hexdigest()
-
-
-def keys_in(batch: Any, key_columns: Sequence[str]) -> list[str]:
-    """Return the key of each row as text, as SQL's `archive_key` writes it."""
-    columns = [_texts(batch.column(name)) for name in key_columns]
-    return columns[0] if len(columns) == 1 else ["\t".join(parts) for parts in zip(*columns, strict=True)]
-
-
-def _texts(column: Any) -> list[str]:
-    from arro3.core import DataType  # noqa: PLC0415 - as above
-
-    kind = column.type
-    if DataType.is_timestamp(kind) or DataType.is_date32(kind) or DataType.is_integer(kind):
-        return list(map(str, checksum.integers(column)))
-    return list(map(str, column.to_pylist()))
 
 
 def sha256(file: Path) -> str:
