@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from sereno.archive.rows import FileMeasure
 from tests.archive.archive_steps import (
     DAY,
 )
@@ -22,3 +23,9 @@ def batches(connection: Connection) -> list[tuple[str, int]]:
 
 def today(connection: Connection, parent: str = "history_done") -> str:
     return str(one(connection, f"select '{parent}_' || to_char(sereno.now() at time zone 'UTC', 'YYYYMMDD')"))
+
+
+def measure(connection: Connection, batch: int) -> FileMeasure:
+    """Return what the first file of a batch must hold, computed from the table."""
+    names = ", ".join(FileMeasure.__slots__)
+    return FileMeasure(*connection.execute(f"select {names} from sereno.measure_file(%s, 1)", [batch]).fetchall()[0])

@@ -13,6 +13,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.archive import parquet
+from sereno.archive.rows import FileMeasure
 from sereno.database.connect import ServiceConnection
 from sereno.schedules.maintenance import fires_duty
 from sereno.settings import Settings
@@ -63,11 +64,11 @@ async def test_two_archivers_with_different_files_do_not_conflict(
 ) -> None:
     write, number, lock = parquet.write, iter(range(1000)), threading.Lock()
 
-    def write_another_file(url: str, select: str, file: Path, rising: Any, facts: Any) -> None:
+    def write_another_file(url: str, batch: int, file_number: int, file: Path, facts: Any) -> FileMeasure:
         """Write as another version would."""
         with lock:
             mine = str(next(number))
-        write(url, select, file, rising, facts | {"version": mine})
+        return write(url, batch, file_number, file, facts | {"version": mine})
 
     monkeypatch.setattr(parquet, "write", write_another_file)
     add_some(connection, 50)
@@ -90,10 +91,10 @@ async def test_a_cancelled_archiver_loses_nothing(
 ) -> None:
     write, begun, go = parquet.write, threading.Event(), threading.Event()
 
-    def slowly(*given: Any) -> None:
+    def slowly(*given: Any) -> FileMeasure:
         begun.set()
         go.wait(30)
-        write(*given)
+        return write(*given)
 
     monkeypatch.setattr(parquet, "write", slowly)
     add_some(connection)
@@ -279,7 +280,7 @@ async def test_a_password_in_the_address_is_not_in_errors(
     assert (exported.problems, exported.rows) == ([], 3)
     unreachable = "postgresql://ann:canary@127.0.0.1:1/shop"
     with pytest.raises(parquet.InvalidParquetFile) as refused:
-        parquet.write(unreachable, "select 1", tmp_path / "file", [], {})
+        parquet.write(unreachable, 1, 1, tmp_path / "file", {})
     assert "canary" not in str(refused.value)
     await app.aclose()
 

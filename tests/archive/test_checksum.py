@@ -1,6 +1,6 @@
 """A file is verified by its whole contents: if one value differs from the table, nothing is dropped."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 from sereno import Sereno
 from sereno.archive import file_process, parquet
 from sereno.archive.checksum import LONG, PAGE_ROWS
+from sereno.archive.rows import FileMeasure
 from tests.archive.archive_steps import DAY, TENDERS, add_tenders, archiver
 from tests.facts import advance, one
 
@@ -46,12 +47,13 @@ async def test_a_file_with_one_different_value_is_refused(
 
     write_correctly = file_process.write
 
-    def faulty(name: str, swap: bool) -> Callable[..., None]:
+    def faulty(name: str, swap: bool) -> Callable[..., FileMeasure]:
         def write(
-            rows: int, url: str, select: str, file: Path, rising: Sequence[str], facts: Mapping[str, str]
-        ) -> None:
-            write_correctly(rows, url, select, file, rising, facts)
+            rows: int, url: str, batch: int, number: int, file: Path, facts: Mapping[str, str]
+        ) -> FileMeasure:
+            measured = write_correctly(rows, url, batch, number, file, facts)
             change_value(file, name, swap=swap)
+            return measured
 
         return write
 
@@ -116,6 +118,33 @@ async def test_every_type_has_the_same_checksum_in_the_table_and_in_the_file(
     name = one(connection, "select object from sereno.archive_files")
     expected = connection.execute("select rows, keys_hash, content_hash from sereno.archive_files").fetchone()
     assert parquet.checksums(place / name, ["code"]) == expected
+
+
+async def test_values_like_separators_and_nulls_are_written_as_they_are(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
+    """Such a column is read by rows; each in other pages than the next, and some pages of it as usual."""
+    connection.execute(
+        "create table public.tenders (code integer primary key, published_at timestamptz not null, "
+        "separated text not null, like_null text, long text, shown text, starts_like_null integer)"
+    )
+    connection.execute(
+        "insert into public.tenders select n, sereno.now(), "
+        "case when n > %(page)s then E'a\\x1fb' || n else 'a' || n end, "
+        "case when n %% 3 = 0 then null when n %% 2 = 0 and n > 2 * %(page)s then E'\\x1e' else 'x' end, "
+        "case when n in (5, 3 * %(page)s) then repeat('ä', %(long)s) when n %% 2 = 0 then repeat('f', 64) end, "
+        "case when n %% 2 = 0 then E'\\x1d\t\n' end, case when n %% 2 = 0 then 503316480 + n end "
+        "from generate_series(1, 3 * %(page)s + 1) as n",
+        {"page": PAGE_ROWS, "long": LONG},
+    )
+    before = connection.execute("select * from public.tenders order by code").fetchall()
+    advance(connection, 40 * DAY)
+    working = archiver(app, place, TENDERS)
+    await working.move()
+    done = await working.export()
+    assert (done.problems, done.files, done.rows, done.dropped) == ([], 1, 3 * PAGE_ROWS + 1, 1)
+    table = pq.read_table(place / one(connection, "select object from sereno.archive_files"))
+    assert list(zip(*(column.to_pylist() for column in table.columns), strict=True)) == before
 
 
 @pytest.mark.slow

@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,30 @@ from sereno import Sereno
 from sereno.archive import file_process
 from sereno.archive.file_process import SMALL_ROWS
 from sereno.archive.parquet import InvalidParquetFile
-from tests.archive.archive_steps import DAY, add_jobs, archiver
+from tests.archive.archive_steps import DAY, add_jobs, add_logs, archiver
 from tests.facts import advance, auntil, one, until
 
 CANARY = "canary-37"
-SLEEPS = "select n, pg_sleep(0.002) is null as slept from generate_series(1, 10000) as n"
+
+
+@asynccontextmanager
+async def locked_batch(app: Sereno, connection: psycopg.Connection, place: Path) -> AsyncIterator[int]:
+    """Yield a batch whose table is locked meanwhile, so that writing its file waits."""
+    add_logs(connection, 3)
+    advance(connection, 60 * DAY)
+    await archiver(app, place, archive_kinds=["logs"]).move()
+    ((batch, held),) = connection.execute("select id, held_in from sereno.archive_batches").fetchall()
+    connection.execute("select sereno.plan_files(%s, 100)", [batch])
+    with psycopg.connect(app.database.url) as other:
+        other.execute(f"lock table sereno_archive.{held} in access exclusive mode".encode())
+        yield batch
 
 
 def writing(connection: psycopg.Connection) -> bool:
-    """Return whether a query of the archiver is sending rows."""
+    """Return whether a file is being written, and waits for its table."""
     query = (
-        "select exists (select from pg_stat_activity "
-        "where datname = current_database() and starts_with(query, 'COPY (select n, pg_sleep'))"
+        "select exists (select from pg_stat_activity where datname = current_database() "
+        "and wait_event_type = 'Lock' and starts_with(query, 'select query, columns, rising'))"
     )
     return bool(one(connection, query))
 
@@ -84,49 +97,49 @@ async def test_a_large_batch_is_written_by_a_separate_process(
 
 @pytest.mark.slow
 async def test_the_event_loop_runs_while_a_file_is_written(
-    database_url: str, connection: psycopg.Connection, tmp_path: Path
+    app: Sereno, database_url: str, connection: psycopg.Connection, place: Path, tmp_path: Path
 ) -> None:
-    slow = asyncio.create_task(
-        asyncio.to_thread(file_process.write, SMALL_ROWS, database_url, SLEEPS, tmp_path / "file", [], {})
-    )
-    await auntil(lambda: writing(connection) and bool(writers()))
-    for pid in writers():
-        os.kill(pid, signal.SIGKILL)
-    with pytest.raises(InvalidParquetFile, match="the process that handled the file exited with code -9"):
-        await slow
+    async with locked_batch(app, connection, place) as batch:
+        slow = asyncio.create_task(
+            asyncio.to_thread(file_process.write, SMALL_ROWS, database_url, batch, 1, tmp_path / "file", {})
+        )
+        await auntil(lambda: writing(connection) and bool(writers()))
+        for pid in writers():
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(InvalidParquetFile, match="the process that handled the file exited with code -9"):
+            await slow
     until(lambda: not writing(connection))
 
 
 @pytest.mark.parametrize("rows", [1, SMALL_ROWS])
 def test_an_error_in_the_process_is_reported_unchanged(database_url: str, tmp_path: Path, rows: int) -> None:
     with pytest.raises(InvalidParquetFile, match="the rows could not be written to a file") as caught:
-        file_process.write(
-            rows, database_url, "select 1 / (n - n) from generate_series(1, 3) as n", tmp_path / "file", [], {}
-        )
-    assert "division by zero" in str(caught.value)
+        file_process.write(rows, database_url, 404, 1, tmp_path / "file", {})
+    assert "query returned no rows" in str(caught.value)
 
 
 @pytest.mark.parametrize("rows", [1, SMALL_ROWS])
 def test_a_password_is_in_no_message(tmp_path: Path, rows: int, capfd: pytest.CaptureFixture[str]) -> None:
     unreachable = f"postgresql://ann:{CANARY}@127.0.0.1:1/shop"
     with pytest.raises(InvalidParquetFile) as refused:
-        file_process.write(rows, unreachable, "select 1", tmp_path / "file", [], {})
+        file_process.write(rows, unreachable, 1, 1, tmp_path / "file", {})
     assert CANARY not in str(refused.value)
     assert CANARY not in "".join(capfd.readouterr())
 
 
 @pytest.mark.slow
 async def test_the_process_list_shows_no_password(
-    database_url: str, connection: psycopg.Connection, tmp_path: Path
+    app: Sereno, database_url: str, connection: psycopg.Connection, place: Path, tmp_path: Path
 ) -> None:
     url = database_url.replace("//postgres@", f"//postgres:{CANARY}@")
-    slow = asyncio.create_task(
-        asyncio.to_thread(file_process.write, SMALL_ROWS, url, SLEEPS, tmp_path / "file", [], {})
-    )
-    await auntil(lambda: writing(connection) and bool(writers()))
-    (pid,) = writers()
-    shown = shown_of(pid)
-    os.kill(pid, signal.SIGKILL)
+    async with locked_batch(app, connection, place) as batch:
+        slow = asyncio.create_task(
+            asyncio.to_thread(file_process.write, SMALL_ROWS, url, batch, 1, tmp_path / "file", {})
+        )
+        await auntil(lambda: writing(connection) and bool(writers()))
+        (pid,) = writers()
+        shown = shown_of(pid)
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(InvalidParquetFile):
+            await slow
     assert CANARY.encode() not in shown
-    with pytest.raises(InvalidParquetFile):
-        await slow

@@ -18,7 +18,7 @@ from tests.archive.archive_steps import (
     add_logs,
     everything,
 )
-from tests.archive.store_steps import AGE, MOST, NOWHERE, batches, today
+from tests.archive.store_steps import AGE, MOST, NOWHERE, batches, measure, today
 from tests.facts import advance, one, until
 from tests.jobs.job_steps import Connection, do, waits_for_a_lock
 
@@ -275,9 +275,7 @@ def test_a_batch_is_dropped_only_when_all_its_rows_are_in_files(connection: Conn
     assert do(connection, archive.settle_batch(batch, 0)) is False, "the batch has no files"
     do(connection, archive.plan(batch, 100))
     assert do(connection, archive.settle_batch(batch, 0)) is False, "its file is not verified"
-    prepared = do(connection, archive.prepare(batch, 1))
-    assert prepared is not None
-    measured = prepared[1]
+    measured = measure(connection, batch)
     assert do(connection, archive.verified(batch, 1, "x")) is False, "nothing was uploaded"
     assert do(connection, archive.uploaded(batch, 1, measured, "name", "sum", 10))
     assert do(connection, archive.verified(batch, 1, "another")) is False
@@ -304,4 +302,4 @@ def test_a_batch_is_dropped_only_when_all_its_rows_are_in_files(connection: Conn
     assert do(connection, archive.drop_batch(batch))
     assert do(connection, archive.drop_batch(batch)) is False
     assert do(connection, archive.reopen(batch, 1)) is False
-    assert do(connection, archive.prepare(batch, 1)) is None
+    assert do(connection, archive.describe(batch, 1)) is None

@@ -11,7 +11,7 @@ from tests.archive.archive_steps import (
     add_tenders,
     everything,
 )
-from tests.archive.store_steps import AGE, MOST, NOWHERE, today
+from tests.archive.store_steps import AGE, MOST, NOWHERE, measure, today
 from tests.facts import advance, one
 from tests.jobs.job_steps import Connection, do
 
@@ -127,17 +127,18 @@ def test_a_table_with_an_odd_name_is_archived(connection: Connection, subtests: 
             newest = "select id, kind from sereno.archive_batches order by id desc"
             batch, kind = connection.execute(newest).fetchall()[0]
             do(connection, archive.plan(batch, 100))
-            prepared = do(connection, archive.prepare(batch, 1))
-            assert prepared is not None
-            recipe, measured = prepared
-            assert measured.rows == 5
-            assert len(connection.execute(recipe.query.encode()).fetchall()) == 5
-            assert recipe.kind == kind
+            described = do(connection, archive.describe(batch, 1))
+            assert described is not None
+            assert measure(connection, batch).rows == 5
+            query, columns = connection.execute("select query, columns from sereno.file_query(%s, 1)", [batch]).fetchall()[0]
+            assert [page[1] for page in connection.execute(query.encode())] == [5]
+            assert [len(connection.execute(each["by_rows"].encode()).fetchall()) for each in columns] == [5, 5, 5]
+            assert described.kind == kind
             # One directory, below the others.
-            folder = recipe.object.split("/")[0]
+            folder = described.object.split("/")[0]
             assert folder not in ("", ".", "..")
             assert folder.isascii()
-            assert recipe.object.count("/") == 4
+            assert described.object.count("/") == 4
 
 
 def test_an_odd_name_matches_only_one_table(connection: Connection) -> None:

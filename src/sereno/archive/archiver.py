@@ -23,7 +23,7 @@ from sereno.archive import store as archive
 from sereno.archive.manifest import Manifest, encode
 from sereno.archive.parquet import InvalidParquetFile
 from sereno.archive.restore_expiry import remove_expired
-from sereno.archive.rows import FileMeasure, FileQuery, Part, StoredFile
+from sereno.archive.rows import FileDescription, FileMeasure, Part, StoredFile
 from sereno.archive.scratch import scratch
 from sereno.archive.storage import Storage
 from sereno.database import partitions
@@ -237,17 +237,16 @@ class Archiver:
             self._failures = 0
 
     async def _file(self, batch: int, number: int, done: ExportResult) -> None:
-        prepared = await self._database.arun(archive.prepare(batch, number))
-        if prepared is None:
+        described = await self._database.arun(archive.describe(batch, number))
+        if described is None:
             return
-        recipe, measured = prepared
         with scratch("archive") as directory:
             file = directory / "written"
-            facts = {"kind": recipe.kind, "batch": str(batch), "keys_hash": measured.keys_hash}
-            await asyncio.to_thread(
-                file_process.write, measured.rows, self._url, recipe.query, file, recipe.rising, facts
+            facts = {"kind": described.kind, "batch": str(batch)}
+            measured = await asyncio.to_thread(
+                file_process.write, described.batch_rows, self._url, batch, number, file, facts
             )
-            manifest = await asyncio.to_thread(_manifest, batch, number, recipe, measured, file)
+            manifest = await asyncio.to_thread(_manifest, batch, number, described, measured, file)
             await asyncio.to_thread(self.place.put, manifest.object, file)
             if not await self._database.arun(_uploaded(manifest, measured)):
                 # Another archiver has verified its file already.
@@ -346,19 +345,19 @@ def _uploaded(manifest: Manifest, measured: FileMeasure) -> Operation[bool]:
     return archive.uploaded(manifest.batch, manifest.number, measured, manifest.object, manifest.sha256, manifest.bytes)
 
 
-def _manifest(batch: int, number: int, recipe: FileQuery, measured: FileMeasure, file: Path) -> Manifest:
+def _manifest(batch: int, number: int, described: FileDescription, measured: FileMeasure, file: Path) -> Manifest:
     """Return the manifest. The object's name includes its checksum, so that another content does not overwrite it."""
     sha256 = parquet.sha256(file)
     return Manifest(
-        object=_NAME.sub(f"-{number}-{sha256[:8]}.parquet", recipe.object),
-        kind=recipe.kind,
-        source=recipe.source,
+        object=_NAME.sub(f"-{number}-{sha256[:8]}.parquet", described.object),
+        kind=described.kind,
+        source=described.source,
         batch=batch,
         number=number,
-        schema_version=recipe.schema_version,
-        key_columns=recipe.key_columns,
-        time_column=recipe.time_column,
-        columns=recipe.columns,
+        schema_version=described.schema_version,
+        key_columns=described.key_columns,
+        time_column=described.time_column,
+        columns=described.columns,
         rows=measured.rows,
         keys_hash=measured.keys_hash,
         content_hash=measured.content_hash,

@@ -12,20 +12,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from sereno.archive import parquet
 from sereno.archive.parquet import InvalidParquetFile
+from sereno.archive.rows import FileMeasure
 from sereno.errors import ArchiveUnavailable
 
 # Rows below which writing the file is faster than starting a process.
 SMALL_ROWS = 20_000
 
 
-def write(rows: int, url: str, select: str, file: Path, rising: Sequence[str], facts: Mapping[str, str]) -> None:
+def write(rows: int, url: str, batch: int, number: int, file: Path, facts: Mapping[str, str]) -> FileMeasure:
     """Run `parquet.write`, in a process of its own if the file is large. Blocks."""
     if rows < SMALL_ROWS:
-        parquet.write(url, select, file, rising, facts)
-        return
-    _elsewhere(["write", url, select, str(file), list(rising), dict(facts)])
+        return parquet.write(url, batch, number, file, facts)
+    return msgspec.json.decode(_elsewhere(["write", url, batch, number, str(file), dict(facts)]), type=FileMeasure)
 
 
 def checksums(rows: int, file: Path, key_columns: Sequence[str]) -> tuple[int, str, str]:
@@ -60,8 +62,9 @@ def main() -> int:
         if what == "check":
             sys.stdout.write(json.dumps(parquet.checksums(Path(order[0]), order[1])))
         else:
-            url, select, file, rising, facts = order
-            parquet.write(url, select, Path(file), rising, facts)
+            url, batch, number, file, facts = order
+            measured = parquet.write(url, batch, number, Path(file), facts)
+            sys.stdout.write(msgspec.json.encode(measured).decode())
     except ArchiveUnavailable as error:
         sys.stdout.write(str(error))
         return 1

@@ -25,8 +25,18 @@ class ParquetColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class FileQuery:
-    """Everything needed to write a file. `query`: generated SQL; `rising`: columns that mostly grow."""
+class PageColumn:
+    """A column of a file. `nulls`: whether none, some or all of its values are null; `by_rows`: a query for them."""
+
+    name: str
+    type: str
+    nulls: Literal["none", "some", "all"]
+    by_rows: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileDescription:
+    """A planned file. `batch_rows`: rows of all files of its batch."""
 
     kind: str
     source: str
@@ -35,8 +45,7 @@ class FileQuery:
     columns: list[ParquetColumn]
     schema_version: int
     object: str
-    query: str
-    rising: list[str]
+    batch_rows: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ moved ──▶ planned ──▶ uploaded ──▶ verified ──▶ (grace) 
 import json
 from typing import Any
 
-from sereno.archive.rows import ByDays, FileMeasure, FileQuery, ParquetColumn, Part, StoredFile
+from sereno.archive.rows import ByDays, FileDescription, FileMeasure, ParquetColumn, Part, StoredFile
 from sereno.database.statement import Operation, Statement, queries
 
 _sql = queries("archive/store")
@@ -55,16 +55,13 @@ def open_files() -> Operation[list[tuple[int, int]]]:
     return [(row[0], row[1]) for row in (yield Statement(_sql["open_files"]))]
 
 
-def prepare(batch: int, number: int) -> Operation[tuple[FileQuery, FileMeasure] | None]:
-    """Return how to write a file and its expected contents; None if its rows were dropped in the meantime."""
-    of_file = {"batch": batch, "number": number}
-    rows = yield Statement(_sql["recipe"], of_file)
+def describe(batch: int, number: int) -> Operation[FileDescription | None]:
+    """Return what is known of a file before it is written; None if its rows were dropped in the meantime."""
+    rows = yield Statement(_sql["describe"], {"batch": batch, "number": number})
     if not rows:
         return None
-    kind, source, keys, moment, columns, version, name, query, rising = rows[0]
-    known = [ParquetColumn(**each) for each in json.loads(columns)]
-    recipe = FileQuery(kind, source, keys, moment, known, version, name, query, rising)
-    return recipe, FileMeasure(*(yield Statement(_sql["measure"], of_file))[0])
+    kind, source, keys, moment, columns, *others = rows[0]
+    return FileDescription(kind, source, keys, moment, [ParquetColumn(**each) for each in json.loads(columns)], *others)
 
 
 def uploaded(batch: int, number: int, measured: FileMeasure, name: str, sha256: str, length: int) -> Operation[bool]:

@@ -35,17 +35,12 @@ from sereno.archive_batches b join sereno.archive_files f on f.batch_id = b.id
 where b.verified_at is null and f.verified_at is null
 order by f.failed_at is not null, f.batch_id, f.number;
 
--- name: recipe
--- Everything needed to write a file.
-select b.kind, b.source, b.key_columns, b.time_column, b.columns::text, b.schema_version, f.object, q.query, q.rising
+-- name: describe
+-- What is known of a file before it is written.
+select b.kind, b.source, b.key_columns, b.time_column, b.columns::text, b.schema_version, f.object, b.rows
 from sereno.archive_batches b
 join sereno.archive_files f on f.batch_id = b.id and f.number = %(number)s
-cross join lateral sereno.file_query(b.id, f.number) as q
 where b.id = %(batch)s and b.dropped_at is null;
-
--- name: measure
--- The expected contents of a file, from the table itself.
-select rows, keys_hash, content_hash, first_id, last_id, from_at, to_at from sereno.measure_file(%(batch)s, %(number)s);
 
 -- name: uploaded
 -- A file was uploaded but not verified yet. A verified file is not changed.

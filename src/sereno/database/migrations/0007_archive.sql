@@ -45,7 +45,7 @@ create table sereno.archive_files (
     object       text not null unique,
     rows         bigint,
     keys_hash    text,
-    -- Checksum of all columns of all rows; see `content_digest`.
+    -- Checksum of all columns of all rows; see `file_columns`.
     content_hash text,
     first_id     bigint,
     last_id      bigint,
@@ -419,112 +419,161 @@ create function sereno.text_of(name text, of_type oid) returns text
                 else format('%I::text', name) end
 $$;
 
--- Return expressions for the checksum of all columns of a batch, as a reader of its file computes it
--- (`archive/checksum.py`). `columns` are read in the order of the key; `digest` aggregates them, for 8,192 rows at a
--- time: the SHA-256 of the SHA-256 of each column. A column's values are joined once per page, because SHA-256 costs
--- PostgreSQL 2 us a call, whatever the length. Numbers and instants are hashed as the bytes that PostgreSQL sends, so
--- no rounding and no text format is involved. A long value is replaced by its own SHA-256: a page of them might not
--- fit into memory.
-create function sereno.content_digest(of_batch bigint, out columns text, out digest text)
-    language sql stable as $$
-    select string_agg(format('%s as value_%s', expression, attnum), ', ' order by attnum),
-           format('sha256(%s)', string_agg(case
-               when send is not null then
-                   format(case when attnotnull then 'sha256(string_agg(%s(value_%s), ''''))'
-                               else 'sha256(string_agg(coalesce(%s(value_%s), ''\x1e''), ''''))' end, send, attnum)
-               when atttypid = 'bytea'::regtype and is_native then
-                   format('sha256(string_agg(case when octet_length(value_%1$s) > 2000 then convert_to(encode(sha256(value_%1$s), ''hex''), ''UTF8'') '
-                          'else coalesce(value_%1$s, ''\x1e'') end, ''\x1f''))', attnum)
-               else
-                   format('sha256(convert_to(string_agg(case when octet_length(value_%1$s) > 2000 then encode(sha256(convert_to(value_%1$s, ''UTF8'')), ''hex'') '
-                          'else coalesce(value_%1$s, E''\x1e'') end, E''\x1f''), ''UTF8''))', attnum)
-               end, ' || ' order by attnum))
-    from sereno.archive_batches
-    join pg_attribute on attrelid = format('sereno_archive.%I', held_in)::regclass and attnum > 0 and not attisdropped
-    cross join lateral (select sereno.is_native(pg_attribute, key_columns, as_texts)) as known (is_native)
+-- Return the columns of a file: `value` reads one, `digest` is the SHA-256 of its values in a page of 8,192 rows, as a
+-- reader of the file computes it (`archive/checksum.py`), and `fields` are what a page of them is sent as
+-- (`archive/pages.py`), so that a page is read once, to be hashed and to be written. A column's values are joined once
+-- per page, because SHA-256 costs PostgreSQL 2 us a call, whatever the length. Numbers and instants are hashed as the
+-- bytes that PostgreSQL sends, so no rounding and no text format is involved. A long value is replaced by its own
+-- SHA-256: a page of them might not fit into memory; the reader is told so and reads the column by rows.
+-- `nulls`: whether none, some or all values of the file are null, counted first: a column of nulls costs nothing more.
+create function sereno.file_columns(of_batch bigint, of_number integer) returns table (
+    place smallint, name text, type text, nulls text, value text, digest text, fields text, is_rising boolean)
+    language plpgsql stable as $$
+declare
+    held sereno.archive_batches;
+    source text;
+    counts bigint[];
+begin
+    select * into strict held from sereno.archive_batches where id = of_batch;
+    select format('sereno_archive.%I', held.held_in) into source;
+    -- An expression of a type with a cast of its own may be null where the column is not.
+    execute (
+        select format('select array[%s] from %s%s', string_agg(case
+                   when attnotnull then 'count(*)'
+                   when sereno.has_own_cast(atttypid) then format('count(%s)', sereno.text_of(attname, atttypid))
+                   else format('count(%I)', attname) end, ', ' order by attnum),
+               source, (select sereno.part_of_table(first_block, last_block) from sereno.archive_files where batch_id = of_batch and number = of_number))
+        from (select null as attname, true as attnotnull, null::oid as atttypid, 0 as attnum
+              union all select attname, attnotnull, atttypid, attnum from pg_attribute
+              where attrelid = source::regclass and attnum > 0 and not attisdropped) as counted)
+    into counts;
+    return query
+    select attnum, attname::text, case when send is not null then type_name when is_bytes then 'bytea' else 'text' end,
+           has.nulls, format('%s as value_%s', expression, attnum),
+           case when has.nulls = 'all' and send is not null then 'sha256(convert_to(repeat(E''\x1e'', count(*)::integer), ''UTF8''))'
+                when has.nulls = 'all' then 'sha256(convert_to(repeat(E''\x1e\x1f'', count(*)::integer - 1) || E''\x1e'', ''UTF8''))'
+                when send is not null or is_bytes then format('sha256(%s)', joined)
+                else format('sha256(convert_to(%s, ''UTF8''))', joined) end,
+           case when has.nulls = 'all' or is_bytes then null
+                when send is not null and has.nulls = 'none' then joined
+                when send is not null then format('%s, string_agg(case when value_%s is null then ''0'' else ''1'' end, '''')', joined, attnum)
+                -- The number of nulls, or null if the length tells that a value was replaced.
+                else format('%1$s, case when octet_length(%1$s) = coalesce(sum(octet_length(value_%2$s)), 0) + 2 * count(*) - 1 - count(value_%2$s) '
+                            'then count(*) - count(value_%2$s) end', joined, attnum) end,
+           is_native and (atttypid in ('timestamptz'::regtype, 'timestamp'::regtype)
+               or (attname = any(held.key_columns) and atttypid in ('int4'::regtype, 'int8'::regtype)))
+    from (select *, row_number() over (order by attnum) as counted from pg_attribute
+          where attrelid = source::regclass and attnum > 0 and not attisdropped) as found
+    cross join lateral (select sereno.is_native(attribute, held.key_columns, held.as_texts) from pg_attribute as attribute
+                        where attribute.attrelid = found.attrelid and attribute.attnum = found.attnum) as known (is_native)
     cross join lateral (select case
         when not is_native then sereno.text_of(attname, atttypid)
         -- char(n), with its trailing blanks.
         when atttypid = 'bpchar'::regtype then format('textin(bpcharout(%I))', attname)
-        else quote_ident(attname) end) as written (expression)
+        else quote_ident(attname) end,
+        is_native and atttypid = 'bytea'::regtype) as written (expression, is_bytes)
+    cross join lateral (select case counts[counted + 1] when counts[1] then 'none' when 0 then 'all' else 'some' end) as has (nulls)
     left join (values ('int2', 'int2send'), ('int4', 'int4send'), ('int8', 'int8send'), ('float4', 'float4send'), ('float8', 'float8send'),
                       ('bool', 'boolsend'), ('date', 'date_send'), ('timestamp', 'timestamp_send'), ('timestamptz', 'timestamptz_send')
               ) as fixed (type_name, send) on is_native and atttypid = type_name::regtype
-    where id = of_batch
-$$;
+    cross join lateral (select format(case
+        when send is not null and has.nulls = 'none' then 'string_agg(%1$s(value_%2$s), '''')'
+        when send is not null then 'string_agg(coalesce(%1$s(value_%2$s), ''\x1e''), '''')'
+        when is_bytes then
+            'string_agg(case when octet_length(value_%2$s) > 2000 then convert_to(encode(sha256(value_%2$s), ''hex''), ''UTF8'') '
+            'else coalesce(value_%2$s, ''\x1e'') end, ''\x1f'')'
+        else
+            'string_agg(case when octet_length(value_%2$s) > 2000 then encode(sha256(convert_to(value_%2$s, ''UTF8'')), ''hex'') '
+            'else coalesce(value_%2$s, E''\x1e'') end, E''\x1f'')' end, send, attnum)) as aggregated (joined)
+    order by attnum;
+end $$;
 
--- Return the row count and checksums that a file must have, computed from the table page by page through the index of
--- its key, so memory use does not grow with the table.
-create function sereno.measure_file(of_batch bigint, of_number integer, out rows bigint, out keys_hash text, out content_hash text,
-    out first_id bigint, out last_id bigint, out from_at timestamptz, out to_at timestamptz)
-    language plpgsql stable set timezone = 'UTC' set datestyle = 'ISO, YMD' set intervalstyle = 'postgres' set extra_float_digits = 1
-    set bytea_output = 'hex' set enable_sort = off set jit = off as $$
+-- Return a query for the pages of a file, in the order of the key: the number of rows, their keys, the lowest and
+-- highest number and moment, and `computed` from the columns `read`. The index of the key finds the pages one after
+-- the other, so memory use does not grow with the table.
+create function sereno.page_query(of_batch bigint, of_number integer, read text, computed text) returns text
+    language plpgsql stable as $$
 declare
     held sereno.archive_batches;
-    file sereno.archive_files;
     table_name text;
-    number_type boolean;
-    content record;
     part text;
+    number_type boolean;
     from_page text;
     key_list text;
     from_list text;
+    named_list text;
 begin
     select * into strict held from sereno.archive_batches where id = of_batch;
-    select * into strict file from sereno.archive_files where batch_id = of_batch and number = of_number;
+    select sereno.part_of_table(first_block, last_block) into strict part from sereno.archive_files where batch_id = of_batch and number = of_number;
     table_name := format('sereno_archive.%I', held.held_in);
     number_type := exists (select from pg_attribute where attrelid = table_name::regclass and attname = held.key_columns[1]
                            and atttypid in ('int8'::regtype, 'int4'::regtype, 'int2'::regtype));
-    content := sereno.content_digest(of_batch);
-    part := sereno.part_of_table(file.first_block, file.last_block);
-    select string_agg(quote_ident(name), ', ' order by place), string_agg(format('from_%s', place), ', ' order by place) into key_list, from_list
+    select string_agg(format('held.%I', name), ', ' order by place), string_agg(format('starts.from_%s', place), ', ' order by place),
+           string_agg(format('from_%s', place), ', ' order by place) into key_list, from_list, named_list
     from unnest(held.key_columns) with ordinality as named (name, place);
     -- Starts at the first key of a page, in the order of the index. Operators are found by name, which a user may
     -- have defined too: the operators of types other than PostgreSQL's own are not used, at the price of an index
     -- scan from the first row.
     from_page := case when exists (select from pg_attribute where attrelid = table_name::regclass and attname = any(held.key_columns) and atttypid >= 16384)
-                      then 'record_ge(row(%1$s), row(%2$s))' else '(%1$s) operator(pg_catalog.>=) (%2$s)' end;
+                      then 'record_ge(row(%s), row(%s))' else '(%s) operator(pg_catalog.>=) (%s)' end;
+    from_page := ' where ' || format(from_page, key_list, from_list) || replace(part, ' where ', ' and ');
+    return format(
+        $pages$with recursive starts (place, %1$s) as (
+            (select 0::bigint, %2$s from %3$s as held%4$s order by %2$s limit 1)
+            union all
+            select starts.place + 1, following.* from starts cross join lateral (
+                select %2$s from %3$s as held%5$s order by %2$s offset 8192 limit 1
+            ) as following
+        )
+        select starts.place, measured.* from starts cross join lateral (
+            select count(*) as counted, string_agg(key, chr(10)) as keys, %6$s,
+                   least(greatest(min(moment), '0001-01-02'), '9999-12-30')::timestamptz as began,
+                   least(greatest(max(moment), '0001-01-02'), '9999-12-30')::timestamptz as ended, %7$s
+            from (
+                select %8$s as key, held.%9$I as moment, held.%10$I as first_key, %11$s
+                from %3$s as held%5$s order by %2$s limit 8192
+            ) as found
+        ) as measured$pages$,
+        named_list, key_list, table_name, part, from_page,
+        case when number_type then 'min(first_key)::bigint as low, max(first_key)::bigint as high' else 'null::bigint as low, null::bigint as high' end,
+        computed, sereno.archive_key(table_name::regclass, held.key_columns, 'held.', held.as_texts), held.time_column, held.key_columns[1], read);
+end $$;
+
+-- Return the row count and checksums that a file must have, computed from the table.
+create function sereno.measure_file(of_batch bigint, of_number integer, out rows bigint, out keys_hash text, out content_hash text,
+    out first_id bigint, out last_id bigint, out from_at timestamptz, out to_at timestamptz)
+    language plpgsql stable set timezone = 'UTC' set datestyle = 'ISO, YMD' set intervalstyle = 'postgres' set extra_float_digits = 1
+    set bytea_output = 'hex' set enable_sort = off set jit = off as $$
+declare
+    pages text;
+begin
+    select sereno.page_query(of_batch, of_number, string_agg(value, ', ' order by place) filter (where nulls <> 'all'),
+                             format('sha256(%s) as digest', string_agg(digest, ' || ' order by place)))
+    into pages from sereno.file_columns(of_batch, of_number);
     execute format(
         $measure$select coalesce(sum(counted), 0), encode(sha256(convert_to(coalesce(string_agg(keys, chr(10) order by place), ''), 'UTF8')), 'hex'),
-            encode(sha256(coalesce(string_agg(digest, '' order by place), '')), 'hex'), min(low), max(high),
-            case when count(*) > 0 then least(greatest(min(began), '0001-01-02'), '9999-12-30')::timestamptz end,
-            case when count(*) > 0 then least(greatest(max(ended), '0001-01-02'), '9999-12-30')::timestamptz end
-        from (
-            select place, measured.* from (
-                select row_number() over (order by %9$s) - 1, %9$s from %7$s%8$s
-            ) as first (place, %10$s)
-            cross join lateral (
-                select count(*) as counted, string_agg(key, chr(10)) as keys, min(moment) as began, max(moment) as ended, %1$s, %2$s as digest
-                from (
-                    select %3$s as key, %4$I as moment, %5$I as first_key, %6$s from %7$s
-                    where %11$s order by %9$s limit 8192
-                ) as found
-            ) as measured
-            where place %% 8192 = 0
-        ) as pages$measure$,
-        case when number_type then 'min(first_key)::bigint as low, max(first_key)::bigint as high' else 'null::bigint as low, null::bigint as high' end,
-        content.digest, sereno.archive_key(table_name::regclass, held.key_columns, '', held.as_texts), held.time_column, held.key_columns[1],
-        content.columns, table_name, part, key_list, from_list,
-        format(from_page, key_list, from_list) || replace(part, ' where ', ' and '))
+            encode(sha256(coalesce(string_agg(digest, '' order by place), '')), 'hex'), min(low), max(high), min(began), max(ended)
+        from (%s) as pages$measure$, pages)
     into rows, keys_hash, content_hash, first_id, last_id, from_at, to_at;
 end $$;
 
--- Return the query whose result is written to a file: sorted by the key, types that Parquet has as they are, all
--- others as texts.
-create function sereno.file_query(of_batch bigint, of_number integer, out query text, out rising text[])
+-- Return what is needed to write a file: `query` for its pages, with the digest and the fields of all columns; its
+-- columns, each with a query for its values by rows; and `rising`, columns that mostly grow.
+create function sereno.file_query(of_batch bigint, of_number integer, out query text, out columns jsonb, out rising text[])
     language sql stable as $$
-    select format('select %s from sereno_archive.%I as held%s order by %s',
-                  string_agg(case when is_native then quote_ident(attname) else format('%s as %I', sereno.text_of(attname, atttypid), attname) end, ', ' order by attnum),
-                  held_in, sereno.part_of_table(first_block, last_block),
-                  (select string_agg(format('held.%I', name), ', ' order by place) from unnest(key_columns) with ordinality as named (name, place))),
-           coalesce(array_agg(attname::text order by attnum) filter (where is_native and (atttypid in ('timestamptz'::regtype, 'timestamp'::regtype)
-               or (attname = any(key_columns) and atttypid in ('int4'::regtype, 'int8'::regtype)))), '{}')
-    from sereno.archive_batches
-    join sereno.archive_files on batch_id = id and number = of_number
-    join pg_attribute on attrelid = format('sereno_archive.%I', held_in)::regclass and attnum > 0 and not attisdropped
-    cross join lateral (select sereno.is_native(pg_attribute, key_columns, as_texts)) as known (is_native)
-    where id = of_batch
-    group by held_in, first_block, last_block, key_columns
+    with found as materialized (
+        select file_columns.*, format('select %s from sereno_archive.%I as held%s order by %s', value, held_in, sereno.part_of_table(first_block, last_block), keys) as by_rows
+        from sereno.archive_batches
+        join sereno.archive_files on batch_id = id and number = of_number
+        cross join lateral sereno.file_columns(of_batch, of_number)
+        cross join lateral (select string_agg(format('held.%I', key), ', ' order by key_place) from unnest(key_columns) with ordinality as named (key, key_place)) as ordered (keys)
+        where id = of_batch
+    )
+    select sereno.page_query(of_batch, of_number, string_agg(value, ', ' order by place) filter (where nulls <> 'all'),
+                             format('sha256(%s) as digest, %s', string_agg(digest, ' || ' order by place), string_agg(fields, ', ' order by place))),
+           jsonb_agg(jsonb_build_object('name', name, 'type', type, 'nulls', nulls, 'by_rows', by_rows) order by place),
+           coalesce(array_agg(name order by place) filter (where is_rising), '{}')
+    from found
 $$;
 
 -- Drop the table of a batch when its grace period is over, every file was read back and verified, and the files
