@@ -48,9 +48,7 @@ async def test_a_file_with_one_different_value_is_refused(
     write_correctly = file_process.write
 
     def faulty(name: str, swap: bool) -> Callable[..., FileMeasure]:
-        def write(
-            rows: int, url: str, batch: int, number: int, file: Path, facts: Mapping[str, str]
-        ) -> FileMeasure:
+        def write(rows: int, url: str, batch: int, number: int, file: Path, facts: Mapping[str, str]) -> FileMeasure:
             measured = write_correctly(rows, url, batch, number, file, facts)
             change_value(file, name, swap=swap)
             return measured

@@ -130,7 +130,8 @@ def test_a_table_with_an_odd_name_is_archived(connection: Connection, subtests: 
             described = do(connection, archive.describe(batch, 1))
             assert described is not None
             assert measure(connection, batch).rows == 5
-            query, columns = connection.execute("select query, columns from sereno.file_query(%s, 1)", [batch]).fetchall()[0]
+            file_query = "select query, columns from sereno.file_query(%s, 1)"
+            query, columns = connection.execute(file_query, [batch]).fetchall()[0]
             assert [page[1] for page in connection.execute(query.encode())] == [5]
             assert [len(connection.execute(each["by_rows"].encode()).fetchall()) for each in columns] == [5, 5, 5]
             assert described.kind == kind

@@ -70,7 +70,7 @@ def _as_integers(column: Any) -> Any:
 
 
 def _lines(columns: Sequence[Any]) -> bytes | None:
-    """Return integers or texts, one row per line; None if a text was quoted. Much faster than through Python objects."""
+    """Return integers or texts, one row per line; None if a text was quoted. Python objects would be slower."""
     from arro3.core import RecordBatch  # noqa: PLC0415 - heavy, and optional
     from arro3.io import write_csv  # noqa: PLC0415 - as above
 
@@ -126,7 +126,7 @@ def _numbers(column: Any, code: str, epoch: int) -> bytes:
 
 
 def add_to_each(values: bytes, size: int, summand: int) -> bytes:
-    """Add a number to integers of `size` bytes in the byte order of this machine; each may be negative and wraps around.
+    """Add a number to each integer of `size` bytes, in the byte order of this machine; they wrap around.
 
     They are added as one large integer, 0.03 us per value, whose sign bits are kept apart so that nothing is carried.
     """

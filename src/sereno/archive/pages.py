@@ -1,4 +1,4 @@
-"""Reads the rows of a file from PostgreSQL in pages. A column of a page is sent as one value and becomes an Arrow array.
+"""Reads the rows of a file from PostgreSQL in pages. A column of a page is one value and becomes an Arrow array.
 
 SQL's `file_query` describes the columns, and `file_columns` what they are sent as. A column that cannot be sent so
 (bytes, long texts, texts with a separator in them) is read by rows, through a second connection.
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import psycopg
 from psycopg import IsolationLevel
@@ -64,7 +64,7 @@ class PageReader:
         self._cursors: dict[str, tuple[psycopg.ServerCursor[Any], int]] = {}
         self._second: psycopg.Connection[Any] | None = None
 
-    def __enter__(self) -> "PageReader":
+    def __enter__(self) -> Self:
         with ExitStack() as opened:
             self._first = opened.enter_context(closing(self._connect()))
             self._query, columns, self.rising = self._first.execute(_DESCRIBE, self._file).fetchall()[0]

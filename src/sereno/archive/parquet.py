@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from sereno.archive import checksum
 from sereno.archive.checksum import PAGE_ROWS
-from sereno.archive.pages import PageReader
 from sereno.archive.rows import FileMeasure
 from sereno.archive.storage import missing
 from sereno.errors import ArchiveUnavailable, first_line
@@ -35,6 +34,8 @@ def write(url: str, batch: int, number: int, file: Path, facts: Mapping[str, str
     try:
         from arro3.core import RecordBatchReader  # noqa: PLC0415 - heavy, and optional
         from arro3.io import write_parquet  # noqa: PLC0415 - as above
+
+        from sereno.archive.pages import PageReader  # noqa: PLC0415 - psycopg: a process that checks does not need it
     except ImportError as error:
         raise missing(error) from None
     with _trouble("the rows could not be written to a file"), PageReader(url, batch, number) as reader:
