@@ -9,13 +9,23 @@ import psycopg
 
 from sereno import Sereno
 from sereno.archive import restore
+from sereno.archive.archiver import OwnTable
 from sereno.archive.restore import RestoreRequest, RestoreResult
 from sereno.archive.rows import TimeSpan
 from sereno.archive.storage import Storage
 from sereno.database.driver import drive
+from tests.archive.archive_steps import archiver
 
 # An age above every retention.
 EVER = datetime(9000, 1, 1, tzinfo=UTC)
+
+
+async def archive(app: Sereno, place: Path, *tables: OwnTable, grace: int = 0) -> None:
+    """Move and export all old rows."""
+    working = archiver(app, place, *tables, archive_grace_days=grace)
+    moved = await working.move()
+    exported = await working.export()
+    assert [*moved.problems, *exported.problems] == []
 
 
 def restore_rows(app: Sereno, place: Path, kind: str, *keys: object, **more: Any) -> RestoreResult:
