@@ -13,7 +13,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.archive import parquet
-from sereno.archive.rows import FileMeasure
+from sereno.archive.rows import FileMeasure, PlannedFile
 from sereno.database.connect import ServiceConnection
 from sereno.schedules.maintenance import fires_duty
 from sereno.settings import Settings
@@ -64,11 +64,11 @@ async def test_two_archivers_with_different_files_do_not_conflict(
 ) -> None:
     write, number, lock = parquet.write, iter(range(1000)), threading.Lock()
 
-    def write_another_file(url: str, batch: int, file_number: int, file: Path, facts: Any) -> FileMeasure:
+    def write_another_file(planned: PlannedFile, file: Path, facts: Any) -> FileMeasure:
         """Write as another version would."""
         with lock:
             mine = str(next(number))
-        return write(url, batch, file_number, file, facts | {"version": mine})
+        return write(planned, file, facts | {"version": mine})
 
     monkeypatch.setattr(parquet, "write", write_another_file)
     add_some(connection, 50)
@@ -280,7 +280,7 @@ async def test_a_password_in_the_address_is_not_in_errors(
     assert (exported.problems, exported.rows) == ([], 3)
     unreachable = "postgresql://ann:canary@127.0.0.1:1/shop"
     with pytest.raises(parquet.InvalidParquetFile) as refused:
-        parquet.write(unreachable, 1, 1, tmp_path / "file", {})
+        parquet.write(PlannedFile(unreachable, "sereno", 1, 1), tmp_path / "file", {})
     assert "canary" not in str(refused.value)
     await app.aclose()
 

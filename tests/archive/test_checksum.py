@@ -12,7 +12,7 @@ import pytest
 from sereno import Sereno
 from sereno.archive import file_process, parquet
 from sereno.archive.checksum import LONG, PAGE_ROWS
-from sereno.archive.rows import FileMeasure
+from sereno.archive.rows import FileMeasure, PlannedFile
 from tests.archive.archive_steps import DAY, TENDERS, add_tenders, archiver
 from tests.facts import advance, one
 
@@ -48,8 +48,8 @@ async def test_a_file_with_one_different_value_is_refused(
     write_correctly = file_process.write
 
     def faulty(name: str, swap: bool) -> Callable[..., FileMeasure]:
-        def write(rows: int, url: str, batch: int, number: int, file: Path, facts: Mapping[str, str]) -> FileMeasure:
-            measured = write_correctly(rows, url, batch, number, file, facts)
+        def write(rows: int, planned: PlannedFile, file: Path, facts: Mapping[str, str]) -> FileMeasure:
+            measured = write_correctly(rows, planned, file, facts)
             change_value(file, name, swap=swap)
             return measured
 

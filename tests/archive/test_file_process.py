@@ -19,6 +19,7 @@ from sereno import Sereno
 from sereno.archive import file_process
 from sereno.archive.file_process import SMALL_ROWS
 from sereno.archive.parquet import InvalidParquetFile
+from sereno.archive.rows import PlannedFile
 from tests.archive.archive_steps import DAY, add_jobs, add_logs, archiver
 from tests.facts import advance, auntil, one, until
 
@@ -42,7 +43,7 @@ def writing(connection: psycopg.Connection) -> bool:
     """Return whether a file is being written, and waits for its table."""
     query = (
         "select exists (select from pg_stat_activity where datname = current_database() "
-        "and wait_event_type = 'Lock' and starts_with(query, 'select query, columns, rising'))"
+        "and wait_event_type = 'Lock' and strpos(query, 'sereno.file_query(') > 0)"
     )
     return bool(one(connection, query))
 
@@ -100,9 +101,8 @@ async def test_the_event_loop_runs_while_a_file_is_written(
     app: Sereno, database_url: str, connection: psycopg.Connection, place: Path, tmp_path: Path
 ) -> None:
     async with locked_batch(app, connection, place) as batch:
-        slow = asyncio.create_task(
-            asyncio.to_thread(file_process.write, SMALL_ROWS, database_url, batch, 1, tmp_path / "file", {})
-        )
+        planned = PlannedFile(database_url, "sereno", batch, 1)
+        slow = asyncio.create_task(asyncio.to_thread(file_process.write, SMALL_ROWS, planned, tmp_path / "file", {}))
         await auntil(lambda: writing(connection) and bool(writers()))
         for pid in writers():
             os.kill(pid, signal.SIGKILL)
@@ -114,7 +114,7 @@ async def test_the_event_loop_runs_while_a_file_is_written(
 @pytest.mark.parametrize("rows", [1, SMALL_ROWS])
 def test_an_error_in_the_process_is_reported_unchanged(database_url: str, tmp_path: Path, rows: int) -> None:
     with pytest.raises(InvalidParquetFile, match="the rows could not be written to a file") as caught:
-        file_process.write(rows, database_url, 404, 1, tmp_path / "file", {})
+        file_process.write(rows, PlannedFile(database_url, "sereno", 404, 1), tmp_path / "file", {})
     assert "query returned no rows" in str(caught.value)
 
 
@@ -122,7 +122,7 @@ def test_an_error_in_the_process_is_reported_unchanged(database_url: str, tmp_pa
 def test_a_password_is_in_no_message(tmp_path: Path, rows: int, capfd: pytest.CaptureFixture[str]) -> None:
     unreachable = f"postgresql://ann:{CANARY}@127.0.0.1:1/shop"
     with pytest.raises(InvalidParquetFile) as refused:
-        file_process.write(rows, unreachable, 1, 1, tmp_path / "file", {})
+        file_process.write(rows, PlannedFile(unreachable, "sereno", 1, 1), tmp_path / "file", {})
     assert CANARY not in str(refused.value)
     assert CANARY not in "".join(capfd.readouterr())
 
@@ -133,9 +133,8 @@ async def test_the_process_list_shows_no_password(
 ) -> None:
     url = database_url.replace("//postgres@", f"//postgres:{CANARY}@")
     async with locked_batch(app, connection, place) as batch:
-        slow = asyncio.create_task(
-            asyncio.to_thread(file_process.write, SMALL_ROWS, url, batch, 1, tmp_path / "file", {})
-        )
+        planned = PlannedFile(url, "sereno", batch, 1)
+        slow = asyncio.create_task(asyncio.to_thread(file_process.write, SMALL_ROWS, planned, tmp_path / "file", {}))
         await auntil(lambda: writing(connection) and bool(writers()))
         (pid,) = writers()
         shown = shown_of(pid)

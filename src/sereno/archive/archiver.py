@@ -23,7 +23,7 @@ from sereno.archive import store as archive
 from sereno.archive.manifest import Manifest, encode
 from sereno.archive.parquet import InvalidParquetFile
 from sereno.archive.restore_expiry import remove_expired
-from sereno.archive.rows import FileDescription, FileMeasure, Part, StoredFile
+from sereno.archive.rows import FileDescription, FileMeasure, Part, PlannedFile, StoredFile
 from sereno.archive.scratch import scratch
 from sereno.archive.storage import Storage
 from sereno.database import partitions
@@ -243,9 +243,8 @@ class Archiver:
         with scratch("archive") as directory:
             file = directory / "written"
             facts = {"kind": described.kind, "batch": str(batch)}
-            measured = await asyncio.to_thread(
-                file_process.write, described.batch_rows, self._url, batch, number, file, facts
-            )
+            planned = PlannedFile(self._url, self._settings.schema, batch, number)
+            measured = await asyncio.to_thread(file_process.write, described.batch_rows, planned, file, facts)
             manifest = await asyncio.to_thread(_manifest, batch, number, described, measured, file)
             await asyncio.to_thread(self.place.put, manifest.object, file)
             if not await self._database.arun(_uploaded(manifest, measured)):

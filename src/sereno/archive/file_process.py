@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,18 @@ import msgspec
 
 from sereno.archive import parquet
 from sereno.archive.parquet import InvalidParquetFile
-from sereno.archive.rows import FileMeasure
+from sereno.archive.rows import FileMeasure, PlannedFile
 from sereno.errors import ArchiveUnavailable
 
 # Rows below which writing the file is faster than starting a process.
 SMALL_ROWS = 20_000
 
 
-def write(rows: int, url: str, batch: int, number: int, file: Path, facts: Mapping[str, str]) -> FileMeasure:
+def write(rows: int, planned: PlannedFile, file: Path, facts: Mapping[str, str]) -> FileMeasure:
     """Run `parquet.write`, in a process of its own if the file is large. Blocks."""
     if rows < SMALL_ROWS:
-        return parquet.write(url, batch, number, file, facts)
-    return msgspec.json.decode(_elsewhere(["write", url, batch, number, str(file), dict(facts)]), type=FileMeasure)
+        return parquet.write(planned, file, facts)
+    return msgspec.json.decode(_elsewhere(["write", asdict(planned), str(file), dict(facts)]), type=FileMeasure)
 
 
 def checksums(rows: int, file: Path, key_columns: Sequence[str]) -> tuple[int, str, str]:
@@ -62,8 +63,8 @@ def main() -> int:
         if what == "check":
             sys.stdout.write(json.dumps(parquet.checksums(Path(order[0]), order[1])))
         else:
-            url, batch, number, file, facts = order
-            measured = parquet.write(url, batch, number, Path(file), facts)
+            planned, file, facts = order
+            measured = parquet.write(PlannedFile(**planned), Path(file), facts)
             sys.stdout.write(msgspec.json.encode(measured).decode())
     except ArchiveUnavailable as error:
         sys.stdout.write(str(error))

@@ -17,8 +17,10 @@ from typing import Any, Final, Self
 import psycopg
 from psycopg import IsolationLevel
 
+from sereno.archive import store
 from sereno.archive.checksum import BETWEEN, EPOCH_DAYS, EPOCH_MICROSECONDS, NULL, add_to_each
-from sereno.archive.rows import FileMeasure, PageColumn
+from sereno.archive.rows import FileMeasure, PageColumn, PlannedFile
+from sereno.database.statement import run
 
 # Settings that make text output identical, whatever the server or the environment prefers.
 ALIKE: Final = {
@@ -47,15 +49,14 @@ FIXED: Final = {
     "timestamptz": ("q", EPOCH_MICROSECONDS),
 }
 _SETTINGS = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in ALIKE.items())
-_DESCRIBE = "select query, columns, rising from sereno.file_query(%s, %s)"
 _RUNS = re.compile("1+|0+")
 
 
 class PageReader:
     """The pages of a file. Entering it connects; `measure` is complete when all `pages` were read."""
 
-    def __init__(self, url: str, batch: int, number: int) -> None:
-        self._url, self._file = url, (batch, number)
+    def __init__(self, planned: PlannedFile) -> None:
+        self._planned = planned
         self._open = ExitStack()
         self._rows, self._keys, self._content = 0, hashlib.sha256(), hashlib.sha256()
         self._ids: list[int] = []
@@ -67,8 +68,8 @@ class PageReader:
     def __enter__(self) -> Self:
         with ExitStack() as opened:
             self._first = opened.enter_context(closing(self._connect()))
-            self._query, columns, self.rising = self._first.execute(_DESCRIBE, self._file).fetchall()[0]
-            self.columns = [PageColumn(**each) for each in columns]
+            how = store.file_query(self._planned.batch, self._planned.number)
+            self._query, self.columns, self.rising = run(self._first, how, self._planned.schema)
             self._open = opened.pop_all()
         return self
 
@@ -108,7 +109,7 @@ class PageReader:
         )
 
     def _connect(self) -> psycopg.Connection[Any]:
-        connection = psycopg.connect(self._url)
+        connection = psycopg.connect(self._planned.url)
         # One transaction: the counts of nulls and the pages are those of one moment, and behind a pooler, the settings
         # would otherwise affect other clients.
         connection.isolation_level = IsolationLevel.REPEATABLE_READ
@@ -191,9 +192,9 @@ def _fixed(column: PageColumn, rows: int, fields: Iterator[Any]) -> Any:
 def _without_nulls(sent: bytes, present: str, size: int) -> bytes:
     """Return values without the byte that stands for each null. `present`: 1 or 0 for each row."""
     kept, start = bytearray(), 0
-    for run in _RUNS.finditer(present):
-        length = len(run[0]) * (size if run[0][0] == "1" else len(NULL))
-        kept += sent[start : start + length] if run[0][0] == "1" else b""
+    for found in _RUNS.findall(present):
+        length = len(found) * (size if found[0] == "1" else len(NULL))
+        kept += sent[start : start + length] if found[0] == "1" else b""
         start += length
     return bytes(kept)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from sereno.archive import checksum
 from sereno.archive.checksum import PAGE_ROWS
-from sereno.archive.rows import FileMeasure
+from sereno.archive.rows import FileMeasure, PlannedFile
 from sereno.archive.storage import missing
 from sereno.errors import ArchiveUnavailable, first_line
 
@@ -29,7 +29,7 @@ class InvalidParquetFile(ArchiveUnavailable):
     """Rows could not be written as a file, or a file could not be read; the storage is not the cause."""
 
 
-def write(url: str, batch: int, number: int, file: Path, facts: Mapping[str, str]) -> FileMeasure:
+def write(planned: PlannedFile, file: Path, facts: Mapping[str, str]) -> FileMeasure:
     """Write the rows of a planned file. Return what they are according to the table."""
     try:
         from arro3.core import RecordBatchReader  # noqa: PLC0415 - heavy, and optional
@@ -38,7 +38,7 @@ def write(url: str, batch: int, number: int, file: Path, facts: Mapping[str, str
         from sereno.archive.pages import PageReader  # noqa: PLC0415 - psycopg: a process that checks does not need it
     except ImportError as error:
         raise missing(error) from None
-    with _trouble("the rows could not be written to a file"), PageReader(url, batch, number) as reader:
+    with _trouble("the rows could not be written to a file"), PageReader(planned) as reader:
         write_parquet(
             RecordBatchReader.from_batches(reader.schema(), reader.pages()),
             file,

@@ -25,6 +25,16 @@ class ParquetColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A file to write, and the database that has its rows."""
+
+    url: str
+    schema: str
+    batch: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class PageColumn:
     """A column of a file. `nulls`: whether none, some or all of its values are null; `by_rows`: a query for them."""
 

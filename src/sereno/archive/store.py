@@ -6,7 +6,7 @@ moved ──▶ planned ──▶ uploaded ──▶ verified ──▶ (grace) 
 import json
 from typing import Any
 
-from sereno.archive.rows import ByDays, FileDescription, FileMeasure, ParquetColumn, Part, StoredFile
+from sereno.archive.rows import ByDays, FileDescription, FileMeasure, PageColumn, ParquetColumn, Part, StoredFile
 from sereno.database.statement import Operation, Statement, queries
 
 _sql = queries("archive/store")
@@ -62,6 +62,12 @@ def describe(batch: int, number: int) -> Operation[FileDescription | None]:
         return None
     kind, source, keys, moment, columns, *others = rows[0]
     return FileDescription(kind, source, keys, moment, [ParquetColumn(**each) for each in json.loads(columns)], *others)
+
+
+def file_query(batch: int, number: int) -> Operation[tuple[str, list[PageColumn], list[str]]]:
+    """Return the query for the pages of a file, its columns, and the names of those that mostly grow."""
+    ((query, columns, rising),) = yield Statement(_sql["file_query"], {"batch": batch, "number": number})
+    return query, [PageColumn(**each) for each in json.loads(columns)], rising
 
 
 def uploaded(batch: int, number: int, measured: FileMeasure, name: str, sha256: str, length: int) -> Operation[bool]:

@@ -42,6 +42,10 @@ from sereno.archive_batches b
 join sereno.archive_files f on f.batch_id = b.id and f.number = %(number)s
 where b.id = %(batch)s and b.dropped_at is null;
 
+-- name: file_query
+-- How the rows of a file are read.
+select query, columns::text, rising from sereno.file_query(%(batch)s, %(number)s);
+
 -- name: uploaded
 -- A file was uploaded but not verified yet. A verified file is not changed.
 update sereno.archive_files
