@@ -472,9 +472,8 @@ end $$;
 CREATE FUNCTION sereno.choice(of_recipient bigint, of_tenant text, of_category text, of_event text, by_channel text, OUT wanted boolean, OUT condition jsonpath, OUT quiet jsonb) RETURNS record
     LANGUAGE sql STABLE
     AS $$
-    select (array_agg(p.wanted order by weight desc) filter (where p.wanted is not null))[1],
-           (array_agg(p.condition order by weight desc) filter (where p.condition is not null))[1],
-           (array_agg(p.quiet order by weight desc) filter (where p.quiet is not null))[1]
+    select sereno.first(p.wanted order by weight desc), sereno.first(p.condition order by weight desc),
+           sereno.first(p.quiet order by weight desc)
     from (select * from sereno.preferences where recipient_id = of_recipient
           union all
           select * from sereno.preferences where recipient_id is null and tenant = of_tenant) as p
@@ -1545,6 +1544,10 @@ begin
 exception when invalid_parameter_value then
     return false;
 end $$;
+
+CREATE FUNCTION sereno.keep_first(kept anyelement, further anyelement) RETURNS anyelement
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$select kept$$;
 
 CREATE FUNCTION sereno.keep_moving() RETURNS void
     LANGUAGE plpgsql
@@ -3669,6 +3672,12 @@ CREATE FUNCTION sereno.write_limited(moment timestamp with time zone, lanes sere
           from written) as w,
          (select array_agg(queue) as queues, array_agg(fair) as keys, array_agg(clock) as clocks from share) as s
     $$;
+
+CREATE AGGREGATE sereno.first(value anyelement) (
+    SFUNC = sereno.keep_first,
+    STYPE = anyelement,
+    PARALLEL = safe
+);
 
 CREATE AGGREGATE sereno.sum_of(integer[]) (
     SFUNC = sereno.added,

@@ -111,7 +111,7 @@ def name_recipients(event: int) -> Operation[None]:
 
 def fan_out(event: int, size: int, batches: Mapping[str, int] | None = None) -> Operation[FanOutStep]:
     """Create deliveries for the next `size` recipients. `batches`: deliveries per call of each channel."""
-    yield Statement(_sql["hold_throttle"], {"event": event})
+    yield Statement(_sql["begin_fan_out"], {"event": event})
     sizes = msgspec.json.encode(batches or {}).decode()
     rows = yield Statement(_sql["fan_out"], {"event": event, "size": size, "sizes": sizes})
     waiting, created, more, kind, tenant, skipped = rows[0]

@@ -26,103 +26,112 @@ insert into sereno.recipients (tenant, key)
 select tenant, name from sereno.events cross join unnest(audience) as name where id = %(event)s order by name
 on conflict do nothing;
 
--- name: hold_throttle
+-- name: begin_fan_out
 -- Events of a throttled type are fanned out one at a time: two at once would each miss the deliveries of the other. A
--- separate statement, so that the next one sees what was committed while this one waited.
-select pg_advisory_xact_lock(hashtext('sereno throttle ' || tenant), hashtext(type)) from sereno.events
-where id = %(event)s and throttle_most is not null;
+-- separate statement, so that the next one sees what was committed while this one waited. The settings hold for this
+-- transaction: a plan that was made while there were few deliveries must not read all of them later.
+select set_config('enable_seqscan', 'off', true), set_config('enable_nestloop', 'off', true),
+       case when throttle_most is not null
+            then pg_advisory_xact_lock(hashtext('sereno throttle ' || tenant), hashtext(type))::text end
+from sereno.events where id = %(event)s;
 
 -- name: fan_out
 -- Creates the deliveries for the next recipients of an event. A broadcast creates none for recipients who do not want
 -- it; a named recipient gets a skipped row with the reason. The event row is locked: two jobs would process the same
--- recipients.
+-- recipients. Columns of the event are read as scalar subqueries, once per statement: a join would read them once per
+-- recipient.
 with clock as materialized (select sereno.now() as now),
 event as materialized (
     select * from sereno.events where id = %(event)s and matched_at is null for update
 ),
 page as materialized (
-    select recipient.* from event cross join lateral (
-        (select id, zone from sereno.recipients
+    select recipient.id from event cross join lateral (
+        (select id from sereno.recipients
          where event.audience is null and recipients.tenant = event.tenant and recipients.id > event.walked
          order by recipients.id limit %(size)s)
         union all
-        (select id, zone from sereno.recipients
+        (select id from sereno.recipients
          where recipients.tenant = event.tenant and recipients.key = any(event.audience) and recipients.id > event.walked
          order by recipients.id limit %(size)s)
     ) as recipient
 ),
-reach as materialized (
+-- The channels of the event, with the preferences that hold for recipients who have none of their own.
+channel as materialized (
+    select name, choice.wanted, choice.condition, choice.quiet,
+           case when exists (select from sereno.accounts where accounts.channel = name and accounts.tenant = event.tenant)
+                then event.tenant else '' end as account
+    from event, unnest(event.channels) as name, sereno.choice(null, event.tenant, event.category, event.type, name) as choice
+),
+own as (
+    select p.recipient_id, channel.name, sereno.first(p.wanted order by weight desc) as wanted,
+           sereno.first(p.condition order by weight desc) as condition, sereno.first(p.quiet order by weight desc) as quiet
+    from sereno.preferences p join channel on p.channel is null or p.channel = channel.name
+    where p.recipient_id = any(array(select id from page))
+      and (p.category is null or p.category = (select category from event)) and (p.event is null or p.event = (select type from event))
+    group by p.recipient_id, channel.name
+),
+reach as (
     select id, recipient_id, channel from sereno.addresses
     where recipient_id = any(array(select id from page)) and state = 'active'
 ),
-channel as materialized (
-    select name, exists (select from sereno.accounts where accounts.channel = name and accounts.tenant = event.tenant) as is_own
-    from event, unnest(event.channels) as name
-),
-common as materialized (
-    select name, choice.wanted, choice.condition, choice.quiet
-    from event, channel, sereno.choice(null, event.tenant, event.category, event.type, channel.name) as choice
-),
-own as materialized (
-    select p.recipient_id, channel.name,
-           (array_agg(p.wanted order by weight desc) filter (where p.wanted is not null))[1] as wanted,
-           (array_agg(p.condition order by weight desc) filter (where p.condition is not null))[1] as condition,
-           (array_agg(p.quiet order by weight desc) filter (where p.quiet is not null))[1] as quiet
-    from event cross join channel
-    join sereno.preferences p
-      on p.recipient_id = any(array(select id from page))
-     and (p.category is null or p.category = event.category) and (p.event is null or p.event = event.type)
-     and (p.channel is null or p.channel = channel.name)
-    group by p.recipient_id, channel.name
-),
-judged as materialized (
-    select page.id, page.zone, channel.name, channel.is_own, coalesce(own.quiet, common.quiet) as quiet,
-           case when event.critical then null
-                when not coalesce(own.wanted, common.wanted, not event.opt_in) then 'preference off'
-                when not coalesce(jsonb_path_match(event.payload, coalesce(own.condition, common.condition), '{}', true),
-                                  coalesce(own.condition, common.condition) is null) then 'condition'
-                when event.throttle_most is not null and event.throttle_most <= (
+judged as (
+    select page.id, channel.name, channel.account, coalesce(own.quiet, channel.quiet) as quiet,
+           case when (select critical from event) then null
+                when not coalesce(own.wanted, channel.wanted, (select not opt_in from event)) then 'preference off'
+                when not coalesce(jsonb_path_match((select payload from event), coalesce(own.condition, channel.condition), '{}', true),
+                                  own.condition is null and channel.condition is null) then 'condition'
+                when (select throttle_most is not null from event) and (select throttle_most from event) <= (
                     select count(distinct earlier.event_id) from sereno.deliveries earlier join sereno.events other on other.id = earlier.event_id
                     where earlier.recipient_id = page.id and earlier.channel = channel.name and earlier.state <> 'skipped'
-                      and other.type = event.type and earlier.event_id <> event.id
-                      and earlier.created_at > (select now from clock) - make_interval(secs => event.throttle_seconds)) then 'throttled'
+                      and other.type = (select type from event) and earlier.event_id <> %(event)s
+                      and earlier.created_at > (select now from clock) - make_interval(secs => (select throttle_seconds from event))) then 'throttled'
            end as refused
-    from event cross join page cross join channel
-    join common on common.name = channel.name
+    from page cross join channel
     left join own on own.recipient_id = page.id and own.name = channel.name
+    offset 0
 ),
+decided as (
+    select judged.id as recipient_id, address.id as address_id, judged.name, judged.account, judged.quiet,
+           coalesce(judged.refused, case when address.id is null and judged.name <> 'in_app' then 'no active address' end) as why
+    from judged
+    left join reach as address
+      on judged.refused is null and address.recipient_id = judged.id and address.channel = judged.name
+    where judged.refused is null or judged.refused = 'throttled' or (select audience is not null from event)
+),
+-- Without ON CONFLICT, which would take a third of the statement: under the lock of the event, no delivery of a
+-- recipient behind `walked` can be written at the same time. Should there be earlier ones, each is looked for.
 made as (
     insert into sereno.deliveries (event_id, recipient_id, address_id, channel, account, tenant, state, reason, due_at, expires_at,
                                    digest, created_at, changed_at)
-    select event.id, judged.id, address.id, judged.name, case when judged.is_own then event.tenant else '' end, event.tenant,
+    select %(event)s, recipient_id, address_id, name, account, (select tenant from event),
            case when why is null then 'pending' else 'skipped' end, why,
-           greatest(event.due_at,
-                    case when event.digest is not null and why is null then coalesce(
+           greatest((select due_at from event),
+                    case when why is null and (select digest is not null from event) then coalesce(
                         (select d.due_at from sereno.deliveries d
-                         where d.recipient_id = judged.id and d.channel = judged.name and d.digest = event.digest
+                         where d.recipient_id = decided.recipient_id and d.channel = name and d.digest = (select digest from event)
                            and d.state = 'pending' and d.due_at > (select now from clock) limit 1),
-                        (select now from clock) + make_interval(secs => event.digest_seconds)) end,
-                    case when judged.quiet is not null and why is null and not event.critical
-                                       then sereno.quiet_until(judged.quiet, judged.zone, greatest(event.due_at, (select now from clock))) end),
-           event.expires_at, event.digest, (select now from clock), (select now from clock)
-    from event cross join judged
-    left join reach as address
-      on judged.refused is null and address.recipient_id = judged.id and address.channel = judged.name
-    cross join lateral (
-        select coalesce(judged.refused, case when address.id is null and judged.name <> 'in_app' then 'no active address' end)
-    ) as w(why)
-    where judged.refused is null or judged.refused = 'throttled' or event.audience is not null
-    on conflict do nothing
-    returning id, channel, account, state, reason, due_at
+                        (select now + make_interval(secs => digest_seconds) from clock, event)) end,
+                    case when quiet is not null and why is null and not (select critical from event)
+                         then sereno.quiet_until(quiet, (select zone from sereno.recipients r where r.id = recipient_id),
+                                                 (select greatest(due_at, now) from clock, event)) end),
+           (select expires_at from event), (select digest from event), (select now from clock), (select now from clock)
+    from decided
+    where not (select exists (select from sereno.deliveries d where d.event_id = event.id and d.recipient_id > event.walked) from event)
+       or not exists (select from sereno.deliveries d
+                      where d.event_id = %(event)s and d.recipient_id = decided.recipient_id and d.channel = name
+                        and d.address_id is not distinct from decided.address_id)
+    returning id, channel, account, reason, due_at
+),
+created as materialized (
+    select channel, account, reason, due_at, count(*)::integer as count, array_agg(id) as ids,
+           coalesce((%(sizes)s::text::jsonb ->> channel)::integer, 100) as size
+    from made group by channel, account, reason, due_at
 ),
 batched as (
     insert into sereno.batches (purpose, channel, account, due_at, gathers, deliveries)
-    select 'send', channel, account, due_at, (select digest is not null from event), array_agg(id order by id)
-    from (select id, channel, account, due_at,
-                 (row_number() over (partition by channel, account, due_at order by id) - 1)
-                 / coalesce((%(sizes)s::text::jsonb ->> channel)::integer, 100) as part
-          from made where state = 'pending') as waiting
-    group by channel, account, due_at, part
+    select 'send', channel, account, due_at, (select digest is not null from event), ids[part * size + 1 : (part + 1) * size]
+    from created cross join lateral generate_series(0, (count - 1) / size) as part
+    where reason is null
 ),
 moved as (
     update sereno.events
@@ -132,13 +141,13 @@ moved as (
     returning matched_at
 )
 select coalesce((select json_agg(json_build_array(channel, account, count, due_in) order by channel, account, due_in)
-                 from (select channel, account, ceil(seconds / pace) * pace as due_in, count(*) as count
-                       from made cross join lateral (select greatest(0, extract(epoch from due_at - (select now from clock)))) as wait(seconds)
+                 from (select channel, account, ceil(seconds / pace) * pace as due_in, sum(count) as count
+                       from created cross join lateral (select greatest(0, extract(epoch from due_at - (select now from clock)))) as wait(seconds)
                        cross join lateral (select case when seconds <= 60 then 1 else 60 end) as tick(pace)
-                       where state = 'pending' group by 1, 2, 3) as waiting), '[]')::text,
-       (select count(*) from made), (select matched_at is null from moved), (select type from event), (select tenant from event),
+                       where reason is null group by 1, 2, 3) as waiting), '[]')::text,
+       (select coalesce(sum(count), 0) from created), (select matched_at is null from moved), (select type from event), (select tenant from event),
        coalesce((select json_agg(json_build_array(channel, reason, count))
-                 from (select channel, reason, count(*) as count from made where state = 'skipped' group by channel, reason) as against),
+                 from (select channel, reason, sum(count) as count from created where reason is not null group by channel, reason) as against),
                 '[]')::text;
 
 -- name: steps

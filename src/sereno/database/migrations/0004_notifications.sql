@@ -281,6 +281,12 @@ create function sereno.quiet_until(spans jsonb, zone text, moment timestamptz) r
       and (days is null or extract(isodow from day)::integer = any(days))
     $$;
 
+-- The first value that is not null. The function is called only for groups with a second one.
+create function sereno.keep_first(kept anyelement, further anyelement) returns anyelement
+    language sql immutable strict parallel safe as 'select kept';
+
+create aggregate sereno.first(value anyelement) (sfunc = sereno.keep_first, stype = anyelement, parallel = safe);
+
 -- Return the preferences for an event on a channel: each aspect from the row with the largest weight that has a
 -- value.
 create function sereno.choice(
@@ -288,9 +294,8 @@ create function sereno.choice(
     out wanted boolean, out condition jsonpath, out quiet jsonb
 )
     language sql stable as $$
-    select (array_agg(p.wanted order by weight desc) filter (where p.wanted is not null))[1],
-           (array_agg(p.condition order by weight desc) filter (where p.condition is not null))[1],
-           (array_agg(p.quiet order by weight desc) filter (where p.quiet is not null))[1]
+    select sereno.first(p.wanted order by weight desc), sereno.first(p.condition order by weight desc),
+           sereno.first(p.quiet order by weight desc)
     from (select * from sereno.preferences where recipient_id = of_recipient
           union all
           select * from sereno.preferences where recipient_id is null and tenant = of_tenant) as p
