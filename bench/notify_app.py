@@ -9,11 +9,11 @@ import signal
 import sys
 from dataclasses import dataclass
 
+from bench import notify_provider
 from sereno import Content, Recipient, Sereno
 from sereno.channels.expo import Expo
 from sereno.notifications.event_handle import Event
 from sereno.notifications.jobs import QUEUE
-from sereno.testing.expo import ExpoProvider
 
 SLOTS = 10
 
@@ -57,9 +57,7 @@ async def work(url: str, provider: str) -> None:
 async def provide() -> None:
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    async with ExpoProvider() as provider:
-        print(provider.url, flush=True)
-        await ended.wait()
+    await notify_provider.provide(ended)
 
 
 def main(role: str, *arguments: str) -> None:
