@@ -4011,7 +4011,7 @@ CREATE TABLE sereno.deliveries (
     changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
     CONSTRAINT deliveries_state_check CHECK ((state = ANY (ARRAY['pending'::text, 'sending'::text, 'sent'::text, 'delivered'::text, 'read'::text, 'bounced'::text, 'skipped'::text, 'failed'::text, 'invalid'::text, 'expired'::text, 'dead'::text, 'unknown'::text])))
 )
-WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0', fillfactor='50');
+WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0', fillfactor='34');
 
 ALTER TABLE sereno.deliveries ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME sereno.deliveries_id_seq

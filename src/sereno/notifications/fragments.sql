@@ -30,9 +30,11 @@
 -- use: search.terms_end
 
 -- fragment: locked_deliveries
--- Locks the deliveries of `wanted` and the deliveries that were collected into them (digests), ordered by id.
+-- Locks the deliveries of `wanted` and the deliveries that were collected into them (digests), ordered by id. Returns
+-- them as they are under the lock; the statement's snapshot may be older.
 locked as materialized (
-    select d.id from sereno.deliveries d
+    select d.id, d.event_id, d.recipient_id, d.address_id, d.channel, d.account, d.state, d.due_at, d.expires_at, d.digest, d.provider_id
+    from sereno.deliveries d
     where d.id = any(array(
         select wanted.id from wanted
         union all

@@ -100,8 +100,8 @@ create index events_subject on sereno.events (subject, id) where subject is not 
 -- Deliveries, the source of truth of what was sent: one row per event, recipient, channel and address. `account`: the
 -- tenant whose credentials are used. `job_id`: the job that is sending the delivery, or was when contact was lost;
 -- `attempts` tells its tries apart.
--- No column that changes is indexed, and fillfactor 50 leaves space, so that a change of state stays on its page (a
--- heap-only update).
+-- No column that changes is indexed, and fillfactor 34 leaves space for two larger versions of each row, so that a change
+-- of state stays on its page (a heap-only update).
 create table sereno.deliveries (
     id             bigint generated always as identity primary key,
     event_id       bigint not null,
@@ -130,7 +130,7 @@ create table sereno.deliveries (
     created_at     timestamptz not null default sereno.now(),
     changed_at     timestamptz not null default sereno.now(),
     constraint deliveries_once unique nulls not distinct (event_id, recipient_id, channel, address_id)
-) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0, fillfactor = 50);
+) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0, fillfactor = 34);
 
 create index deliveries_of_recipient on sereno.deliveries (recipient_id, id);
 -- The deliveries of a recipient's digest; these columns never change.

@@ -96,9 +96,6 @@ def apply(
     requested again. `drop_unknown`: a receipt for an unknown message is dropped instead of stored for later.
     """
     known = requested or {}
-    if left_over is not None:
-        ids = sorted({each for group in (*known.values(), *left_over.values()) for each in group})
-        yield Statement(_sql["hold_requested"], {"batches": sorted(left_over), "ids": ids})
     entries = [
         {
             "delivery_id": delivery,
@@ -115,7 +112,10 @@ def apply(
     ]
     values = {"channel": channel, "account": account, "delays": list(delays), "drop_unknown": drop_unknown}
     given = {"receipts": msgspec.json.encode(entries).decode(), "edges": list(BUCKETS)}
-    rows = yield Statement(_sql["apply_receipts"], {**values, **given})
+    requests = left_over or {}
+    ids = [each for group in (*known.values(), *requests.values()) for each in group]
+    held = {"batches": list(requests), "ids": array(ids)}
+    rows = yield Statement(_sql["apply_receipts"], {**values, **given, **held})
     moved, again, received = rows[0]
     if left_over is not None:
         rest = [{"batch": batch, "ids": list(ids)} for batch, ids in left_over.items()]

@@ -25,18 +25,6 @@ update sereno.deliveries set receipt_at = null where id = any(array(select id fr
 select coalesce(json_agg(json_build_array(id, provider_id)), '[]')::text from sereno.deliveries
 where id = any(%(ids)s::text::bigint[]) and state in ('sent', 'unknown') and provider_id is not null and receipt_at is not null;
 
--- name: hold_requested
--- Locks the requested batches and deliveries before the reply is written.
-with owned as materialized (
-    select id from sereno.batches where id = any(%(batches)s) order by id for update
-),
-wanted as materialized (
-    select unnest(%(ids)s::bigint[]) as id where (select count(*) from owned) >= 0
-),
--- use: notifications.locked_deliveries
-done as (select count(*) from locked)
-select * from done;
-
 -- name: request_again
 -- Removes deliveries with a receipt from their batches; the others are requested again until their time is over.
 with left_over as materialized (
@@ -58,13 +46,17 @@ update sereno.deliveries set receipt_at = null
 where id = any(array(select unnest(ids) from ended)) and receipt_at is not null;
 
 -- name: apply_receipts
--- Applies receipts, each once; a state only moves forward. Returns the changes and the due times of retries.
+-- Applies receipts, each once; a state only moves forward. Returns the changes and the due times of retries. Receipts
+-- that were requested: `batches` and their deliveries, `ids`, are locked too, because `request_again` changes them.
 with clock as materialized (select sereno.now() as now),
+owned as materialized (
+    select id from sereno.batches where id = any(%(batches)s) order by id for update
+),
 reported as materialized (
-    select distinct on (provider_id, delivery_id) *
+    select distinct on (provider_id collate "C", delivery_id) *
     from jsonb_to_recordset(%(receipts)s::text::jsonb) as s(
         delivery_id bigint, provider_id text, outcome text, code text, message text, receipt_id text)
-    order by provider_id, delivery_id,
+    order by provider_id collate "C", delivery_id,
              array_position(array['down', 'retry', 'delivered', 'failed', 'bounced', 'invalid', 'read'], outcome) desc
 ),
 known as materialized (
@@ -79,7 +71,11 @@ early as (
            jsonb_build_object('outcome', outcome, 'code', code, 'message', message, 'id', receipt_id)
     from known where id is null and not %(drop_unknown)s
 ),
-wanted as materialized (select id from known where id is not null),
+wanted as materialized (
+    select id from (select id from known where id is not null union all select unnest(%(ids)s::text::bigint[])) as either
+    -- Locks the batches first.
+    where (select count(*) from owned) >= 0
+),
 -- use: notifications.locked_deliveries
 new as materialized (
     insert into sereno.receipts (channel, receipt_id, delivery_id, outcome, code)
@@ -91,12 +87,11 @@ new as materialized (
 ),
 open as materialized (
     select d.id, d.state as before, known.outcome, known.code, known.message
-    from known join sereno.deliveries d on d.id = known.id
-    where (select count(*) from locked) >= 0 and d.channel = %(channel)s and d.account = %(account)s and d.provider_id = known.provider_id
+    from known join locked d on d.id = known.id
+    where d.channel = %(channel)s and d.account = %(account)s and d.provider_id = known.provider_id
       and (known.receipt_id is null or known.receipt_id in (select receipt_id from new))
       and case d.state when 'sent' then true when 'unknown' then true
                        when 'delivered' then known.outcome in ('read', 'bounced') else false end
-    order by d.id for update of d
 ),
 moved as (
     update sereno.deliveries

@@ -11,8 +11,11 @@ from sereno.notifications.deliveries.stats import DeliveryChange
 from sereno.notifications.deliveries.transition import Transition
 
 _sql = queries("notifications/deliveries/store")
+_outcomes_sql = queries("notifications/deliveries/outcomes")
 # Most stranded batches that are settled at once.
 MOST_STRANDED = 100
+# States of messages that the provider accepted.
+ACCEPTED = ("sent", "delivered")
 _ids = msgspec.json.Decoder(list[int])
 
 
@@ -95,8 +98,11 @@ def take(channel: str, account: str, job: int, most: int) -> Operation[Batch]:
     if not found:
         return Batch([], {}, [], 0, [], [])
     rows = yield Statement(_sql["take"], {"channel": channel, "account": account, "job": job, "ids": array(ids)})
-    taken, events, held = _taken.decode(rows[0][0]), _events.decode(rows[0][1]), _delays.decode(rows[0][2])
-    batches, changes = [batch for batch, _ in found], _changes.decode(rows[0][3])
+    taken, events, unsent = _taken.decode(rows[0][0]), _events.decode(rows[0][1]), rows[0][2]
+    batches, held, changes = [batch for batch, _ in found], [], []
+    if unsent:
+        rows = yield Statement(_sql["settle_unsent"], {"channel": channel, "account": account, "ids": unsent})
+        held, changes = _delays.decode(rows[0][0]), _changes.decode(rows[0][1])
     if any(each.digest is not None for each in taken):
         taken, collected = yield from _gathered(job, taken)
         changes += collected
@@ -158,7 +164,8 @@ def record(
     webhook. `receipts_for`: seconds during which receipts can be requested.
     """
     values = {"outcomes": msgspec.json.encode(transitions).decode(), "job": job, "batches": list(batches), "last": last}
-    rows = yield Statement(_sql["record"], {**values, "named": named, "receipts_for": receipts_for})
+    query = "record_accepted" if all(each.state in ACCEPTED for each in transitions) else "record"
+    rows = yield Statement(_outcomes_sql[query], {**values, "named": named, "receipts_for": receipts_for})
     return RecordedOutcome(set(_ids.decode(rows[0][0])), rows[0][1])
 
 
@@ -166,7 +173,7 @@ def put_into_inbox(
     batches: Sequence[int], messages: Sequence[Mapping[str, Any]], *, last: bool = True
 ) -> Operation[int]:
     values = {"messages": encoder.encode(messages).decode(), "batches": list(batches), "last": last}
-    rows = yield Statement(_sql["put_into_inbox"], values)
+    rows = yield Statement(_outcomes_sql["put_into_inbox"], values)
     return int(rows[0][0])
 
 

@@ -10,84 +10,108 @@ select batch, ids from sereno.take_batches(%(purpose)s, %(channel)s, %(account)s
 -- name: take
 -- Claims the deliveries of claimed batches, with a last check: expired ones are marked expired, unwanted ones and those
 -- without a good address are skipped, those in quiet hours wait. `sending` is committed before a provider is called.
+-- What belongs to the deliveries is read in one index scan for each table, not in one for each delivery.
 with clock as materialized (select sereno.now() as now),
 wanted as materialized (select unnest(%(ids)s::text::bigint[]) as id),
 -- use: notifications.locked_deliveries
-seen as materialized (
-    select d.id, d.event_id, d.address_id, d.recipient_id, d.digest, r.key, r.locale, a.address, a.keys,
-           case when d.expires_at <= clock.now then 'expired'
-                when e.id is null or r.id is null then 'failed'
-                when d.address_id is not null and a.state is distinct from 'active' then 'skipped'
-                when not e.critical and not coalesce(choice.wanted, not e.opt_in) then 'skipped'
-                when not e.critical and not coalesce(jsonb_path_match(e.payload, choice.condition, '{}', true),
-                                                     choice.condition is null) then 'skipped'
-                else 'sending' end as state,
-           case when d.expires_at <= clock.now then 'no longer true'
+-- The events, with the preferences that hold for recipients who have none of their own.
+event as materialized (
+    select e.id, e.type, e.payload, e.category, e.critical, e.opt_in, common.wanted, common.condition, common.quiet
+    from sereno.events e
+    cross join lateral (
+        select sereno.first(p.wanted order by weight desc) as wanted, sereno.first(p.condition order by weight desc) as condition,
+               sereno.first(p.quiet order by weight desc) as quiet
+        from sereno.preferences p
+        where p.recipient_id is null and p.tenant = e.tenant and (p.category is null or p.category = e.category)
+          and (p.event is null or p.event = e.type) and (p.channel is null or p.channel = %(channel)s)
+    ) as common
+    where e.id = any(array(select distinct event_id from locked))
+),
+-- The logic of sereno.choice, for all recipients at once.
+own as (
+    select event.id as event_id, p.recipient_id, sereno.first(p.wanted order by weight desc) as wanted,
+           sereno.first(p.condition order by weight desc) as condition, sereno.first(p.quiet order by weight desc) as quiet
+    from sereno.preferences p
+    join event on (p.category is null or p.category = event.category) and (p.event is null or p.event = event.type)
+    where p.recipient_id = any(array(select recipient_id from locked)) and (p.channel is null or p.channel = %(channel)s)
+    group by event.id, p.recipient_id
+),
+judged as (
+    select d.id, d.address_id, r.key, r.locale, a.address, a.keys,
+           case when d.expires_at <= (select now from clock) then 'no longer true'
                 when e.id is null then 'its event is gone'
                 when r.id is null then 'the recipient is gone'
                 when d.address_id is not null and a.state is distinct from 'active'
                     then 'address ' || coalesce(a.state || coalesce(': ' || a.reason, ''), 'is gone')
-                when not e.critical and not coalesce(choice.wanted, not e.opt_in) then 'preference off'
-                when not e.critical and not coalesce(jsonb_path_match(e.payload, choice.condition, '{}', true),
-                                                     choice.condition is null) then 'condition'
-           end as reason,
-           case when choice.quiet is not null and not e.critical then sereno.quiet_until(choice.quiet, r.zone, clock.now) end as quiet
-    from clock cross join sereno.deliveries d
-    left join sereno.events e on e.id = d.event_id
+                when e.critical then null
+                when not coalesce(own.wanted, e.wanted, not e.opt_in) then 'preference off'
+                when not coalesce(jsonb_path_match(e.payload, coalesce(own.condition, e.condition), '{}', true),
+                                  own.condition is null and e.condition is null) then 'condition'
+           end as refused,
+           case when not e.critical and coalesce(own.quiet, e.quiet) is not null
+                then sereno.quiet_until(coalesce(own.quiet, e.quiet), r.zone, (select now from clock)) end as quiet
+    from locked d
+    left join event e on e.id = d.event_id
     left join sereno.recipients r on r.id = d.recipient_id
     left join sereno.addresses a on a.id = d.address_id
-    -- The logic of sereno.choice, inlined because a function call would cost more than the rest of the statement.
-    left join lateral (
-        select (array_agg(p.wanted order by weight desc) filter (where p.wanted is not null))[1] as wanted,
-               (array_agg(p.condition order by weight desc) filter (where p.condition is not null))[1] as condition,
-               (array_agg(p.quiet order by weight desc) filter (where p.quiet is not null))[1] as quiet
-        from (select * from sereno.preferences where recipient_id = d.recipient_id
-              union all
-              select * from sereno.preferences where recipient_id is null and preferences.tenant = d.tenant) as p
-        where (p.category is null or p.category = e.category) and (p.event is null or p.event = e.type)
-          and (p.channel is null or p.channel = d.channel)
-    ) as choice on true
-    where d.id = any(array(select id from locked)) and d.state = 'pending' and d.due_at <= clock.now
+    left join own on own.event_id = d.event_id and own.recipient_id = d.recipient_id
+    where d.state = 'pending' and d.due_at <= (select now from clock)
+    offset 0
+),
+seen as materialized (
+    select *, case when refused is null and quiet is null then 'sending'
+                   when refused is null then 'pending'
+                   when refused = 'no longer true' then 'expired'
+                   when refused in ('its event is gone', 'the recipient is gone') then 'failed'
+                   else 'skipped' end as state
+    from judged
 ),
 -- A delivery that was collected into another message in the meantime is no longer pending, and is not changed.
 taken as (
     update sereno.deliveries
-    set state = case when seen.state = 'sending' and seen.quiet is not null then 'pending' else seen.state end,
-        reason = case when seen.state = 'sending' and seen.quiet is not null then 'quiet hours' else seen.reason end,
-        due_at = coalesce(case when seen.state = 'sending' then seen.quiet end, due_at),
-        job_id = case when seen.state = 'sending' and seen.quiet is null then %(job)s::bigint end,
-        attempts = attempts + case when seen.state = 'sending' and seen.quiet is null then 1 else 0 end,
+    set state = seen.state, reason = case when seen.state = 'pending' then 'quiet hours' else seen.refused end,
+        due_at = case when seen.state = 'pending' then seen.quiet else due_at end,
+        job_id = case when seen.state = 'sending' then %(job)s::bigint end,
+        attempts = attempts + case when seen.state = 'sending' then 1 else 0 end,
         changed_at = (select now from clock)
     from seen
     where deliveries.id = seen.id and deliveries.state = 'pending'
     returning deliveries.id, deliveries.state, deliveries.attempts, deliveries.due_at, deliveries.tenant, deliveries.digest,
-              deliveries.recipient_id, deliveries.event_id, deliveries.reason, deliveries.created_at
+              deliveries.recipient_id, deliveries.event_id, deliveries.reason, deliveries.created_at,
+              deliveries.address_id, seen.address, seen.keys, seen.key, seen.locale
+)
+select coalesce(json_agg(json_build_array(
+           id, event_id, address_id, address, keys, recipient_id, key, locale, nullif(tenant, ''), attempts,
+           date_part('epoch', (select now from clock) - created_at), digest)
+           order by id) filter (where state = 'sending'), '[]')::text,
+       (select coalesce(json_agg(json_build_array(id, type, payload, category, critical)), '[]') from event)::text,
+       array_agg(id) filter (where state <> 'sending')
+from taken;
+
+-- name: settle_unsent
+-- After `take`, for claimed deliveries that are not sent: those in quiet hours wait in new batches, and deliveries that
+-- were collected into the others get their state. `take` has locked all of them.
+with clock as materialized (select sereno.now() as now),
+unsent as materialized (
+    select id, recipient_id, event_id, tenant, state, reason, digest, due_at from sereno.deliveries where id = any(%(ids)s)
 ),
--- Deliveries collected into a message that is not sent get its state.
 unsent_parts as (
     update sereno.deliveries
-    set state = taken.state, reason = 'as delivery ' || taken.id || ', whose message included it', changed_at = (select now from clock)
-    from taken
-    where taken.digest is not null and taken.state in ('expired', 'skipped', 'failed') and deliveries.recipient_id = taken.recipient_id
-      and deliveries.digest = taken.digest and deliveries.digest_of = taken.id and deliveries.state = 'skipped'
+    set state = unsent.state, reason = 'as delivery ' || unsent.id || ', whose message included it', changed_at = (select now from clock)
+    from unsent
+    where unsent.digest is not null and unsent.state in ('expired', 'skipped', 'failed') and deliveries.recipient_id = unsent.recipient_id
+      and deliveries.digest = unsent.digest and deliveries.digest_of = unsent.id and deliveries.state = 'skipped'
 ),
 held as (
     insert into sereno.batches (purpose, channel, account, due_at, gathers, deliveries)
     select 'send', %(channel)s, %(account)s, due_at, bool_or(digest is not null), array_agg(id order by id)
-    from taken where state = 'pending' group by due_at
+    from unsent where state = 'pending' group by due_at
 )
-select coalesce(json_agg(json_build_array(
-           taken.id, seen.event_id, seen.address_id, seen.address, seen.keys, seen.recipient_id, seen.key, seen.locale,
-           nullif(taken.tenant, ''), taken.attempts, extract(epoch from (select now from clock) - taken.created_at)::float, seen.digest)
-           order by taken.id) filter (where taken.state = 'sending'), '[]')::text,
-       (select coalesce(json_agg(json_build_array(e.id, e.type, e.payload, e.category, e.critical)), '[]')
-        from sereno.events e where e.id in (select event_id from seen where state = 'sending'))::text,
-       (select coalesce(json_agg(distinct extract(epoch from due_at - (select now from clock))::float), '[]')
-        from taken where state = 'pending')::text,
-       (select coalesce(json_agg(json_build_array(%(channel)s::text, e.type, unsent.tenant, unsent.state, unsent.reason, unsent.count)), '[]')
-        from (select event_id, tenant, state, reason, count(*) as count from taken where state <> 'sending' group by 1, 2, 3, 4) as unsent
-        left join sereno.events e on e.id = unsent.event_id)::text
-from taken join seen on seen.id = taken.id;
+select (select coalesce(json_agg(distinct date_part('epoch', due_at - (select now from clock))), '[]')
+        from unsent where state = 'pending')::text,
+       (select coalesce(json_agg(json_build_array(%(channel)s::text, e.type, counted.tenant, counted.state, counted.reason, counted.count)), '[]')
+        from (select event_id, tenant, state, reason, count(*) as count from unsent group by 1, 2, 3, 4) as counted
+        left join sereno.events e on e.id = counted.event_id)::text;
 
 -- name: end
 -- Deletes finished batches. The job that claimed them in this transaction holds their locks.
@@ -179,116 +203,6 @@ cross join lateral (
            json_agg(json_build_array(e.type, d.tenant) order by d.id) as kinds
     from sereno.deliveries d left join sereno.events e on e.id = d.event_id
     where d.id = any(lost.deliveries) and d.state = 'sending' and d.job_id = lost.job_id) as theirs;
-
--- name: record
--- Records the outcomes of claimed deliveries. The batches are the right to do so: a job that settled them for a sender
--- that seemed dead has deleted them. A worker that was only slow may still record an outcome that is unknown otherwise.
-with clock as materialized (select sereno.now() as now),
-owned as materialized (
-    select id, deliveries from sereno.batches where id = any(%(batches)s) order by id for update
-),
-wanted as materialized (
-    select * from jsonb_to_recordset(%(outcomes)s::text::jsonb) as s(
-        id bigint, state text, reason text, code text, message text, provider_id text, due_in double precision,
-        receipt_in double precision, bad_address boolean, is_unknown boolean, refund boolean, attempt integer)
-    -- Locks the batches first.
-    where (select count(*) from owned) >= 0
-),
--- use: notifications.locked_deliveries
-outcome as materialized (select wanted.* from wanted join locked on locked.id = wanted.id),
--- An address that the provider does not know is deactivated with the reason.
-moved as (
-    update sereno.deliveries
-    set state = outcome.state, reason = outcome.reason, error_code = coalesce(outcome.code, case when outcome.state in ('pending', 'unknown') then error_code end),
-        error_message = coalesce(outcome.message, case when outcome.state in ('pending', 'unknown') then error_message end),
-        provider_id = coalesce(outcome.provider_id, deliveries.provider_id),
-        due_at = coalesce((select now from clock) + make_interval(secs => outcome.due_in), due_at),
-        receipt_at = (select now from clock) + make_interval(secs => outcome.receipt_in),
-        sent_at = case when outcome.state in ('sent', 'delivered') then (select now from clock) else sent_at end,
-        attempts = attempts - case when outcome.refund then 1 else 0 end,
-        unknowns = unknowns + case when outcome.is_unknown then 1 else 0 end,
-        job_id = case when outcome.state = 'unknown' then job_id end, changed_at = (select now from clock)
-    from outcome
-    where deliveries.id = outcome.id and (outcome.attempt is null or outcome.attempt = deliveries.attempts)
-      and case deliveries.state when 'sending' then deliveries.id = any(array(select unnest(owned.deliveries) from owned))
-                                when 'unknown' then job_id = %(job)s else false end
-    returning deliveries.id, deliveries.state, recipient_id, channel, account, deliveries.due_at, digest, address_id,
-              deliveries.provider_id, outcome.receipt_in, outcome.bad_address, outcome.code, outcome.message
-),
--- Deliveries that are retried, in one batch per due time.
-again as (
-    insert into sereno.batches (purpose, channel, account, due_at, gathers, deliveries)
-    select 'send', channel, account, due_at, bool_or(digest is not null), array_agg(id order by id)
-    from (select *, (row_number() over (partition by channel, account, due_at order by id) - 1) / 100 as part
-          from moved where state = 'pending') as waiting
-    group by channel, account, due_at, part
-),
--- Deliveries collected into a message that was not sent get its state.
-unsent_parts as (
-    update sereno.deliveries
-    set state = moved.state, reason = 'as delivery ' || moved.id || ', whose message included it', changed_at = (select now from clock)
-    from moved
-    where moved.digest is not null and moved.state in ('failed', 'invalid', 'dead') and deliveries.recipient_id = moved.recipient_id
-      and deliveries.digest = moved.digest and deliveries.digest_of = moved.id and deliveries.state = 'skipped'
-),
-receipts as (
-    insert into sereno.batches (purpose, channel, account, due_at, ends_at, deliveries)
-    select 'ask', channel, account, (select now from clock) + make_interval(secs => min(receipt_in)),
-           (select now from clock) + make_interval(secs => %(receipts_for)s), array_agg(id order by id)
-    from moved where receipt_in is not null
-    group by channel, account
-),
-named as (
-    insert into sereno.message_ids (channel, account, provider_id, delivery_id)
-    select channel, account, provider_id, id from moved where %(named)s and provider_id is not null
-    on conflict do nothing
-),
-ended as (
-    delete from sereno.batches where %(last)s and id = any(array(select id from owned))
-),
-bad as materialized (
-    select a.id, moved.code, moved.message from moved join sereno.addresses a on a.id = moved.address_id
-    where moved.bad_address and a.state = 'active' order by a.id for update of a
-),
-addresses_ended as (
-    update sereno.addresses
-    set state = 'invalid', reason = coalesce(bad.code, 'refused') || coalesce(': ' || bad.message, ''), changed_at = (select now from clock)
-    from bad
-    where addresses.id = bad.id
-)
-select coalesce((select json_agg(id) from moved), '[]')::text, extract(epoch from (select now from clock))::float;
-
--- name: put_into_inbox
--- Inserts messages into inboxes and marks their deliveries as delivered.
-with clock as materialized (select sereno.now() as now),
-owned as materialized (
-    select id, deliveries from sereno.batches where id = any(%(batches)s) order by id for update
-),
-wanted as materialized (
-    select * from jsonb_to_recordset(%(messages)s::text::jsonb) as s(
-        id bigint, attempt integer, recipient bigint, event text, title text, body text, data jsonb)
-    -- Locks the batches first.
-    where (select count(*) from owned) >= 0
-),
--- use: notifications.locked_deliveries
-message as materialized (select wanted.* from wanted join locked on locked.id = wanted.id),
-moved as (
-    update sereno.deliveries
-    set state = 'delivered', reason = null, sent_at = (select now from clock), job_id = null, changed_at = (select now from clock)
-    from message
-    where deliveries.id = message.id and deliveries.state = 'sending' and deliveries.attempts = message.attempt
-      and deliveries.id = any(array(select unnest(owned.deliveries) from owned))
-    returning deliveries.id
-),
-put as (
-    insert into sereno.inbox (recipient_id, delivery_id, event, title, body, data)
-    select recipient, message.id, event, title, body, data from message join moved on moved.id = message.id
-    on conflict do nothing
-),
-ended as (
-    delete from sereno.batches where %(last)s and id = any(array(select id from owned))
-)
-select count(*) from moved;
 
 -- name: pause_channel
 -- Nothing is sent on a paused channel, and no attempts are counted, until an operator resumes it.
