@@ -156,9 +156,13 @@ class Expo(Channel):
             address = self.check_address(message.address)
         except InvalidAddress as error:
             return Invalid("InvalidAddress", str(error))
-        own = {"to": address, "title": message.title, "body": message.body}
+        data = dict(message.data)
         try:
-            push = msgspec.convert({**message.options, **own, "data": dict(message.data)}, _ExpoPush)
+            push = _ExpoPush(address, message.title, message.body, data)
+            if message.options:
+                # Only options can have wrong types.
+                own = {"to": address, "title": message.title, "body": message.body, "data": data}
+                push = msgspec.convert({**message.options, **own}, _ExpoPush)
             body = msgspec.json.encode(push)
             size = len(body)
             if size > LARGEST:
@@ -243,15 +247,16 @@ def _for_all(part: list[_EncodedPush], outcome: Outcome) -> _ExpoReply:
 
 
 def _outcome(ticket: Any) -> Outcome:
-    match ticket:
-        case {"status": "ok", "id": str(provider_id)} if 0 < len(provider_id) <= LONGEST_ID:
-            return Sent(provider_id)
-        case {"status": "error"}:
-            code, message = _reason(ticket)
-            meaning, _ = CODES.get(code, (Failed, "failed"))
-            return meaning(code, message)
-        case _:
-            return Unknown("invalid_response", "a ticket that is neither ok with an id nor an error")
+    if not isinstance(ticket, dict):
+        return Unknown("invalid_response", "a ticket that is not an object")
+    status, provider_id = ticket.get("status"), ticket.get("id")
+    if status == "ok" and isinstance(provider_id, str) and 0 < len(provider_id) <= LONGEST_ID:
+        return Sent(provider_id)
+    if status == "error":
+        code, message = _reason(ticket)
+        meaning, _ = CODES.get(code, (Failed, "failed"))
+        return meaning(code, message)
+    return Unknown("invalid_response", "a ticket that is neither ok with an id nor an error")
 
 
 def _receipt(provider_id: str, receipt: Any) -> Receipt | None:

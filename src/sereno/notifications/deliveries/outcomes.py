@@ -5,6 +5,7 @@ import logging
 import math
 import random
 from collections.abc import Mapping, Sequence
+from time import monotonic
 
 import psycopg
 
@@ -34,6 +35,8 @@ FINE_SECONDS = 10
 # Receipts of messages sent within this many seconds are requested by one job, delayed by the same time; less where
 # receipts come sooner.
 REQUEST_TOGETHER = 5.0
+# Seconds by which the database's clock may differ from what is expected of it.
+CLOCK_SLACK = 1.0
 # Pauses in seconds between attempts to record outcomes before the batch is given up.
 WRITE_AGAIN = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
 
@@ -61,6 +64,8 @@ class OutcomeRecorder:
         self._chance = random.Random()  # noqa: S311 - jitter, not secrets
         # By channel and account: time until which an enqueued receipt job covers new messages.
         self._requested_until: dict[tuple[str, str], float] = {}
+        # The database's clock minus this process's, at the last record.
+        self._clock_offset = math.inf
 
     def policy(self, channel: str) -> DeliveryPolicy:
         known = self._channels.get(channel)
@@ -162,18 +167,31 @@ class OutcomeRecorder:
             yield from job_store.enqueue(tokens)
         return recorded
 
+    def has_follow_up(self, channel: str, account: str, transitions: Sequence[Transition]) -> bool:
+        """Return whether `write` will enqueue jobs, as far as the last reading of the database's clock tells."""
+        expected = monotonic() + self._clock_offset + CLOCK_SLACK
+        return any(each.state == "pending" for each in transitions) or (
+            any(each.receipt_in is not None for each in transitions)
+            and not self._is_covered(channel, account, expected)
+        )
+
     def _is_covered(self, channel: str, account: str, now: float) -> bool:
         """Return whether an enqueued receipt job also covers messages sent now."""
         return self._requested_until.get((channel, account), -math.inf) > now
 
     def remember_request(self, channel: str, account: str, transitions: Sequence[Transition], now: float) -> None:
         """After the commit: remember that the enqueued receipt job covers new messages for a while."""
+        self._clock_offset = now - monotonic()
         delays = [transition.receipt_in for transition in transitions if transition.receipt_in is not None]
         if delays and not self._is_covered(channel, account, now):
             self._requested_until[channel, account] = now + _together(min(delays))
 
-    async def run(self, operation: Operation[RecordedOutcome]) -> RecordedOutcome:
-        return await self._database.arun(operation)
+    async def run(self, operation: Operation[RecordedOutcome], *, has_follow_up: bool) -> RecordedOutcome:
+        """Run `write`. Without follow-up jobs it is one statement, and needs no transaction around it.
+
+        If the clock jumped, a job is enqueued after all, by a second statement; the sweep replaces it if it is lost.
+        """
+        return await (self._database.arun if has_follow_up else self._database.arun_one)(operation)
 
     async def pause(self, channel: str, account: str, code: str, message: str) -> None:
         if await self._database.arun(deliveries.pause_channel(channel, account, f"{code}: {message}")):
@@ -222,7 +240,9 @@ class _OutcomeWriter:
 
     async def _write(self, transitions: Sequence[Transition], *, last: bool) -> None:
         _, channel, account, _ = self._of
-        recorded = await self._recorder.run(self._recorder.write(*self._of, transitions, last=last))
+        has_follow_up = self._recorder.has_follow_up(channel, account, transitions)
+        operation = self._recorder.write(*self._of, transitions, last=last)
+        recorded = await self._recorder.run(operation, has_follow_up=has_follow_up)
         self._recorder.remember_request(channel, account, transitions, recorded.now)
         ours = [transition for transition in transitions if transition.id in recorded.ids]
         self._recorder.stats.count_outcomes(channel, account, ours, self._kinds)

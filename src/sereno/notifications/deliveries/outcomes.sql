@@ -6,7 +6,7 @@
 -- that seemed dead has deleted them. A worker that was only slow may still record an outcome that is unknown otherwise.
 with clock as materialized (select sereno.now() as now),
 owned as materialized (
-    select id, deliveries from sereno.batches where id = any(%(batches)s) order by id for update
+    select id, deliveries from sereno.batches where id = any(%(batches)s::text::bigint[]) order by id for update
 ),
 wanted as materialized (
     select * from jsonb_to_recordset(%(outcomes)s::text::jsonb) as s(
@@ -83,7 +83,7 @@ select coalesce((select json_agg(id) from moved), '[]')::text, extract(epoch fro
 -- were collected into these messages do not change, so they are not locked.
 with clock as materialized (select sereno.now() as now),
 owned as materialized (
-    select id, deliveries from sereno.batches where id = any(%(batches)s) order by id for update
+    select id, deliveries from sereno.batches where id = any(%(batches)s::text::bigint[]) order by id for update
 ),
 wanted as materialized (
     select * from jsonb_to_recordset(%(outcomes)s::text::jsonb) as s(
@@ -127,7 +127,7 @@ select coalesce((select json_agg(id) from moved), '[]')::text, extract(epoch fro
 -- Inserts messages into inboxes and marks their deliveries as delivered.
 with clock as materialized (select sereno.now() as now),
 owned as materialized (
-    select id, deliveries from sereno.batches where id = any(%(batches)s) order by id for update
+    select id, deliveries from sereno.batches where id = any(%(batches)s::text::bigint[]) order by id for update
 ),
 wanted as materialized (
     select * from jsonb_to_recordset(%(messages)s::text::jsonb) as s(

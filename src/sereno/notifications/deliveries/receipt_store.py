@@ -114,7 +114,7 @@ def apply(
     given = {"receipts": msgspec.json.encode(entries).decode(), "edges": list(BUCKETS)}
     requests = left_over or {}
     ids = [each for group in (*known.values(), *requests.values()) for each in group]
-    held = {"batches": list(requests), "ids": array(ids)}
+    held = {"batches": array(list(requests)), "ids": array(ids)}
     rows = yield Statement(_sql["apply_receipts"], {**values, **given, **held})
     moved, again, received = rows[0]
     if left_over is not None:

@@ -50,7 +50,7 @@ where id = any(array(select unnest(ids) from ended)) and receipt_at is not null;
 -- that were requested: `batches` and their deliveries, `ids`, are locked too, because `request_again` changes them.
 with clock as materialized (select sereno.now() as now),
 owned as materialized (
-    select id from sereno.batches where id = any(%(batches)s) order by id for update
+    select id from sereno.batches where id = any(%(batches)s::text::bigint[]) order by id for update
 ),
 reported as materialized (
     select distinct on (provider_id collate "C", delivery_id) *

@@ -163,7 +163,12 @@ def record(
     `last`: nothing of the batches is left. `named`: store provider ids, because the provider sends receipts to a
     webhook. `receipts_for`: seconds during which receipts can be requested.
     """
-    values = {"outcomes": msgspec.json.encode(transitions).decode(), "job": job, "batches": list(batches), "last": last}
+    values = {
+        "outcomes": msgspec.json.encode(transitions).decode(),
+        "job": job,
+        "batches": array(batches),
+        "last": last,
+    }
     query = "record_accepted" if all(each.state in ACCEPTED for each in transitions) else "record"
     rows = yield Statement(_outcomes_sql[query], {**values, "named": named, "receipts_for": receipts_for})
     return RecordedOutcome(set(_ids.decode(rows[0][0])), rows[0][1])
@@ -172,7 +177,7 @@ def record(
 def put_into_inbox(
     batches: Sequence[int], messages: Sequence[Mapping[str, Any]], *, last: bool = True
 ) -> Operation[int]:
-    values = {"messages": encoder.encode(messages).decode(), "batches": list(batches), "last": last}
+    values = {"messages": encoder.encode(messages).decode(), "batches": array(batches), "last": last}
     rows = yield Statement(_outcomes_sql["put_into_inbox"], values)
     return int(rows[0][0])
 
