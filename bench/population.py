@@ -99,9 +99,10 @@ planned as (
                else third end as instant
     from wanted
 )
-insert into sereno.schedules (key, rule, shift, next_run_at, task, queue, args, overlap, created_at, changed_at)
+insert into sereno.schedules (key, rule, shift, next_run_at, task, queue, tenant, args, overlap, created_at, changed_at)
 select 'close:' || number, rule, coalesce(at - instant, anywhere), sereno.instant(coalesce(at, instant + anywhere)),
-       'noop', %(queue)s, jsonb_build_object('account', %(account)s || number, 'month', %(month)s::text), 'allow',
+       'noop', %(queue)s, 't' || number %% nullif(%(tenants)s, 0),
+       jsonb_build_object('account', %(account)s || number, 'month', %(month)s::text), 'allow',
        (select now from clock), (select now from clock)
 from planned
 order by number
@@ -121,9 +122,9 @@ class Slot:
         return self.at + self.length
 
 
-def load(connection: psycopg.Connection, rows: int, slots: Sequence[Slot]) -> None:
-    """Write the rows. The slots must be in order and within 15 minutes."""
-    connection.execute(LOAD, _parameters(rows, slots) | {"first": 1, "last": rows})
+def load(connection: psycopg.Connection, rows: int, slots: Sequence[Slot], tenants: int = 0) -> None:
+    """Write the rows, in turn for each tenant. The slots must be in order and within 15 minutes."""
+    connection.execute(LOAD, _parameters(rows, slots, tenants) | {"first": 1, "last": rows})
     connection.execute("vacuum analyze sereno.schedules")
 
 
@@ -161,8 +162,9 @@ def rules() -> list[tuple[When, Duration]]:
     return result
 
 
-def _parameters(rows: int, slots: Sequence[Slot]) -> dict[str, Any]:
-    return _rules(slots[0].at) | _slots(slots) | {"rows": rows, "end": slots[-1].end, "stride": _stride(rows)}
+def _parameters(rows: int, slots: Sequence[Slot], tenants: int = 0) -> dict[str, Any]:
+    sizes = {"rows": rows, "end": slots[-1].end, "stride": _stride(rows), "tenants": tenants}
+    return _rules(slots[0].at) | _slots(slots) | sizes
 
 
 def _stride(rows: int) -> int:
