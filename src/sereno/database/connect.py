@@ -21,6 +21,8 @@ PLANNER = (
 )
 # A client that is suspended in the middle of a transaction holds its locks for at most this time.
 IDLE_IN_TRANSACTION_TIMEOUT = "set idle_in_transaction_session_timeout = '10s'"
+# Of all connections, also of commands and callers: compiling a plan takes longer than any statement of ours may take.
+JIT_OFF = "set jit = off"
 # Claims and settlements must see what others committed while they waited for a lock, whatever isolation level is the
 # default of the database. Behind a pooler the driver sends it with each BEGIN: a session setting would affect others.
 READ_COMMITTED = "set default_transaction_isolation = 'read committed'"
@@ -71,7 +73,8 @@ def parameters(settings: Settings, role: str) -> dict[str, Any]:
 
 def session_settings(settings: Settings) -> str:
     """Return the SET statements for a new connection; not used behind a transaction pooler."""
-    return READ_COMMITTED if settings.notify else f"{READ_COMMITTED}; set {settings.schema}.notify = off"
+    always = f"{READ_COMMITTED}; {JIT_OFF}"
+    return always if settings.notify else f"{always}; set {settings.schema}.notify = off"
 
 
 def open_sync(url: str, settings: Settings, role: str) -> psycopg.Connection[Any]:

@@ -10,6 +10,6 @@ def statement_timeout(seconds: float) -> Operation[None]:
     yield Statement(_sql["statement_timeout"], {"milliseconds": int(seconds * 1000)})
 
 
-def read_only() -> Operation[None]:
-    """Make this transaction read-only; must be its first statement."""
-    yield Statement(_sql["read_only"])
+def begin_read(seconds: float) -> Operation[None]:
+    """Make this transaction read-only, with a statement timeout and the planner settings of pages."""
+    yield Statement(_sql["begin_read"], {"milliseconds": int(seconds * 1000)})

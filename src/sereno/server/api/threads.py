@@ -4,7 +4,7 @@ import asyncio
 from typing import TypeVar
 
 from sereno.database.statement import Operation
-from sereno.database.transaction import read_only, statement_timeout
+from sereno.database.transaction import begin_read
 from sereno.server.shared.context import READ_TIMEOUT, ServerContext
 
 T = TypeVar("T")
@@ -24,6 +24,5 @@ class SerialThread:
 
 
 def _reading(operation: Operation[T]) -> Operation[T]:
-    yield from read_only()
-    yield from statement_timeout(READ_TIMEOUT)
+    yield from begin_read(READ_TIMEOUT)
     return (yield from operation)

@@ -12,7 +12,7 @@ from sereno.app import Sereno
 from sereno.database.database import Database
 from sereno.database.driver import adrive
 from sereno.database.statement import Operation, Plan
-from sereno.database.transaction import read_only, statement_timeout
+from sereno.database.transaction import begin_read, statement_timeout
 from sereno.jobs import task_rows
 from sereno.jobs.job import JobOptions, NewJob
 from sereno.jobs.task import OWN_TASKS
@@ -149,8 +149,8 @@ def check_task(task: str, allowed: Collection[str] | None = None) -> None:
 
 
 def _reading(operation: Operation[T], seconds: float) -> Operation[T]:
-    yield from read_only()
-    return (yield from _within(seconds, operation))
+    yield from begin_read(seconds)
+    return (yield from operation)
 
 
 def _within(seconds: float, operation: Operation[T]) -> Operation[T]:
