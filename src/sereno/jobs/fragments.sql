@@ -132,7 +132,7 @@ set succeeded = m.succeeded + excluded.succeeded, retried = m.retried + excluded
 -- fragment: figures_summed
 -- Sums by step. Each bucket is summed on its own: a custom aggregate over arrays takes ten times as long.
 select row_to_json(line)::text
-from (select to_timestamp(floor(extract(epoch from minute) / %(step)s) * %(step)s) as at,
+from (select date_bin(make_interval(secs => %(step)s), minute, timestamptz 'epoch') as at,
              sum(succeeded)::bigint as succeeded, sum(retried)::bigint as retried, sum(dead)::bigint as dead,
              sum(cancelled)::bigint as cancelled, sum(other)::bigint as other, sum(run_seconds) as run_seconds,
              array[sum(waits[1]), sum(waits[2]), sum(waits[3]), sum(waits[4]), sum(waits[5]), sum(waits[6]),
@@ -145,7 +145,7 @@ from (select to_timestamp(floor(extract(epoch from minute) / %(step)s) * %(step)
 
 -- fragment: figures_since
 -- Restricts figures to one queue or task; all of them if neither is given.
-      where minute >= sereno.now() - make_interval(secs => %(since)s)
+      where minute >= (select sereno.now()) - make_interval(secs => %(since)s)
         and (%(queue)s::text is null or queue = %(queue)s) and (%(task)s::text is null or task = %(task)s)
       group by 1) as line
 order by at

@@ -26,12 +26,18 @@ class SystemSnapshot:
 
 def snapshot() -> Operation[SystemSnapshot]:
     """Return the figures of the whole system."""
+    figures, _ = yield from snapshot_and_queues()
+    return figures
+
+
+def snapshot_and_queues() -> Operation[tuple[SystemSnapshot, list[QueueLine]]]:
+    """Return the figures of the whole system, and the queues that they are summed from."""
     lines = yield from list_queues()
     sessions = yield from job_queries.sessions()
     dead = yield from job_queries.dead_letters()
     alive = [session for session in sessions if session.state == "alive"]
     waits = [line.oldest_seconds for line in lines if line.oldest_seconds is not None]
-    return SystemSnapshot(
+    figures = SystemSnapshot(
         len(alive),
         sum(sum(session.queues.values()) for session in alive),
         len({session.host for session in alive}),
@@ -43,6 +49,7 @@ def snapshot() -> Operation[SystemSnapshot]:
         int(max(waits)) if waits else None,
         dead,
     )
+    return figures, lines
 
 
 def _sum(lines: list[QueueLine], what: str) -> int:

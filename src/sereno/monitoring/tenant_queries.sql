@@ -18,7 +18,7 @@ stopped as materialized (
     select name as tenant, paused_at from sereno.pauses where kind = 'tenant'
 ),
 total as materialized (
-    select greatest((select coalesce(sum(run_seconds), 0) from sereno.minutes where minute >= (select begun from clock)),
+    select greatest((select coalesce(sum(run_seconds), 0) from sereno.ten_minutes where minute >= (select begun from clock)),
                     (select coalesce(sum(seconds), 0) from work)) as seconds
 ),
 every as (
@@ -68,7 +68,7 @@ where hour >= (select begun from clock) and tenant = any(array(select tenant fro
 group by 1, 2
 union all
 select date_trunc('hour', minute, 'UTC'), null, sum(run_seconds)
-from sereno.minutes where minute >= (select begun from clock) group by 1
+from sereno.ten_minutes where minute >= (select begun from clock) group by 1
 order by 1, 2;
 
 -- name: states

@@ -9,10 +9,10 @@
   and (%(tasks)s::text[] is null or task = any(%(tasks)s))
   and (%(tenant)s::text is null or tenant = %(tenant)s)
   and (%(states)s::text[] is null
-       or case when state = 'enabled' and paused_until > sereno.now() then 'paused' else state end = any(%(states)s))
+       or case when state = 'enabled' and paused_until > (select sereno.now()) then 'paused' else state end = any(%(states)s))
   and (%(declared_by)s::text is null or declared_by = %(declared_by)s)
 -- use: search.terms_begin
-               when 'state' then case when state = 'enabled' and paused_until > sereno.now() then 'paused'
+               when 'state' then case when state = 'enabled' and paused_until > (select sereno.now()) then 'paused'
                                       else state end like any(patterns)
                when 'key' then key like any(patterns)
                when 'task' then task like any(patterns)

@@ -32,7 +32,7 @@ cross join lateral (
 select state, count(*),
        count(*) filter (where state = 'parked' or (state = 'enabled' and failed_in_row > 0)
                         or (state = 'disabled' and starts_with(note, 'disabled after ')))
-from (select case when state = 'enabled' and paused_until > sereno.now() then 'paused' else state end as state,
+from (select case when state = 'enabled' and paused_until > (select sereno.now()) then 'paused' else state end as state,
              failed_in_row, note
       from sereno.schedules
       where true

@@ -147,15 +147,27 @@ page as materialized (
 -- use: search.terms_end
     order by case when %(by_count)s then spans.count end desc nulls last, g.last_at desc, g.fingerprint
     offset %(skip)s limit %(limit)s
+),
+day as materialized (
+    select fingerprint, hour, sum(count)::bigint as count
+    from sereno.error_hours
+    where fingerprint = any(array(select fingerprint from page))
+      and hour >= date_trunc('hour', (select now from clock), 'UTC') - interval '23 hours'
+      and (%(tenant)s::text is null or tenant = %(tenant)s)
+    group by fingerprint, hour
+),
+hours as materialized (
+    select page.fingerprint, array_agg(coalesce(day.count, 0) order by every.hour) as hours
+    from clock
+    cross join page
+    cross join lateral generate_series(date_trunc('hour', clock.now, 'UTC') - interval '23 hours',
+                                       date_trunc('hour', clock.now, 'UTC'), interval '1 hour') as every(hour)
+    left join day on day.fingerprint = page.fingerprint and day.hour = every.hour
+    group by page.fingerprint
 )
 select row_to_json(line)::text
-from (select page.*,
-             array(select coalesce((select sum(h.count) from sereno.error_hours h
-                                    where h.fingerprint = page.fingerprint
-                                      and h.hour = date_trunc('hour', clock.now, 'UTC') - make_interval(hours => back)
-                                      and (%(tenant)s::text is null or h.tenant = %(tenant)s)), 0)::bigint
-                   from generate_series(23, 0, -1) as back order by back desc) as hours
-      from page, clock
+from (select page.*, hours.hours
+      from page join hours on hours.fingerprint = page.fingerprint
       order by case when %(by_count)s then page.count end desc nulls last, page.last_at desc, page.fingerprint) as line;
 
 -- name: hours

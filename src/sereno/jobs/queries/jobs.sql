@@ -98,13 +98,20 @@ select attempt, fraction, note, updated_at from sereno.progress where job_id = %
 with clock as materialized (select sereno.now() as now),
 ready_queue as materialized (select queue from sereno.ready_queues() as queue),
 soon as materialized (
-    select queue from sereno.jobs where state = 'scheduled' order by run_at limit %(bound)s + 1
+    select queue, count(*) as count
+    from (select queue from sereno.jobs where state = 'scheduled' order by run_at limit %(bound)s + 1) as next
+    group by queue
 ),
 busy as materialized (
-    select queue from sereno.jobs where state = 'running' limit %(bound)s + 1
+    select queue, count(*) as count
+    from (select queue from sereno.jobs where state = 'running' limit %(bound)s + 1) as running
+    group by queue
 ),
-newest as materialized (
-    select queue, finished_at from sereno.history order by id desc limit %(bound)s
+ended as materialized (
+    select queue, count(*) as count
+    from (select queue, finished_at from sereno.history order by id desc limit %(bound)s) as newest
+    where finished_at > (select now from clock) - interval '1 minute'
+    group by queue
 ),
 slots as materialized (
     select entry.key as queue, sum(entry.value::integer)::integer as slots, count(*)::integer as workers
@@ -120,17 +127,16 @@ known as (
     union select name from sereno.pauses where kind = 'queue'
 )
 select known.queue,
-       (select count(*) from soon where soon.queue = known.queue),
-       (select count(*) from soon) > %(bound)s,
+       coalesce(soon.count, 0),
+       (select coalesce(sum(count), 0) from soon) > %(bound)s,
        (select count(*) from (select from sereno.jobs
                               where state = 'ready' and lane is null and jobs.queue = known.queue
                               limit %(bound)s + 1) as counted)
        + (select count(*) from (select from sereno.jobs
                                 where state = 'ready' and lane is not null and jobs.queue = known.queue
                                 limit %(bound)s + 1) as counted),
-       (select count(*) from busy where busy.queue = known.queue),
-       (select count(*) from newest, clock
-        where newest.queue = known.queue and newest.finished_at > clock.now - interval '1 minute'),
+       coalesce(busy.count, 0),
+       coalesce(ended.count, 0),
        (select extract(epoch from max(clock.now - oldest.run_at))::double precision
         from clock, (
             (select first.run_at
@@ -145,6 +151,9 @@ select known.queue,
        coalesce(slots.slots, 0), coalesce(slots.workers, 0),
        pauses.paused_at, pauses.paused_by, pauses.note
 from known
+left join soon on soon.queue = known.queue
+left join busy on busy.queue = known.queue
+left join ended on ended.queue = known.queue
 left join slots on slots.queue = known.queue
 left join sereno.pauses on pauses.kind = 'queue' and pauses.name = known.queue
 order by known.queue;

@@ -16,10 +16,10 @@ from sereno.jobs.operations import JobPage, list_jobs
 from sereno.jobs.queries import jobs as job_queries
 from sereno.jobs.queries import minute_stats
 from sereno.jobs.queries.minute_stats import TenantFigures
-from sereno.jobs.queries.queues import QueueLine, list_queues
+from sereno.jobs.queries.queues import QueueLine
 from sereno.jobs.queries.rows import BOUND, BoundedCount, JobLine, TaskLine
 from sereno.jobs.queries.search import JOB_FIELDS, WINDOW, jobs_wanted
-from sereno.monitoring.snapshot import SystemSnapshot, snapshot
+from sereno.monitoring.snapshot import SystemSnapshot, snapshot_and_queues
 from sereno.search.syntax import SearchTerm
 from sereno.server.shared.error_masking import sees_all
 from sereno.server.shared.tenant_scope import their_tenant
@@ -132,13 +132,13 @@ async def _context(page: PageRequest) -> JobListParts:
     async def seldom(key: str, operation: Callable[[], Operation[T]]) -> T | None:
         return (await page.load(key, operation, fresh=FACETS_FRESH, timeout=FACETS_TIMEOUT)).value
 
-    seen, queues, tasks, tenants = await asyncio.gather(
-        page.load("snapshot", snapshot),
-        page.load("queues", list_queues),
+    seen, tasks, tenants = await asyncio.gather(
+        page.load("snapshot and queues", snapshot_and_queues),
         seldom("by task", job_queries.by_task),
         seldom("tenants of a day", partial(minute_stats.tenants, DAY, most=MOST_VALUES)),
     )
-    return JobListParts(seen.value, queues.value or [], tasks or [], tenants or [])
+    figures, queues = seen.value or (None, [])
+    return JobListParts(figures, queues, tasks or [], tenants or [])
 
 
 def _sentence(page: PageRequest, form: SearchForm[JobFilter], listed: JobPage | None, parts: JobListParts) -> str:
