@@ -55,6 +55,7 @@ async def _send() -> None:
             ending = "invalid" if number % OF == REFUSED else "example.org"
             await add_lead(connection, whose, f"demo-{number}", f"lead-{number}@{ending}")
             await connection.execute(
-                "update separate_worker.leads set follow_up_at = now() where pushed_at is not null"
+                "update separate_worker.leads set follow_up_at = now() "
+                "where pushed_at is not null and followed_by is null and follow_up_at > now()"
             )
             await asyncio.sleep(PAUSE)

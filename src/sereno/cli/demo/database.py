@@ -1,4 +1,6 @@
-"""The demo's own database: find workers of an earlier demo, and drop its schemas."""
+"""The demo's own database: its workers and deliveries, workers of an earlier demo, and dropping its schemas."""
+
+from collections.abc import Sequence
 
 from sereno.database.statement import Operation, Statement, queries
 
@@ -12,6 +14,16 @@ def others() -> Operation[list[int]]:
         return []
     rows = yield Statement(_sql["others"])
     return [row[1] for row in rows]
+
+
+def workers(systems: Sequence[str]) -> Operation[dict[str, int]]:
+    """Return the process id of the worker of each system that has one."""
+    return dict((yield Statement(_sql["workers"], {"systems": list(systems)})))
+
+
+def deliveries(most: int) -> Operation[list[tuple[str, str, int]]]:
+    """Return how many of the newest deliveries there are by event type and state."""
+    return [(kind, state, count) for kind, state, count in (yield Statement(_sql["deliveries"], {"most": most}))]
 
 
 def reset() -> Operation[None]:

@@ -13,6 +13,7 @@ import sereno
 from sereno.app import Sereno
 from sereno.bulk import operations as bulk
 from sereno.cli.context import load_app
+from sereno.cli.demo import database
 from sereno.cli.services.serving import HTTPServer
 from sereno.errors import ConfigurationError
 from sereno.jobs.filters import JobFilter
@@ -58,25 +59,20 @@ class DemoSystem:
         stack.push_async_callback(self.app.aclose)
         await self._start()
 
-    async def check(self) -> bool:
-        """Return whether the worker was killed since the last check. A killed worker is replaced."""
+    async def check(self, pid: int | None) -> bool:
+        """Return whether the worker was killed since the last check. A killed worker is replaced.
+
+        `pid`: the process that runs the jobs now.
+        """
         if self.worker is not None and self.worker.returncode is not None:
             if self.worker.returncode >= 0:
                 *_, last = ["", *self._log.read_text().splitlines()]
                 raise ConfigurationError(f"the worker of {self.name} exited: {last} (full log: {self._log})")
             await self._start()
-        before, self.pid = self.pid, await self._child() or self.pid
+        before, self.pid = self.pid, pid or self.pid
         was_killed = before is not None and before != self.pid
         self.deaths += was_killed
         return was_killed
-
-    async def _child(self) -> int | None:
-        assert self.worker is not None
-        started = await _children(self.worker.pid)
-        # On Linux, the supervisor starts a fork server, which starts the child.
-        if started and sys.platform == "linux":
-            started = await _children(started[0])
-        return started[0] if started else None
 
     async def _start(self) -> None:
         path = os.pathsep.join(entry for entry in sys.path if entry)
@@ -90,7 +86,6 @@ class DemoSystem:
             "SERENO_LEASE": str(LEASE),
             "SERENO_HEARTBEAT": str(HEARTBEAT),
             "SERENO_GRACE": str(GRACE),
-            "SERENO_POLL": "0.5",
         }
         with self._log.open("ab") as log:
             self.worker = await self._process(log, {**os.environ, **given, **quick, **self._environment})
@@ -121,12 +116,6 @@ class DemoSystem:
         except TimeoutError:
             self.worker.kill()
             await self.worker.wait()
-
-
-async def _children(pid: int) -> list[int]:
-    found = await asyncio.create_subprocess_exec("pgrep", "-P", str(pid), stdout=asyncio.subprocess.PIPE)
-    output, _ = await found.communicate()
-    return [int(line) for line in output.split()]
 
 
 class DemoProcesses:
@@ -163,6 +152,11 @@ class DemoProcesses:
             await self.__aexit__()
             raise
         return self
+
+    async def check(self) -> list[DemoSystem]:
+        """Return the systems whose worker was killed since the last check and has been replaced."""
+        pids = await self.app.database.arun_one(database.workers(SYSTEMS))
+        return [system for system in self.systems if await system.check(pids.get(system.name))]
 
     async def act_as_operator(self) -> None:
         """Once there are dead jobs, retry them at a low rate and change a template, as an operator would."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from sereno.cli.demo import database
 from sereno.cli.demo.processes import DemoProcesses, DemoSystem
 from sereno.cli.options import stdout_is_terminal
 from sereno.cli.output import Column, table, terminal
@@ -23,8 +24,10 @@ from sereno.notifications import queries as notification_queries
 from sereno.notifications.rows import DeliveryLine
 
 # Seconds between two frames on a terminal, and between two lines in a pipe.
-FRAME = 0.5
+FRAME = 1.0
 LINE = 5.0
+# Seconds between two checks whether all workers have started.
+START = 0.2
 # Counts cover this many of the newest deliveries.
 MOST_DELIVERIES = 5_000
 ARRIVED = ("sent", "delivered", "read")
@@ -76,7 +79,6 @@ class DemoScreen:
         self._seconds = seconds
         self._stop = asyncio.Event()
         self._figures: list[DemoFigures] = []
-        self._deliveries: list[DeliveryLine] = []
 
     async def run(self) -> DemoEnd:
         """Run the demo until it is stopped, print the summary, and return examples to inspect."""
@@ -91,15 +93,15 @@ class DemoScreen:
             self._introduce()
             await self._watch()
             failed = await processes.app.database.arun_one(job_queries.newest_failures(1))
+            delivery = await self._example()
         self._sum_up()
-        return DemoEnd(failed[0].id if failed else None, _example(self._deliveries))
+        return DemoEnd(failed[0].id if failed else None, delivery)
 
     async def _begin(self) -> None:
         """Wait until every worker has started."""
         while not self._stop.is_set() and not all(system.pid for system in self._processes.systems):
-            for system in self._processes.systems:
-                await system.check()
-            await self._rest(FRAME)
+            await self._processes.check()
+            await self._rest(START)
 
     def _introduce(self) -> None:
         url = self._processes.serving.url
@@ -130,14 +132,20 @@ class DemoScreen:
                 await self._rest(min(left, FRAME if live is not None else LINE))
 
     async def _refresh(self) -> None:
-        for system in self._processes.systems:
-            if await system.check():
-                click.echo(f"The worker of {system.name} was killed; a new one is running (pid {system.pid}).")
+        for system in await self._processes.check():
+            click.echo(f"The worker of {system.name} was killed; a new one is running (pid {system.pid}).")
         await self._processes.act_as_operator()
         lines = await self._processes.app.database.arun_one(job_queries.by_task())
-        newest = notification_queries.deliveries(DeliveryFilter(), before=None, limit=MOST_DELIVERIES)
-        self._deliveries = await self._processes.app.database.arun_one(newest)
-        self._figures = [_figures(system, lines, self._deliveries) for system in self._processes.systems]
+        deliveries = await self._processes.app.database.arun_one(database.deliveries(MOST_DELIVERIES))
+        self._figures = [_figures(system, lines, deliveries) for system in self._processes.systems]
+
+    async def _example(self) -> DeliveryLine | None:
+        """Return a delivery that was not sent, if any: first one to an address that is gone."""
+        for state in ("invalid", "dead", "skipped"):
+            wanted = notification_queries.deliveries(DeliveryFilter(states=[state]), before=None, limit=1)
+            for each in await self._processes.app.database.arun_one(wanted):
+                return each
+        return None
 
     async def _rest(self, seconds: float) -> None:
         with suppress(TimeoutError):
@@ -175,10 +183,13 @@ class DemoScreen:
             )
 
 
-def _figures(system: DemoSystem, lines: Sequence[TaskLine], deliveries: Sequence[DeliveryLine]) -> DemoFigures:
+def _figures(system: DemoSystem, lines: Sequence[TaskLine], deliveries: Sequence[tuple[str, str, int]]) -> DemoFigures:
     """Count the jobs and deliveries whose task or event name begins with the name of the system."""
     own = [line for line in lines if line.task.startswith(f"{system.name}.")]
-    states = Counter(each.state for each in deliveries if (each.event or "").startswith(f"{system.name}."))
+    states: Counter[str] = Counter()
+    for event, state, count in deliveries:
+        if event.startswith(f"{system.name}."):
+            states[state] += count
     arrived = sum(states[state] for state in ARRIVED)
     return DemoFigures(
         name=system.name,
@@ -192,12 +203,3 @@ def _figures(system: DemoSystem, lines: Sequence[TaskLine], deliveries: Sequence
         worker=system.pid,
         deaths=system.deaths,
     )
-
-
-def _example(deliveries: Sequence[DeliveryLine]) -> DeliveryLine | None:
-    """Return a delivery that was not sent, if any: first one to an address that is gone."""
-    for state in ("invalid", "dead", "skipped"):
-        for each in deliveries:
-            if each.state == state:
-                return each
-    return None
