@@ -1937,7 +1937,9 @@ CREATE FUNCTION sereno.notify_ready(queue text, due_in double precision) RETURNS
 begin
     if due_in <= 10 and coalesce(current_setting('sereno.notify', true), '') <> 'off'
        and exists (select from sereno.sessions s where s.idle and s.queues ? notify_ready.queue) then
-        perform pg_notify('sereno.ready', case when due_in <= 0 then notify_ready.queue else '' end);
+        perform pg_notify(case when due_in <= 0 then 'sereno.ready' else 'sereno.due' end,
+                          case when due_in <= 0 then notify_ready.queue
+                               else round(due_in::numeric, 3) || ' ' || notify_ready.queue end);
     end if;
 end $$;
 

@@ -7,7 +7,7 @@ select set_config('sereno.notify', 'off', true);
 -- name: enqueue
 -- Plain jobs in bulk: one JSON value in, the ids in the same order out. No unique keys here, so no conflict clause,
 -- which would cost time for every row. Idle workers are notified once per queue; busy ones poll by themselves.
--- A job due within seconds wakes the promoters (an empty payload).
+-- If the first job of a queue is due within seconds, promoters are told when.
 with clock as materialized (select sereno.now() as now),
 made as (
     insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, created_at,
@@ -23,9 +23,10 @@ made as (
     returning id, queue, state, run_at
 ),
 notified as (
-    select pg_notify('sereno.ready', payload)
-    from (select distinct queue, case when state = 'ready' then queue else '' end as payload
-          from made, clock where run_at <= clock.now + interval '10 seconds') as filled
+    select pg_notify(case when due_in <= 0 then 'sereno.ready' else 'sereno.due' end,
+                     case when due_in <= 0 then queue else round(due_in, 3) || ' ' || queue end)
+    from (select queue, extract(epoch from min(run_at) - min(clock.now)) as due_in
+          from made, clock where run_at <= clock.now + interval '10 seconds' group by queue, state) as filled
     where coalesce(current_setting('sereno.notify', true), '') <> 'off'
       and exists (select from sereno.sessions where idle and queues ? filled.queue)
 )
@@ -51,9 +52,10 @@ made as (
     returning id, queue, state, run_at
 ),
 notified as (
-    select pg_notify('sereno.ready', payload)
-    from (select distinct queue, case when state = 'ready' then queue else '' end as payload
-          from made, clock where run_at <= clock.now + interval '10 seconds') as filled
+    select pg_notify(case when due_in <= 0 then 'sereno.ready' else 'sereno.due' end,
+                     case when due_in <= 0 then queue else round(due_in, 3) || ' ' || queue end)
+    from (select queue, extract(epoch from min(run_at) - min(clock.now)) as due_in
+          from made, clock where run_at <= clock.now + interval '10 seconds' group by queue, state) as filled
     where coalesce(current_setting('sereno.notify', true), '') <> 'off'
       and exists (select from sereno.sessions where idle and queues ? filled.queue)
 )
@@ -75,7 +77,9 @@ made as (
     returning id
 ),
 notified as (
-    select pg_notify('sereno.ready', case when due <= now then %(queue)s::text else '' end)
+    select pg_notify(case when due <= now then 'sereno.ready' else 'sereno.due' end,
+                     case when due <= now then %(queue)s::text
+                          else round(extract(epoch from due - now), 3) || ' ' || %(queue)s::text end)
     from clock
     where due <= now + interval '10 seconds'
       and coalesce(current_setting('sereno.notify', true), '') <> 'off'
@@ -234,7 +238,7 @@ made as (
     order by case when unique_key is not null then task end, unique_key,
              case when unique_key is not null then tenant end, id
     on conflict do nothing
-    returning id, queue, state
+    returning id, queue, state, run_at
 ),
 past as (delete from sereno.history where id = any(array(select id from made)) returning *),
 tried as (
@@ -247,8 +251,10 @@ tried as (
       and (select true from sereno.attempts tried where tried.job_id = past.id and tried.number = past.attempt limit 1) is null
 ),
 notified as (
-    select pg_notify('sereno.ready', payload)
-    from (select distinct queue, case when state = 'ready' then queue else '' end as payload from made) as filled
+    select pg_notify(case when state = 'ready' then 'sereno.ready' else 'sereno.due' end,
+                     case when state = 'ready' then queue
+                          else round(extract(epoch from first - sereno.now()), 3) || ' ' || queue end)
+    from (select queue, state, min(run_at) as first from made group by queue, state) as filled
     where exists (select from sereno.sessions where idle and queues ? filled.queue)
 )
 select coalesce(json_agg(id order by id), '[]')::text, (select count(*) from notified) from made;
@@ -271,8 +277,8 @@ order by past.id;
 -- its floor (inclusive) and its ceiling (exclusive).
 -- SKIP LOCKED: a row that another claim has locked belongs to that claim.
 -- Queues with a limit of their own are excluded. Also returns which queues have lanes to serve, which have limits of their
--- own, whether there are lanes to wake, and whether a limiter is due; then the last value of the sequence, the size of the
--- index, and all pauses.
+-- own, whether there are lanes of the served queues to wake (or many of others, which may hide them), and whether a limiter
+-- is due; then the last value of the sequence, the size of the index, and all pauses.
 with clock as materialized (select sereno.now() as now),
 paused as materialized (select kind, name from sereno.pauses),
 picked as materialized (
@@ -307,7 +313,8 @@ select
     (select array_agg(queue) from sereno.lane_queues
      where (select true from sereno.lanes where has_work and waits_for is null and lanes.queue = lane_queues.queue limit 1)),
     (select array_agg(queue) from sereno.limits where queue is not null),
-    (select true from sereno.lane_wakes where id >= %(wakes)s limit 1),
+    (select true from (select queue from sereno.lane_wakes where id >= %(wakes)s order by id limit 20) as woken
+     having bool_or(queue = any(%(served)s)) or count(*) = 20),
     (select true from sereno.due_limiters(%(served)s, (select now from clock)) limit 1),
     (select max(changed_at) from sereno.limits),
     coalesce(pg_sequence_last_value('sereno.ready_seq'), 0),

@@ -86,9 +86,12 @@ def finish(ids: Sequence[int], state: Literal["closed", "dead"]) -> Operation[No
     yield Statement(_sql["finish"], {"ids": sorted(ids), "state": state})
 
 
-def due_work(look_back: float = EVERYTHING) -> Operation[DueWork]:
-    rows = yield Statement(_sql["due_work"], {"look_back": look_back})
-    return DueWork(*rows[0])
+def due_work(
+    look_back: float = EVERYTHING, queues: Collection[str] | None = None, elsewhere: float = 0.0
+) -> Operation[DueWork]:
+    """Return what is due. Jobs of other queues than `queues` count as due that many seconds later."""
+    params = {"look_back": look_back, "queues": None if queues is None else list(queues), "elsewhere": elsewhere}
+    return DueWork(*(yield Statement(_sql["due_work"], params))[0])
 
 
 def expire() -> Operation[list[tuple[int, str, int]]]:

@@ -48,11 +48,18 @@ where id = any(%(ids)s) and state = 'alive'
 returning id;
 
 -- name: due_work
--- One cheap query for due work: seconds until the next scheduled job, expired leases, jobs of dead sessions.
-with clock as materialized (select sereno.now() as now)
-select (select extract(epoch from run_at - clock.now)::double precision from sereno.jobs
-        where state = 'scheduled' and run_at >= clock.now - make_interval(secs => %(look_back)s)
-        order by run_at limit 1),
+-- One cheap query for due work: seconds until the next scheduled job, expired leases, jobs of dead sessions. The jobs of
+-- other workers' queues count `elsewhere` seconds later: those workers make them ready, and otherwise this one does. An own
+-- job that follows more jobs than are read is due after the last of them.
+with clock as materialized (select sereno.now() as now),
+next as materialized (
+    select run_at, %(queues)s::text[] is null or queue = any(%(queues)s) as is_own from sereno.jobs
+    where state = 'scheduled' and run_at >= (select now from clock) - make_interval(secs => %(look_back)s)
+    order by run_at limit 100
+)
+select (select extract(epoch from least(min(run_at) filter (where is_own), min(run_at) + make_interval(secs => %(elsewhere)s),
+                                        case when count(*) = 100 then max(run_at) end) - clock.now)
+        from next)::double precision,
        exists (select from sereno.sessions where state = 'alive' and lease_until < clock.now),
        exists (select from sereno.jobs
                where state = 'running'

@@ -227,7 +227,7 @@ class Worker:
             settings.poll,
             listens=Listener.is_wanted(settings),
         )
-        self._promoter = Promoter(self._upkeep_connection, self.claimer.wake)
+        self._promoter = Promoter(self._upkeep_connection, self.claimer.wake, self.queues)
         # Maintenance has its own connections, so that a lock it waits for delays no job.
         self._vacuum = Vacuum(ServiceConnection(url, settings, "vacuum"), settings)
         self._maintenance = (
@@ -246,10 +246,11 @@ class Worker:
         )
         on_notify = {
             "ready": self._on_ready,
+            "due": self._promoter.on_due,
             "cancel": self._on_cancel,
             "clock": lambda _: self._promoter.clock_was_set(),
         }
-        self._listener = Listener(url, settings, on_notify, lambda: self._on_ready(""))
+        self._listener = Listener(url, settings, on_notify, self._on_connected)
         self.lease_holder: LeaseHolder = self._make_lease_holder(url, settings, self.session, self._registered_at)
         self.registered.set()
 
@@ -383,8 +384,11 @@ class Worker:
         if queue in self.queues:
             self.claimer.notified()
         elif not queue:
-            self._promoter.clock_was_set()
             self.claimer.wake()
+
+    def _on_connected(self) -> None:
+        self._promoter.clock_was_set()
+        self.claimer.wake()
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

@@ -18,7 +18,7 @@ class Listener:
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
-        connection.execute('listen "sereno.ready"; listen "sereno.cancel"; listen the_end')
+        connection.execute('listen "sereno.ready"; listen "sereno.due"; listen "sereno.cancel"; listen the_end')
 
     def received(self) -> list[str]:
         self._connection.execute("notify the_end")
@@ -81,14 +81,17 @@ def test_an_idle_worker_is_notified_once_per_queue_and_statement(
 
 
 @pytest.mark.parametrize("key", [None, "k"], ids=["plain", "keyed"])
-def test_a_job_due_soon_wakes_the_promoters_and_a_later_one_does_not(
+def test_promoters_are_told_when_a_job_is_due_within_seconds_and_not_of_a_later_one(
     work: Work, connection: psycopg.Connection, listener: Listener, key: str | None
 ) -> None:
     session(connection, idle=True)
     work.using(delay="11s", unique_key=key and "a").enqueue(1)
     assert listener.received() == []
     work.using(delay="9s", unique_key=key and "b").enqueue(1)
-    assert listener.received() == [""]
+    (payload,) = listener.received()
+    seconds, _, queue = payload.partition(" ")
+    assert queue == "default"
+    assert float(seconds) == pytest.approx(9, abs=1)
 
 
 def test_a_kept_duplicate_does_not_notify_and_a_replaced_one_does(

@@ -5,9 +5,10 @@ next scheduled job is due, shows whether there is anything to do. Other maintena
 `duties`.
 """
 
+import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from time import monotonic
 
 from sereno.database.connect import ServiceConnection
@@ -24,6 +25,10 @@ from sereno.worker.maintenance.duties import MAINTENANCE_TIMEOUT, MaintenanceDut
 POLL_INTERVAL = 5.0
 # Seconds; jobs that became due longer ago are found by a look-back over all ages.
 RECENT = 60.0
+# Seconds after which a due job is promoted here if no worker of its own queue has done so.
+ELSEWHERE = 1.0
+# Seconds of jitter: of several workers of a queue, the first one promotes, and the others find it done.
+JITTER = 0.004
 # Seconds: the duration of an ordinary query on a healthy table, and the time limit of a look-back.
 ORDINARY_SCAN, LOOK_BACK_TIMEOUT = 0.005, 10.0
 # Seconds between two scans for jobs overdue by more than RECENT; only a transaction that was open as long leaves some.
@@ -35,15 +40,25 @@ FULL_RESCUE_EVERY = 60.0
 class Promoter(Service):
     """Promotes due jobs and rescues jobs of dead sessions."""
 
-    def __init__(self, connection: ServiceConnection, on_promoted: Callable[[], None]) -> None:
+    def __init__(
+        self, connection: ServiceConnection, on_promoted: Callable[[], None], queues: Collection[str] | None = None
+    ) -> None:
         super().__init__("promoter")
+        self._queues = queues
         self._connection = connection
         self._on_promoted = on_promoted
+        self._timer: asyncio.TimerHandle | None = None
         self._look_back = LookBack(OVERDUE_EVERY)
         self._ages = AgeRanges(RECENT, EVERYTHING)
 
+    async def stop(self) -> None:
+        self._stop_timer()
+        await super().stop()
+
     async def run_once(self) -> float:
-        found = await self._connection.run(sessions.due_work(RECENT))
+        # The query below finds every job that a notification told of so far.
+        self._stop_timer()
+        found = await self._connection.run(sessions.due_work(RECENT, self._queues, ELSEWHERE))
         if found.expired_sessions:
             await self._expire_sessions()
         if found.orphans or found.expired_sessions:
@@ -57,7 +72,27 @@ class Promoter(Service):
         if next_due is not None and next_due <= 0:
             return await self._promote()
         rest = POLL_INTERVAL * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
-        return rest if next_due is None else min(rest, next_due + 0.001)
+        return rest if next_due is None else min(rest, next_due + _jitter())
+
+    def on_due(self, payload: str) -> None:
+        """Handle a NOTIFY about a job that is due soon: the seconds until then, and its queue.
+
+        Wake then, and not now: a query before that would find nothing to do.
+        """
+        seconds, _, queue = payload.partition(" ")
+        # Any role can send a notification, so the payload may be anything.
+        if not seconds.replace(".", "", 1).isdecimal() or (self._queues is not None and queue not in self._queues):
+            return
+        loop = asyncio.get_running_loop()
+        at = loop.time() + float(seconds) + _jitter()
+        if self._timer is None or at < self._timer.when():
+            self._stop_timer()
+            self._timer = loop.call_at(at, self.wake)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def clock_was_set(self) -> None:
         """Search all ages next, because the clock was set, or may have been while the listener was disconnected."""
@@ -106,6 +141,10 @@ class Promoter(Service):
                 f"session {session} ({host}, pid {pid}) is dead: its lease expired; its jobs will be ready again",
                 session=session,
             )
+
+
+def _jitter() -> float:
+    return random.uniform(0.001, JITTER)  # noqa: S311 - jitter
 
 
 async def rescue(connection: ServiceConnection, *, everywhere: bool = False) -> int:
