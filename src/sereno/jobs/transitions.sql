@@ -253,7 +253,7 @@ tried as (
 notified as (
     select pg_notify(case when state = 'ready' then 'sereno.ready' else 'sereno.due' end,
                      case when state = 'ready' then queue
-                          else round(extract(epoch from first - sereno.now()), 3) || ' ' || queue end)
+                          else round(greatest(0, extract(epoch from first - sereno.now())), 3) || ' ' || queue end)
     from (select queue, state, min(run_at) as first from made group by queue, state) as filled
     where exists (select from sereno.sessions where idle and queues ? filled.queue)
 )
