@@ -290,3 +290,19 @@ async def test_collected_deliveries_are_found_by_their_own_index(
         assert "Seq Scan" not in {access.how for access in found}, name
         indexes = {node.get("Index Name") for node in nodes(plan(connection, file, name, values))}
         assert "deliveries_gathered" in indexes, name
+
+
+async def test_a_delivery_that_exists_already_is_not_created_again(app: Sereno, connection: psycopg.Connection) -> None:
+    published = app.event("tender.published", Tender, channels=[in_app])
+    names = [f"p{number}" for number in range(3)]
+    for name in names:
+        await app.recipients.aupsert(name)
+    event = await published.anotify(Tender("T1"), subject="T1", to=names)
+    connection.execute(
+        "insert into sereno.deliveries (event_id, recipient_id, channel, state, due_at) "
+        "select %s, id, 'in_app', 'sent', sereno.now() from sereno.recipients where key = 'p1'",
+        [event],
+    )
+    assert await app.notifications.fanout.fan_out(event) == 2
+    assert one(connection, "select count(*) from sereno.deliveries") == 3
+    assert one(connection, "select sum(cardinality(deliveries)) from sereno.batches") == 2
