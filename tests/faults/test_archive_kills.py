@@ -44,7 +44,7 @@ ROOT = Path(__file__).parents[2]
 CHAINS = {
     "moving": (
         "old_partitions", "move_day", "move_children", "move_rows", "move_rows 4", "move_table", "plan", "plan 3",
-        "prepare",
+        "describe",
     ),
     "writing": (
         "write", "write 3", "put", "put 4", "uploaded", "uploaded 3", "get", "get 3", "put_bytes", "get_bytes",
