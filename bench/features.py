@@ -72,7 +72,7 @@ FEATURES = {
 
 def run(context: BenchContext) -> None:
     """`feature_plain_worker` and so on for a plain job; for every other feature what it costs beyond that."""
-    jobs = context.size(20_000, 6_000)
+    jobs = context.size(15_000, 4_000)
     measured: dict[str, list[FeatureCost]] = {name: [] for name in FEATURES}
     for _ in range(context.size(ROUNDS, 1)):
         for name, load in FEATURES.items():
