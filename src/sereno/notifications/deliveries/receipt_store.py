@@ -114,8 +114,9 @@ def apply(
     given = {"receipts": msgspec.json.encode(entries).decode(), "edges": list(BUCKETS)}
     requests = left_over or {}
     ids = [each for group in (*known.values(), *requests.values()) for each in group]
-    held = {"batches": array(list(requests)), "ids": array(ids)}
-    rows = yield Statement(_sql["apply_receipts"], {**values, **given, **held})
+    if requests:
+        yield Statement(_sql["hold_batches"], {"batches": array(list(requests))})
+    rows = yield Statement(_sql["apply_receipts"], {**values, **given, "ids": array(ids)})
     moved, again, received = rows[0]
     if left_over is not None:
         rest = [{"batch": batch, "ids": list(ids)} for batch, ids in left_over.items()]

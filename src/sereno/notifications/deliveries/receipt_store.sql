@@ -25,6 +25,11 @@ update sereno.deliveries set receipt_at = null where id = any(array(select id fr
 select coalesce(json_agg(json_build_array(id, provider_id)), '[]')::text from sereno.deliveries
 where id = any(%(ids)s::text::bigint[]) and state in ('sent', 'unknown') and provider_id is not null and receipt_at is not null;
 
+-- name: hold_batches
+-- Locks the requested batches, before their deliveries. A statement of its own: the role of the server, which accepts the
+-- receipts that a provider sends, may not change batches.
+select count(*) from (select id from sereno.batches where id = any(%(batches)s::text::bigint[]) order by id for update) as held;
+
 -- name: request_again
 -- Removes deliveries with a receipt from their batches; the others are requested again until their time is over.
 with left_over as materialized (
@@ -47,11 +52,8 @@ where id = any(array(select unnest(ids) from ended)) and receipt_at is not null;
 
 -- name: apply_receipts
 -- Applies receipts, each once; a state only moves forward. Returns the changes and the due times of retries. Receipts
--- that were requested: `batches` and their deliveries, `ids`, are locked too, because `request_again` changes them.
+-- that were requested: all deliveries of their batches, `ids`, are locked too, because `request_again` changes them.
 with clock as materialized (select sereno.now() as now),
-owned as materialized (
-    select id from sereno.batches where id = any(%(batches)s::text::bigint[]) order by id for update
-),
 reported as materialized (
     select distinct on (provider_id collate "C", delivery_id) *
     from jsonb_to_recordset(%(receipts)s::text::jsonb) as s(
@@ -72,9 +74,7 @@ early as (
     from known where id is null and not %(drop_unknown)s
 ),
 wanted as materialized (
-    select id from (select id from known where id is not null union all select unnest(%(ids)s::text::bigint[])) as either
-    -- Locks the batches first.
-    where (select count(*) from owned) >= 0
+    select id from known where id is not null union all select unnest(%(ids)s::text::bigint[])
 ),
 -- use: notifications.locked_deliveries
 new as materialized (
