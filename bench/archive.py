@@ -47,9 +47,8 @@ def _archive(context: BenchContext, rows: int) -> dict[str, float]:
         with context.server.fresh("archive") as url:
             with psycopg.connect(url, autocommit=True) as connection:
                 connection.execute(PARTITIONS, {"days": DAYS})
-                connection.execute(
-                    FINISHED, {"rows": rows, "days": DAYS, "dead": rows + 1, "tasks": 20, "tenants": 1000}
-                )
+                sizes = {"rows": rows, "days": DAYS, "dead": rows + 1, "groups": 1, "schedules": 1000}
+                connection.execute(FINISHED, sizes | {"tasks": 20, "tenants": 1000})
                 # Moves the clock past the retention of every day, instead of waiting for it.
                 connection.execute("insert into sereno.clock (ahead) values (interval '40 days')")
                 connection.execute("checkpoint")
