@@ -67,7 +67,7 @@ class Outcomes:
             fingerprint = self._fingerprint(job, decision)
             report(job, decision, ran, self._session, fingerprint)
         if is_settled or decision is SETTLED_ELSEWHERE:
-            self._settler.confirm(job.id)
+            self._settler.confirm(job)
             return
         # Another process or an earlier attempt may have written steps or progress; this process cannot know.
         wrote = job.attempt > 1 or (context is not None and context.used_side_rows) or runs_alone(definition, job)

@@ -40,7 +40,7 @@ class Settler(Service):
         connection: ServiceConnection,
         session: int,
         tally: MetricTally,
-        on_settled: Callable[[Sequence[int], Collection[int]], None],
+        on_settled: Callable[[Mapping[int, int], Collection[int]], None],
         on_rescheduled: Callable[[], None],
     ) -> None:
         super().__init__("settler")
@@ -93,9 +93,9 @@ class Settler(Service):
     def is_behind(self) -> bool:
         return len(self._waiting) + len(self._refused) >= MOST_WAITING
 
-    def confirm(self, job_id: int) -> None:
+    def confirm(self, job: ClaimedJob) -> None:
         """Note that the handler's own transaction has settled the job."""
-        self._on_settled([job_id], ())
+        self._on_settled({job.id: job.attempt}, ())
 
     async def flushed(self) -> None:
         """Wait until no outcome is waiting to be written."""
@@ -178,7 +178,8 @@ class Settler(Service):
             del ways[way]
             refused = {item.id for item in self._refused}
             self._on_settled(
-                [item.id for item in items if item.id not in refused], applied if way in ("succeed", "forget") else ()
+                {item.id: item.attempt for item in items if item.id not in refused},
+                applied if way in ("succeed", "forget") else (),
             )
             if way == "reschedule":
                 self._on_rescheduled()

@@ -355,10 +355,10 @@ class Worker:
         emit(logging.ERROR, "session.lost", "the lease was lost: every handler is stopped", session=self.session)
         self.executor.release_all("the lease was lost")
 
-    def _on_settled(self, ids: Sequence[int], gone: Collection[int]) -> None:
-        self.claimer.held.difference_update(ids)
-        self._vacuum.settled(len(ids))
-        if self.claimer.lanes.settled(ids, gone) and not self._stopping.is_set():
+    def _on_settled(self, attempts: Mapping[int, int], gone: Collection[int]) -> None:
+        """Handle settled attempts by job; `gone`: jobs that are done for good."""
+        self._vacuum.settled(len(attempts))
+        if self.claimer.settled(attempts, gone) and not self._stopping.is_set():
             self.claimer.wake()
 
     def _on_rescheduled(self) -> None:

@@ -93,7 +93,8 @@ class Claimer(Service):
         self._ordinary_cost = 0.005
         self._turn = 0
         self.lanes = LaneClaimer(connection, upkeep, session, registry.names, self.wake)
-        self.held: set[int] = set()
+        # The attempts that this process has claimed and not settled, by job.
+        self.held: dict[int, int] = {}
         self.reply_lost_at: float | None = None
         self.polled_at = -math.inf
 
@@ -264,7 +265,7 @@ class Claimer(Service):
         got: dict[str, int] = {}
         for job in jobs:
             job.seen = now
-            self.held.add(job.id)
+            self.held[job.id] = job.attempt
             self._queues[job.queue].buffer.append(job)
             got[job.queue] = got.get(job.queue, 0) + 1
         for queue in got:
@@ -280,7 +281,7 @@ class Claimer(Service):
         for job in claimed.jobs:
             job.seen = now
             job.limited = True
-            self.held.add(job.id)
+            self.held[job.id] = job.attempt
             of_queue.setdefault(job.queue, []).append(job)
         behind: set[int] = set()
         for lane, slots, jobs in claimed.slot_groups:
@@ -321,6 +322,17 @@ class Claimer(Service):
         self._starter.fill(queue)
         if not self._is_claiming and not self._awake.is_set() and queue.wants_more():
             self.wake()
+
+    def settled(self, attempts: Mapping[int, int], gone: Collection[int]) -> bool:
+        """Drop settled attempts by job; `gone`: jobs that are done for good. Return whether a limiter came free.
+
+        A reply may arrive so late that the job was requeued and claimed here again: the later attempt is kept.
+        """
+        held = self.held
+        ended = [job for job, attempt in attempts.items() if held.get(job) == attempt]
+        for job in ended:
+            del held[job]
+        return self.lanes.settled(ended, gone)
 
     def isolated_ended(self) -> None:
         """Handle a freed isolated process: start a job that waits for one here, or claim one."""
