@@ -11,7 +11,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 from msgspec.structs import replace
 
 from sereno.archive.client import Archive
-from sereno.bulk.operations import changes
 from sereno.channels.contract import Chain
 from sereno.channels.registry import Channels
 from sereno.database import roles
@@ -22,6 +21,7 @@ from sereno.database.migrate import Migration, check, migrate
 from sereno.database.statement import Operation
 from sereno.decorators import BatchDecorator, ScheduleDecorator, TaskDecorator
 from sereno.errors import ConfigurationError
+from sereno.jobs.bulk import Change
 from sereno.jobs.enqueue import aenqueue, enqueue
 from sereno.jobs.enqueue_stream import aenqueue_stream, enqueue_stream
 from sereno.jobs.job import Job, JobOptions, NewJob
@@ -244,10 +244,13 @@ class Sereno:
     def _registry_for_worker(self) -> Registry:
         """Return the registry. Unless it is empty, add the tasks of alerts and bulk operations first."""
         if len(self.alerts.register(self.registry)):
-            bulk_task.register(
-                self.registry, self.database, changes(partial(self.notifications.requeue_operation, only_known=True))
-            )
+            bulk_task.register(self.registry, self.database, self._bulk_changes)
         return self.registry
+
+    def _bulk_changes(self) -> Mapping[str, Change]:
+        from sereno.bulk.operations import changes  # noqa: PLC0415 - slow to import, and few processes need it
+
+        return changes(partial(self.notifications.requeue_operation, only_known=True))
 
     def _declare_notifications(self) -> Operation[None]:
         yield from self.notifications.declare()

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sereno import Sereno
-from sereno.archive.archiver import Archiver, OwnTable
+from sereno.archive.archiver import Archiver
+from sereno.archive.orders import OwnTable
 from tests.shared_server import MEMORY
 
 DAY = 86400

@@ -9,7 +9,7 @@ import psycopg
 
 from sereno import Sereno
 from sereno.archive import restore
-from sereno.archive.archiver import OwnTable
+from sereno.archive.orders import OwnTable
 from sereno.archive.restore import RestoreRequest, RestoreResult
 from sereno.archive.rows import TimeSpan
 from sereno.archive.storage import Storage

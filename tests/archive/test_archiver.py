@@ -14,7 +14,7 @@ import pytest
 from sereno import Sereno
 from sereno.archive import archiver as module
 from sereno.archive import manifest, parquet
-from sereno.archive.archiver import OwnTable
+from sereno.archive.orders import OwnTable
 from tests.archive.archive_steps import (
     DAY,
     TENDERS,

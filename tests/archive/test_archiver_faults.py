@@ -10,7 +10,7 @@ import pytest
 from sereno import Sereno
 from sereno.archive import archiver as module
 from sereno.archive import store as archive
-from sereno.archive.archiver import OwnTable
+from sereno.archive.orders import OwnTable
 from tests.archive.archive_steps import (
     DAY,
     SOME_FILES,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from sereno import Sereno
 from sereno.archive import archiver as module
-from sereno.archive.archiver import OwnTable
+from sereno.archive.orders import OwnTable
 from tests.archive.archive_steps import DAY, archiver, everything, filed
 from tests.facts import advance, one
 

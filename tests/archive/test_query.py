@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sereno import Sereno
-from sereno.archive.archiver import OwnTable
 from sereno.archive.duckdb_views import QueryRows
 from sereno.archive.files import export, views
+from sereno.archive.orders import OwnTable
 from sereno.archive.rows import TimeSpan
 from sereno.archive.storage import Storage
 from sereno.database.driver import drive

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.archive.archiver import OwnTable
+from sereno.archive.orders import OwnTable
 from tests.archive.archive_steps import (
     DAY,
     TENDERS,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sereno import Sereno
 from sereno.archive import row_text as module
-from sereno.archive.archiver import OwnTable
+from sereno.archive.orders import OwnTable
 from tests.archive.archive_steps import DAY, archiver, everything, filed
 from tests.archive.restore_steps import digests, restore_rows
 from tests.archive.test_column_types import OLD, STRANGE, TYPES, VALUES, add_tables, examples_of_rows

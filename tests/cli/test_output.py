@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from sereno.bounded_count import BoundedCount
 from sereno.cli.output import Column, _plain, _widths, human, human_seconds
-from sereno.jobs.queries.rows import BoundedCount
 from sereno.monitoring.settings import masked
 
 COLUMNS = (Column("id", str, "number"), Column("what happened", str, "wide"))

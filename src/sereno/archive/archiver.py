@@ -21,6 +21,7 @@ from psycopg.conninfo import make_conninfo
 from sereno.archive import file_process, parquet
 from sereno.archive import store as archive
 from sereno.archive.manifest import Manifest, encode
+from sereno.archive.orders import OwnTable
 from sereno.archive.parquet import InvalidParquetFile
 from sereno.archive.restore_expiry import remove_expired
 from sereno.archive.rows import FileDescription, FileMeasure, Part, PlannedFile, StoredFile
@@ -50,15 +51,6 @@ MOST_WAITING = 3
 _NAME = re.compile(r"-[0-9]+(-[0-9a-f]{8})?\.parquet$")
 
 ReportProgress = Callable[[float, str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class OwnTable:
-    """A table of the user's: rows whose time column is older than `age` seconds are archived."""
-
-    name: str
-    moment: str
-    age: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from sereno.archive import queries as archive_queries
 from sereno.database.clock import clock
 from sereno.database.statement import Operation, Statement, queries
 from sereno.settings import A_DAY, Settings
@@ -30,6 +29,11 @@ class ArchiveHealth:
     behind: float | None
 
 
+def oldest_rows() -> Operation[dict[str, datetime | None]]:
+    """Return when the oldest row in the hot tables was made, by kind, and for `dead` jobs."""
+    return {row[0]: row[1] for row in (yield Statement(_sql["oldest"]))}
+
+
 def archive_health(settings: Settings) -> Operation[ArchiveHealth]:
     """Return the health. Old rows are found by an index or by partition names: the cost does not grow with a table."""
     failed, since, error = (yield Statement(_sql["failed"], {"most": COUNTED}))[0]
@@ -43,7 +47,7 @@ def archive_health(settings: Settings) -> Operation[ArchiveHealth]:
 
 def _overdue(settings: Settings) -> Operation[list[float]]:
     """Return by how many seconds rows are late. Deliveries and events are not checked: the oldest may have to stay."""
-    oldest = yield from archive_queries.oldest()
+    oldest = yield from oldest_rows()
     now = moment((yield from clock()))
     # A daily partition leaves when all of it is old.
     ages = {

@@ -6,11 +6,12 @@ The entry is written in the transaction that settles the job: exactly one for ea
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from sereno.access import audit
 from sereno.access.audit_queries import audit_lines
 from sereno.access.masking import masked
+from sereno.archive.orders import EXTRACT, JOB_KINDS, RESTORE, TASKS, VERIFY, ExtractOrder, JobKind, Order, RestoreOrder
 from sereno.archive.queries import kind_names
 from sereno.archive.restore import RestoreRequest, unknown_kind
 from sereno.archive.rows import TimeSpan
@@ -18,72 +19,9 @@ from sereno.database.statement import Operation
 from sereno.errors import JobNotFound
 from sereno.jobs import operations as jobs
 
-MOVE = "sereno.archive_move"
-EXPORT = "sereno.archive_export"
-VERIFY = "sereno.archive_verify"
-RESTORE = "sereno.archive_restore"
-EXTRACT = "sereno.archive_extract"
-
-Form: TypeAlias = Literal["parquet", "csv", "jsonl"]
-JobKind: TypeAlias = Literal["move", "export", "verify", "restore", "extract"]
-JOB_KINDS: Mapping[str, JobKind] = {
-    MOVE: "move",
-    EXPORT: "export",
-    VERIFY: "verify",
-    RESTORE: "restore",
-    EXTRACT: "extract",
-}
 ENDED = {VERIFY: "archive.verified", RESTORE: "archive.restored", EXTRACT: "archive.extracted"}
 # Audit entries of one job that are searched for its result.
 MOST_LINES = 50
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyOrder:
-    """Verify files again: all, those of a batch, those verified since a moment, or a random sample."""
-
-    requested_by: str
-    batch: int | None = None
-    sample: int | None = None
-    since: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreOrder:
-    """Restore rows for `keep` seconds. `yes`: even if they are many; `dry_run`: only count them."""
-
-    requested_by: str
-    kind: str
-    keep: float
-    ids: list[str] | None = None
-    from_at: datetime | None = None
-    to_at: datetime | None = None
-    without: tuple[str, ...] = ()
-    dry_run: bool = False
-    yes: bool = False
-
-    @property
-    def request(self) -> RestoreRequest:
-        return RestoreRequest(self.kind, TimeSpan(self.ids, self.from_at, self.to_at), self.keep, self.without)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExtractOrder:
-    """Extract archived rows of a time span to one file."""
-
-    requested_by: str
-    kind: str
-    form: Form
-    from_at: datetime | None = None
-    to_at: datetime | None = None
-
-    @property
-    def span(self) -> TimeSpan:
-        return TimeSpan(from_at=self.from_at, to_at=self.to_at)
-
-
-Order: TypeAlias = VerifyOrder | RestoreOrder | ExtractOrder
-TASKS: Mapping[type[Order], str] = {VerifyOrder: VERIFY, RestoreOrder: RESTORE, ExtractOrder: EXTRACT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +42,20 @@ class ArchiveJob:
     result: Mapping[str, Any] | None
 
 
+def request_of(order: RestoreOrder) -> RestoreRequest:
+    return RestoreRequest(order.kind, TimeSpan(order.ids, order.from_at, order.to_at), order.keep, order.without)
+
+
+def span_of(order: ExtractOrder) -> TimeSpan:
+    return TimeSpan(from_at=order.from_at, to_at=order.to_at)
+
+
 def check_extract(order: ExtractOrder) -> Operation[None]:
     """Raise InvalidArguments if the archive has no rows of that kind, or the time span is invalid."""
     kinds = yield from kind_names()
     if order.kind not in kinds:
         raise unknown_kind(order.kind, kinds)
-    order.span.check_times()
+    span_of(order).check_times()
 
 
 def show(job_id: int) -> Operation[ArchiveJob]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from sereno.archive import queries
+from sereno.archive.health import oldest_rows
 from sereno.archive.queries import (
     ArchivedLocation,
     BatchInfo,
@@ -14,10 +15,10 @@ from sereno.archive.queries import (
     KindLine,
     RestoredSpan,
 )
+from sereno.bounded_count import BOUND, BoundedCount
 from sereno.database.clock import clock
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments
-from sereno.jobs.queries.rows import BOUND, BoundedCount
 from sereno.settings import A_DAY, ARCHIVE_KINDS, Settings
 from sereno.zones import moment
 
@@ -101,7 +102,7 @@ def status(settings: Settings) -> Operation[ArchiveStatus]:
     """Return the status from the catalogue of the archive; reads no archived rows."""
     now = moment((yield from clock()))
     lines = {line.kind: line for line in (yield from queries.kinds())}
-    oldest = yield from queries.oldest()
+    oldest = yield from oldest_rows()
     restored = yield from queries.restored(BOUND + 1)
     names = [*ARCHIVE_KINDS, *(kind for kind in lines if kind not in ARCHIVE_KINDS)]
     kinds = [_kind(name, settings, lines.get(name), oldest, now) for name in names]

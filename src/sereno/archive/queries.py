@@ -6,8 +6,8 @@ from datetime import date, datetime
 from typing import Literal, TypeAlias
 
 from sereno.archive.rows import ParquetColumn
+from sereno.bounded_count import BOUND
 from sereno.database.statement import Operation, Statement, queries
-from sereno.jobs.queries.rows import BOUND
 
 _sql = queries("archive/queries")
 
@@ -159,11 +159,6 @@ def kinds() -> Operation[list[KindLine]]:
 def kind_names() -> Operation[list[str]]:
     """Return every kind that was ever archived."""
     return [row[0] for row in (yield Statement(_sql["kind_names"]))]
-
-
-def oldest() -> Operation[dict[str, datetime | None]]:
-    """Return the oldest row in the hot tables by kind, and for `dead` jobs."""
-    return {row[0]: row[1] for row in (yield Statement(_sql["oldest"]))}
 
 
 def failures(limit: int = MOST_FAILURES) -> Operation[list[FailedFile]]:

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from sereno.access import audit
 from sereno.access.actor import default_actor
+from sereno.bounded_count import BoundedCount
 from sereno.database.clock import clock
 from sereno.database.statement import Operation
 from sereno.duration import Duration, seconds
@@ -18,7 +19,7 @@ from sereno.jobs.bulk import BatchCounts, BulkRequest, Change, ClaimedBatch
 from sereno.jobs.filters import DeliveryFilter, JobFilter, ScheduleFilter
 from sereno.jobs.job import MOST_TAGS, Job, JobOptions, NewJob, check_date
 from sereno.jobs.lifecycle import FINAL
-from sereno.jobs.queries.rows import BoundedCount, JobRow
+from sereno.jobs.queries.rows import JobRow
 from sereno.jobs.rows import BulkOperation, JobAction, ScheduleAction
 from sereno.notifications import operations as notifications
 from sereno.schedules import operations as schedules

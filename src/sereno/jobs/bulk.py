@@ -8,13 +8,13 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from sereno.access import audit
+from sereno.bounded_count import BoundedCount
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
 from sereno.errors import Refused
 from sereno.jobs import bulk_selection, transitions
 from sereno.jobs.filters import DeliveryFilter, JobFilter, ScheduleFilter
 from sereno.jobs.job import DEFAULT_PRIORITY, JobOptions, NewJob
-from sereno.jobs.queries.rows import BoundedCount
 from sereno.jobs.rows import Action, BulkOperation, KeyConflict
 
 # Bytes of a filter that a list shows; a filter may name ten thousand ids.

@@ -8,6 +8,7 @@ from typing import Any
 
 from sereno.access import audit
 from sereno.access.actor import default_actor
+from sereno.bounded_count import BoundedCount
 from sereno.database.statement import Operation, Plan
 from sereno.errors import JobNotFound, Refused
 from sereno.jobs import bulk_selection
@@ -17,7 +18,7 @@ from sereno.jobs.filters import JobFilter
 from sereno.jobs.job import Job, NewJob
 from sereno.jobs.lifecycle import FINAL
 from sereno.jobs.queries import jobs as job_queries
-from sereno.jobs.queries.rows import AttemptRow, BoundedCount, JobLine, JobRow, ProgressRow, StepRow
+from sereno.jobs.queries.rows import AttemptRow, JobLine, JobRow, ProgressRow, StepRow
 from sereno.jobs.rows import KeyConflict
 
 CANCELLABLE = ("scheduled", "ready", "running")

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from sereno.bounded_count import BOUND, BoundedCount
 from sereno.database.statement import Operation, Statement, queries
-from sereno.jobs.queries.rows import BOUND, BoundedCount
 
 _sql = queries("monitoring/activity")
 

@@ -7,12 +7,12 @@ from typing import Literal
 
 from sereno.access import audit
 from sereno.access.actor import default_actor
+from sereno.bounded_count import BoundedCount
 from sereno.database.statement import Operation
 from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs.queries import error_groups
 from sereno.jobs.queries.error_groups import KEPT_DAYS, ErrorGroup, ErrorHour, ErrorSample, TenantHit
-from sereno.jobs.queries.rows import BoundedCount
 from sereno.search.sql_terms import SearchParams
 
 Sort = Literal["last", "count"]

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from sereno.bounded_count import BoundedCount
 from sereno.database.clock import clock
 from sereno.database.statement import Operation
 from sereno.jobs.queries.queues import QueueLine, list_queues
-from sereno.jobs.queries.rows import BoundedCount
 from sereno.monitoring import activity
 from sereno.monitoring.activity import MinuteRow
 from sereno.zones import moment

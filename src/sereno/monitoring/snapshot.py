@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from sereno.bounded_count import BoundedCount
 from sereno.database.statement import Operation
 from sereno.jobs.queries import jobs as job_queries
 from sereno.jobs.queries.queues import QueueLine, list_queues
-from sereno.jobs.queries.rows import BoundedCount
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from sereno.bounded_count import BOUND, BoundedCount
 from sereno.database.clock import clock
 from sereno.database.statement import Operation
 from sereno.jobs.filters import ScheduleFilter
 from sereno.jobs.queries import jobs as job_queries
 from sereno.jobs.queries.queues import QueueLine, list_queues
-from sereno.jobs.queries.rows import BOUND, BoundedCount, NextJob, OpenTransaction, PauseRow
+from sereno.jobs.queries.rows import NextJob, OpenTransaction, PauseRow
 from sereno.schedules import queries as schedules
 from sereno.zones import moment
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from sereno.access import audit
 from sereno.access.actor import default_actor
+from sereno.bounded_count import BoundedCount
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError
 from sereno.jobs.filters import DeliveryFilter
-from sereno.jobs.queries.rows import BoundedCount
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.deliveries import store as delivery_store
 from sereno.notifications.recipients import inbox_queries

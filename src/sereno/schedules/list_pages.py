@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from sereno.bounded_count import BOUND
 from sereno.database.statement import Operation
 from sereno.jobs.filters import ScheduleFilter
-from sereno.jobs.queries.rows import BOUND
 from sereno.schedules import queries
 from sereno.schedules import runs as schedule_runs
 from sereno.schedules.lists import list_schedules

@@ -8,11 +8,11 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from sereno.bounded_count import BoundedCount
 from sereno.database.clock import clock
 from sereno.database.statement import Operation, Plan
 from sereno.errors import InvalidSchedule
 from sereno.jobs.filters import ScheduleFilter
-from sereno.jobs.queries.rows import BoundedCount
 from sereno.schedules import queries, store
 from sereno.schedules.operations import PAGE, run_now
 from sereno.schedules.rows import ScheduleRow

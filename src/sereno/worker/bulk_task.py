@@ -6,7 +6,8 @@ ended. Between two batches the task checks whether the operation is to be stoppe
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 
 import psycopg
 
@@ -33,17 +34,19 @@ MOST_REFUSALS = 20
 LONGEST_ERROR = 500
 
 
-def register(registry: Registry, database: Database, others: Mapping[str, bulk.Change] | None = None) -> None:
-    """Register the task. Every worker can carry out operations on jobs; `others`: further actions, by name.
+def register(registry: Registry, database: Database, others: Callable[[], Mapping[str, bulk.Change]] = dict) -> None:
+    """Register the task. Every worker can carry out operations on jobs; `others`: returns further actions, by name.
 
     Does nothing if the task is registered already: several workers of one process share a registry.
     """
     if registry.get(bulk.TASK) is not None:
         return
 
+    others_once = cache(others)
+
     # Nested on purpose: a nested function cannot be isolated. If a worker dies, this job did not cause it.
     async def carry_out(ctx: Context, operation: int) -> None:
-        await _carry_out(database, ctx, operation, others)
+        await _carry_out(database, ctx, operation, others_once())
 
     registry.add(
         define(
@@ -68,7 +71,7 @@ def release(running: Iterable[RunningCall]) -> None:
                 each.task.cancel()
 
 
-async def _carry_out(database: Database, ctx: Context, number: int, others: Mapping[str, bulk.Change] | None) -> None:
+async def _carry_out(database: Database, ctx: Context, number: int, others: Mapping[str, bulk.Change]) -> None:
     refusals = changed = 0
     while True:
         try:

@@ -7,7 +7,7 @@ outcome that cannot be stored is found by halving its batch, and its job is sett
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from time import monotonic
 
 from sereno.database.connect import ServiceConnection

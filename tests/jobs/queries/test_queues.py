@@ -1,8 +1,8 @@
 """Queues: job counts, workers and pauses."""
 
+from sereno.bounded_count import BoundedCount
 from sereno.jobs import pauses
 from sereno.jobs.queries import queues
-from sereno.jobs.queries.rows import BoundedCount
 from sereno.monitoring.status import status
 from sereno.worker import operations as workers
 from tests.manual_worker import ManualWorker

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import click
 
+from sereno.bounded_count import BoundedCount
 from sereno.cli.output import GAP, Column, human, short_time, show_list, terminal, visible
 from sereno.jobs.limits.operations import LimitDetail, in_words
 from sereno.jobs.limits.rows import BOUND, LimiterRow, LimitRow
-from sereno.jobs.queries.rows import BoundedCount
 
 
 def counted_to_bound(count: int) -> BoundedCount:

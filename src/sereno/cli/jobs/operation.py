@@ -11,10 +11,10 @@ from sereno.cli.options import RateType, context_options, output_option, stdout_
 from sereno.cli.output import Column, chosen_form, human, show_json, show_list, visible
 
 if TYPE_CHECKING:
+    from sereno.bounded_count import BoundedCount
     from sereno.cli.context import CommandContext
     from sereno.database.statement import Operation
     from sereno.jobs.filters import JobFilter
-    from sereno.jobs.queries.rows import BoundedCount
     from sereno.jobs.rows import BulkOperation, JobAction
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -7,12 +7,13 @@ which.
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 
+from sereno.bounded_count import BoundedCount
 from sereno.database.statement import Operation
 from sereno.duration import duration_text
 from sereno.jobs.limits import why_queries as store
 from sereno.jobs.limits.why_queries import LaneState, LimiterState, OrderState, SlotHolder
 from sereno.jobs.queries import jobs as job_queries
-from sereno.jobs.queries.rows import BoundedCount, JobRow
+from sereno.jobs.queries.rows import JobRow
 
 # Durations below this many seconds are shown with tenths.
 EXACT = 10.0

@@ -6,10 +6,10 @@ from datetime import datetime
 
 import msgspec
 
+from sereno.bounded_count import BOUND, BoundedCount
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
 from sereno.database.vacuum import PAGE
-from sereno.jobs.queries.rows import BOUND, BoundedCount
 from sereno.search.sql_terms import SearchParams
 from sereno.telemetry.metrics import MetricTally
 

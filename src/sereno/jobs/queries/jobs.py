@@ -2,12 +2,11 @@
 
 from collections.abc import Collection
 
+from sereno.bounded_count import BOUND, BoundedCount
 from sereno.database.statement import Operation, Row, Statement, queries
 from sereno.jobs.filters import JobFilter
 from sereno.jobs.queries.rows import (
-    BOUND,
     AttemptRow,
-    BoundedCount,
     FailureRow,
     JobLine,
     JobRow,

@@ -4,9 +4,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
+from sereno.bounded_count import BOUND, BoundedCount
 from sereno.database.statement import Operation, Row
 from sereno.jobs.queries import jobs as job_queries
-from sereno.jobs.queries.rows import BOUND, BoundedCount, PauseRow
+from sereno.jobs.queries.rows import PauseRow
 
 
 @dataclass(frozen=True, slots=True)

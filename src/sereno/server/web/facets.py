@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from sereno.jobs.queries.rows import BoundedCount
+from sereno.bounded_count import BoundedCount
 from sereno.search.syntax import Search, SearchTerm, SearchWord
 
 _NEEDS_QUOTES = re.compile(r'[\s",*\\]')

@@ -12,8 +12,8 @@ from fastapi import Depends, Path, Query
 from sereno.access.identity import Principal
 from sereno.archive import operations as archive
 from sereno.archive import queries
-from sereno.archive.jobs import EXPORT, MOVE
 from sereno.archive.operations import OFF, ArchiveStatus, BatchDetail
+from sereno.archive.orders import EXPORT, MOVE
 from sereno.archive.queries import ArchivedLocation, BatchLine, BatchState, DayLine
 from sereno.database.statement import Operation
 from sereno.errors import Refused

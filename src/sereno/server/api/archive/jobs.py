@@ -10,8 +10,9 @@ from pydantic import AwareDatetime, BaseModel, Field
 
 from sereno.access.identity import Principal
 from sereno.archive import jobs as archive_jobs
-from sereno.archive.jobs import TASKS, ArchiveJob, ExtractOrder, Form, Order, RestoreOrder, VerifyOrder, check_extract
+from sereno.archive.jobs import ArchiveJob, check_extract
 from sereno.archive.operations import OFF
+from sereno.archive.orders import TASKS, ExtractOrder, Form, Order, RestoreOrder, VerifyOrder
 from sereno.archive.queries import kind_names
 from sereno.archive.restore import MOST, MOST_KEYS, checked_request
 from sereno.database.json_values import encoder
@@ -141,7 +142,7 @@ def _check(order: Order, *, is_on: bool) -> Operation[None]:
         return
     try:
         if isinstance(order, RestoreOrder):
-            yield from checked_request(order.request)
+            yield from checked_request(archive_jobs.request_of(order))
         else:
             yield from check_extract(order)
     except InvalidArguments as error:

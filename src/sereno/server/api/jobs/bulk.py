@@ -9,10 +9,10 @@ from fastapi import Depends, Path, Response
 from pydantic import Field
 
 from sereno.access.identity import Principal
+from sereno.bounded_count import BoundedCount
 from sereno.bulk import operations as bulk
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments
-from sereno.jobs.queries.rows import BoundedCount
 from sereno.jobs.rows import BulkOperation
 from sereno.server.api.paging import Page, Paging, page_of, paging
 from sereno.server.api.responses import json_response

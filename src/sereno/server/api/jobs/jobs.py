@@ -11,6 +11,7 @@ from fastapi import Depends, Path, Query, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
 from sereno.access.identity import Principal
+from sereno.bounded_count import BoundedCount
 from sereno.bulk import operations as bulk
 from sereno.database.json_values import stored
 from sereno.database.statement import Operation
@@ -20,7 +21,7 @@ from sereno.jobs.filters import JobFilter
 from sereno.jobs.job import JobOptions
 from sereno.jobs.queries import jobs as job_queries
 from sereno.jobs.queries.reveal import hidden
-from sereno.jobs.queries.rows import BoundedCount, JobLine
+from sereno.jobs.queries.rows import JobLine
 from sereno.jobs.queries.search import JOB_FIELDS, jobs_wanted
 from sereno.jobs.queries.why import why
 from sereno.jobs.rows import BulkOperation, JobAction, KeyConflict

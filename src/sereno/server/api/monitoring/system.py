@@ -14,12 +14,13 @@ from pydantic import BaseModel, Field
 from sereno.access.audit_queries import audit_page
 from sereno.access.identity import Role
 from sereno.access.rows import AuditRow
+from sereno.bounded_count import BoundedCount
 from sereno.database.statement import Operation
 from sereno.jobs.queries import jobs as job_queries
 from sereno.jobs.queries import minute_stats
 from sereno.jobs.queries.minute_stats import AttemptCounts, AttemptFigures, quantile
 from sereno.jobs.queries.queues import QueueLine
-from sereno.jobs.queries.rows import BoundedCount, TaskLine
+from sereno.jobs.queries.rows import TaskLine
 from sereno.jobs.task import TaskDefinition
 from sereno.monitoring import doctor, verify
 from sereno.monitoring.doctor import DoctorCheck

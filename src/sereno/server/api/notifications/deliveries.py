@@ -9,11 +9,11 @@ from fastapi import Depends, Path, Query, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
 from sereno.access.identity import Principal
+from sereno.bounded_count import BoundedCount
 from sereno.bulk import operations as bulk
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError, InvalidArguments, Refused
 from sereno.jobs.filters import DeliveryFilter
-from sereno.jobs.queries.rows import BoundedCount
 from sereno.jobs.rows import BulkOperation
 from sereno.notifications import operations
 from sereno.notifications import queries as notification_queries

@@ -10,12 +10,12 @@ from fastapi import Response
 from pydantic import AwareDatetime, Field
 
 from sereno.access.identity import Principal
+from sereno.bounded_count import BoundedCount
 from sereno.bulk import operations as bulk
 from sereno.bulk.operations import ScheduleBulkRequest
 from sereno.database.statement import Operation
 from sereno.errors import Refused
 from sereno.jobs.filters import ScheduleFilter
-from sereno.jobs.queries.rows import BoundedCount
 from sereno.jobs.rows import BulkOperation, ScheduleAction
 from sereno.schedules import operations as schedules
 from sereno.schedules.lists import ScheduleTally, Verb, in_batches, run_all, tally

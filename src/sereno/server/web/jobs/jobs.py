@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from starlette.responses import Response
 
+from sereno.bounded_count import BOUND, BoundedCount
 from sereno.database.statement import Operation
 from sereno.jobs.filters import JobFilter
 from sereno.jobs.lifecycle import STATES
@@ -17,7 +18,7 @@ from sereno.jobs.queries import jobs as job_queries
 from sereno.jobs.queries import minute_stats
 from sereno.jobs.queries.minute_stats import TenantFigures
 from sereno.jobs.queries.queues import QueueLine
-from sereno.jobs.queries.rows import BOUND, BoundedCount, JobLine, TaskLine
+from sereno.jobs.queries.rows import JobLine, TaskLine
 from sereno.jobs.queries.search import JOB_FIELDS, WINDOW, jobs_wanted
 from sereno.monitoring.snapshot import SystemSnapshot, snapshot_and_queues
 from sereno.search.syntax import SearchTerm

@@ -10,9 +10,10 @@ from urllib.parse import quote
 from markupsafe import Markup
 from starlette.responses import Response
 
+from sereno.bounded_count import BoundedCount
 from sereno.jobs.limits import operations as limits
 from sereno.jobs.limits.rows import LimitRow
-from sereno.jobs.queries.rows import BoundedCount, SessionRow
+from sereno.jobs.queries.rows import SessionRow
 from sereno.monitoring import activity
 from sereno.monitoring.activity import WorkRow
 from sereno.monitoring.queue_flow import SPAN, QueueFlow, QueueRates, flow

@@ -10,11 +10,11 @@ from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
+from sereno.bounded_count import BOUND
 from sereno.jobs.filters import JobFilter, ScheduleFilter
 from sereno.jobs.queries import jobs as job_queries
 from sereno.jobs.queries import minute_stats
 from sereno.jobs.queries.minute_stats import AttemptFigures, quantile
-from sereno.jobs.queries.rows import BOUND
 from sereno.monitoring.alerts.condition import AlertCondition, filled
 from sereno.monitoring.alerts.current_conditions import current_conditions
 from sereno.monitoring.snapshot import snapshot
