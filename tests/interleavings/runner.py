@@ -1,0 +1,81 @@
+"""Searches the schedules of a scenario: exhaustively up to a bound, at random beyond, or one given schedule."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from tests.interleavings.execution import Choice
+from tests.interleavings.laboratory import Laboratory, ScheduleFailed, Tally
+from tests.interleavings.scenario import AnyScenario
+from tests.interleavings.search import Search, at_random, follow, shrink
+
+# Called after each schedule.
+Progress = Callable[[Tally], None]
+
+
+def _silent(_tally: Tally) -> None: ...
+
+
+async def exhaust(
+    url: str,
+    scenario: AnyScenario,
+    *,
+    preemptions: int = 2,
+    faults: int = 1,
+    pinned: bool = False,
+    progress: Progress = _silent,
+) -> Tally:
+    """Run every schedule with at most so many preemptions and faults."""
+    async with Laboratory(url, scenario, pinned=pinned) as laboratory:
+        search = Search(preemptions)
+        for prefix in search:
+            divergences: list[Choice] = []
+            try:
+                decisions = await laboratory.run(follow(prefix, divergences), faults)
+            except ScheduleFailed as failure:
+                await _raise_shortest(laboratory, failure, faults)
+                raise
+            search.record(prefix, decisions)
+            laboratory.tally.diverged += bool(divergences)
+            progress(laboratory.tally)
+        return laboratory.tally
+
+
+async def wander(
+    url: str,
+    scenario: AnyScenario,
+    *,
+    seed: int,
+    count: int,
+    faults: int = 2,
+    pinned: bool = False,
+    progress: Progress = _silent,
+) -> Tally:
+    """Run `count` random schedules."""
+    async with Laboratory(url, scenario, pinned=pinned) as laboratory:
+        for number in range(count):
+            # Not one generator for all: a schedule can be repeated without those before it.
+            random = Random(f"{seed} {number}")
+            try:
+                await laboratory.run(at_random(random), faults)
+            except ScheduleFailed as failure:
+                await _raise_shortest(laboratory, failure, faults)
+                raise
+            progress(laboratory.tally)
+        return laboratory.tally
+
+
+async def repeat(url: str, scenario: AnyScenario, schedule: Sequence[Choice], *, pinned: bool = False) -> list[Choice]:
+    """Run one schedule; raise ScheduleFailed if its end is wrong. Return the choices that were not possible."""
+    divergences: list[Choice] = []
+    async with Laboratory(url, scenario, pinned=pinned) as laboratory:
+        await laboratory.run(follow(schedule, divergences), most_faults=len(schedule))
+    return divergences
+
+
+async def _raise_shortest(laboratory: Laboratory, failure: ScheduleFailed, faults: int) -> None:
+    """Raise the failure of the shortest beginning of the schedule that fails too, if there is one."""
+    for prefix in shrink(failure.decisions):
+        try:
+            await laboratory.run(follow(prefix, []), faults)
+        except ScheduleFailed as shorter:
+            raise shorter from None

@@ -1,0 +1,145 @@
+"""The model checker itself: it finds a lost update, a deadlock and a broken fence, and repeats what it found."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from sereno.database.statement import Operation, Statement
+from tests.interleavings.execution import Choice, parse
+from tests.interleavings.laboratory import ScheduleFailed
+from tests.interleavings.program import Program, ReplyLost, Run
+from tests.interleavings.runner import exhaust, repeat, wander
+from tests.interleavings.scenario import Scenario
+from tests.jobs.job_steps import Connection
+
+
+@dataclass
+class Counter:
+    """A table of two rows, and what the actors saw."""
+
+    seen: list[str] = field(default_factory=list)
+
+
+def two_rows(connection: Connection) -> Counter:
+    connection.execute("create table if not exists public.counter (id int primary key, value int not null)")
+    connection.execute("delete from public.counter")
+    connection.execute("insert into public.counter values (1, 0), (2, 0)")
+    return Counter()
+
+
+def read_and_write() -> Operation[None]:
+    rows = yield Statement("select value from public.counter where id = 1")
+    yield Statement("update public.counter set value = %(value)s where id = 1", {"value": rows[0][0] + 1})
+
+
+def add_to(*ids: int) -> Operation[None]:
+    for number in ids:
+        yield Statement("update public.counter set value = value + 1 where id = %(id)s", {"id": number})
+
+
+def value(connection: Connection) -> int:
+    row = connection.execute("select sum(value) from public.counter").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def two_added(connection: Connection, _world: Counter) -> None:
+    assert value(connection) == 2, f"the counter is {value(connection)}"
+
+
+def once(operation: Operation[None], *, atomic: bool = False) -> Program:
+    yield Run(operation, atomic=atomic)
+
+
+LOST_UPDATE = Scenario(
+    name="lost_update",
+    capability="test",
+    set_up=two_rows,
+    programs={"A": lambda _: once(read_and_write()), "B": lambda _: once(read_and_write())},
+    check=two_added,
+)
+DEADLOCK = Scenario(
+    name="deadlock",
+    capability="test",
+    set_up=two_rows,
+    programs={"A": lambda _: once(add_to(1, 2), atomic=True), "B": lambda _: once(add_to(2, 1), atomic=True)},
+    check=lambda *_: None,
+)
+
+
+def test_without_a_preemption_no_update_is_lost(database_url: str) -> None:
+    assert asyncio.run(exhaust(database_url, LOST_UPDATE, preemptions=0)).schedules == 2
+
+
+def test_one_preemption_finds_the_lost_update_and_its_schedule_can_be_repeated(database_url: str) -> None:
+    with pytest.raises(ScheduleFailed, match="the counter is 1") as failure:
+        asyncio.run(exhaust(database_url, LOST_UPDATE, preemptions=1))
+    # The shortest schedule: A reads, then B runs to its end, then A writes what it had read.
+    with pytest.raises(ScheduleFailed, match="the counter is 1"):
+        asyncio.run(repeat(database_url, LOST_UPDATE, parse(failure.value.schedule)))
+
+
+def test_random_schedules_find_it_too(database_url: str) -> None:
+    with pytest.raises(ScheduleFailed, match="the counter is 1"):
+        asyncio.run(wander(database_url, LOST_UPDATE, seed=1, count=100))
+
+
+def test_a_deadlock_is_a_finding(database_url: str) -> None:
+    with pytest.raises(ScheduleFailed, match="deadlock"):
+        asyncio.run(exhaust(database_url, DEADLOCK, preemptions=1))
+
+
+def test_a_statement_waits_for_the_transaction_that_blocks_it(database_url: str) -> None:
+    scenario = Scenario(
+        name="wait",
+        capability="test",
+        set_up=two_rows,
+        programs={"A": lambda _: once(add_to(1), atomic=True), "B": lambda _: once(add_to(1), atomic=True)},
+        check=two_added,
+    )
+    tally = asyncio.run(exhaust(database_url, scenario, preemptions=2))
+    assert tally.blocked > 0
+    assert tally.diverged == 0
+
+
+def test_a_kill_rolls_back_and_a_lost_reply_is_told(database_url: str) -> None:
+    ends: set[tuple[tuple[str, ...], int]] = set()
+
+    def adds(world: Counter) -> Program:
+        try:
+            yield Run(add_to(1))
+            world.seen.append("added")
+        except ReplyLost:
+            world.seen.append("lost")
+
+    scenario = Scenario(
+        name="faults",
+        capability="test",
+        set_up=two_rows,
+        programs={"A": adds},
+        check=lambda connection, world: ends.add((tuple(world.seen), value(connection))),
+        faulty=frozenset("A"),
+    )
+    asyncio.run(exhaust(database_url, scenario, preemptions=0, faults=1))
+    # Killed before it commits, the reply of the commit lost, or neither.
+    assert ends == {((), 0), (("lost",), 1), (("added",), 1)}
+
+
+@pytest.mark.parametrize(("preemptions", "schedules"), [(0, 2), (1, 4), (2, 6)])
+def test_every_order_of_two_statements_and_two_commits_is_searched(
+    database_url: str, preemptions: int, schedules: int
+) -> None:
+    """Two actors with two moves each, which never wait: six orders."""
+    scenario = Scenario(
+        name="orders",
+        capability="test",
+        set_up=two_rows,
+        programs={"A": lambda _: once(add_to(1)), "B": lambda _: once(add_to(2))},
+        check=two_added,
+    )
+    assert asyncio.run(exhaust(database_url, scenario, preemptions=preemptions)).schedules == schedules
+
+
+def test_a_printed_schedule_is_parsed() -> None:
+    assert parse("A B! C?") == [Choice("A"), Choice("B", "!"), Choice("C", "?")]
