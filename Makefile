@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv test test-all demo check bench storm lock pictures schema reference clean
+.PHONY: help venv test test-all demo check bench storm interleavings mutants lock pictures schema reference clean
 
 PYTHON := .venv/bin/python
 PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
@@ -45,6 +45,12 @@ bench: $(READY)  ## run all benchmarks in their quick form; ARGS="NAME" runs one
 
 storm: $(READY)  ## run the storm tests: minutes of faults and load
 	@$(PYTHON) -m pytest --tier storm --timeout 3600 $(ARGS)
+
+interleavings: $(READY)  ## search the orders of statements of all scenarios; ARGS="--help" shows the options
+	@$(PYTHON) -m tests.interleavings $(ARGS)
+
+mutants: $(READY)  ## break sereno in one place at a time: a test must find each mutant
+	@$(PYTHON) -m tests.mutants $(ARGS)
 
 pictures: $(READY)  ## take the screenshots of the documentation from the demo
 	@SERENO_TEST_PICTURES=docs/pictures $(PYTHON) -m pytest -q tests/server/web/test_demo.py -k five_systems

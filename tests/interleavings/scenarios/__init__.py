@@ -1,6 +1,7 @@
 """The scenarios, by the part of sereno that they are about."""
 
 from tests.interleavings.scenario import AnyScenario
-from tests.interleavings.scenarios import jobs
+from tests.interleavings.scenarios import jobs, limits
 
-SCENARIOS: dict[str, AnyScenario] = {scenario.name: scenario for scenario in [*jobs.SCENARIOS]}
+_ALL: list[AnyScenario] = [*jobs.SCENARIOS, *limits.SCENARIOS]
+SCENARIOS: dict[str, AnyScenario] = {scenario.name: scenario for scenario in _ALL}

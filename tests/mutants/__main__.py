@@ -1,0 +1,39 @@
+"""`python -m tests.mutants`: apply every mutant, and report those that no test finds."""
+
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+import click
+
+from tests.mutants.catalogue import catalogue
+from tests.mutants.run import MutantRun, run
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="Mutants that run at the same time.")
+def main(names: tuple[str, ...], processes: int) -> None:
+    """Apply mutants and run their tests; without a name, all of them. A name may also be a capability."""
+    chosen = [mutant for mutant in catalogue() if not names or {mutant.name, mutant.capability} & {*names}]
+    if not chosen:
+        raise click.UsageError(f"no mutant {' '.join(names)}")
+    expected = [mutant for mutant in chosen if mutant.equivalent is None]
+    wrong: list[MutantRun] = []
+    with ThreadPoolExecutor(processes) as pool:
+        running = [pool.submit(run, mutant) for mutant in expected]
+        for number, future in enumerate(as_completed(running), 1):
+            done = future.result()
+            click.echo(f"{number:>3}/{len(expected)}  {done.fate:<9} {done.seconds:5.1f} s  {done.mutant.name}")
+            if done.fate != "killed":
+                wrong.append(done)
+    for done in wrong:
+        click.echo(f"\n{done.mutant.name} {done.fate}: {done.mutant.promise}\n  test: {done.mutant.test}")
+        click.echo("\n".join(done.output.splitlines()[-15:]))
+    alike = len(chosen) - len(expected)
+    click.echo(f"\n{len(expected) - len(wrong)} of {len(expected)} mutants killed; {alike} are equivalent")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
