@@ -1,7 +1,7 @@
 """The scenarios, by the part of sereno that they are about."""
 
 from tests.interleavings.scenario import AnyScenario
-from tests.interleavings.scenarios import jobs, limits
+from tests.interleavings.scenarios import jobs, limits, schedules
 
-_ALL: list[AnyScenario] = [*jobs.SCENARIOS, *limits.SCENARIOS]
+_ALL: list[AnyScenario] = [*jobs.SCENARIOS, *limits.SCENARIOS, *schedules.SCENARIOS]
 SCENARIOS: dict[str, AnyScenario] = {scenario.name: scenario for scenario in _ALL}
