@@ -167,7 +167,7 @@ TICK_AND_UPSERT = Scenario(
     programs={
         "A": _tick_once,
         "B": _does(lambda: store.upsert([NewSchedule(key="sync", job=new(), when=Every("30s")).checked()], "me")),
-        "C": _does(
+        "C": _does(lambda: store.upsert([NewSchedule(key="sync", job=new(), when=Every("40s")).checked()], "you"), "C"),
             lambda: store.upsert([NewSchedule(key="sync", job=new(), when=Every("40s")).checked()], "me"), "too"
         ),
     },
