@@ -160,17 +160,16 @@ TICK_AND_DELETE = Scenario(
     faulty=frozenset("A"),
 )
 
+
+def _upserts(interval: str) -> ScheduleProgram:
+    return _does(lambda: store.upsert([NewSchedule(key="sync", job=new(), when=Every(interval)).checked()], "me"))
+
+
 TICK_AND_UPSERT = Scenario(
     name="tick_and_upsert",
     capability="schedules",
     set_up=_two_due,
-    programs={
-        "A": _tick_once,
-        "B": _does(lambda: store.upsert([NewSchedule(key="sync", job=new(), when=Every("30s")).checked()], "me")),
-        "C": _does(lambda: store.upsert([NewSchedule(key="sync", job=new(), when=Every("40s")).checked()], "you"), "C"),
-            lambda: store.upsert([NewSchedule(key="sync", job=new(), when=Every("40s")).checked()], "me"), "too"
-        ),
-    },
+    programs={"A": _tick_once, "B": _upserts("30s"), "C": _upserts("40s")},
     check=_goes_on,
     faulty=frozenset("A"),
 )
