@@ -14,6 +14,7 @@ from tests.interleavings.execution import parse
 from tests.interleavings.laboratory import ScheduleFailed, Tally
 from tests.interleavings.runner import exhaust, repeat, wander
 from tests.interleavings.scenarios import SCENARIOS
+from tests.proof import results
 from tests.shared_server import shared_server
 
 
@@ -37,12 +38,15 @@ def database() -> Iterator[str]:
 @click.option("--seed", default=1, show_default=True, help="Of the random schedules.")
 @click.option("--pinned", is_flag=True, help="Hold a snapshot from before the first move.")
 @click.option("--schedule", help="Repeat this schedule, as it was printed.")
-def main(names: tuple[str, ...], schedule: str | None, count: int, **options: Any) -> None:
+@click.option("--record", is_flag=True, help="Record the counts for docs/why/proof.md.")
+def main(names: tuple[str, ...], schedule: str | None, count: int, *, record: bool, **options: Any) -> None:
     """Search the interleavings of scenarios; without a name, of all of them."""
     unknown = set(names) - SCENARIOS.keys()
     if unknown:
         raise click.UsageError(f"no scenario {', '.join(sorted(unknown))}: there are {', '.join(SCENARIOS)}")
+    commit = results.commit() if record else ""
     total = Tally()
+    searched: dict[str, results.SearchedScenario] = {}
     with database() as url:
         for name in names or SCENARIOS:
             began = time.monotonic()
@@ -52,8 +56,25 @@ def main(names: tuple[str, ...], schedule: str | None, count: int, **options: An
                 click.echo(str(failure))
                 sys.exit(1)
             total.add(found)
+            searched[name] = results.SearchedScenario(found.schedules, found.moves, found.blocked)
             click.echo(f"{name:<40} {found}  {time.monotonic() - began:6.1f} s")
     click.echo(f"{'all':<40} {total}")
+    if record:
+        _record(commit, searched, is_random=bool(count), **options)
+
+
+def _record(commit: str, searched: dict[str, results.SearchedScenario], *, is_random: bool, **options: Any) -> None:
+    """Replace the recorded run, or add random schedules to that of the same commit."""
+    stored = results.load()
+    run = stored.interleavings
+    if is_random:
+        if run is None or run.commit != commit:
+            raise click.UsageError("record the search without --random first, on the same commit")
+        run.random = searched
+    else:
+        bounds = options["preemptions"], options["faults"]
+        stored.interleavings = results.InterleavingsRun(results.today(), commit, *bounds, searched)
+    results.save(stored)
 
 
 async def _search(

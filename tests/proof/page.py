@@ -1,0 +1,116 @@
+"""The page docs/why/proof.md, from the promises and the recorded runs."""
+
+import tomllib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from sereno.monitoring.invariants import INVARIANTS
+from tests.interleavings.scenarios import SCENARIOS
+from tests.mutants.catalogue import Mutant, catalogue
+from tests.proof.results import ROOT, InterleavingsRun, Results
+
+PAGE = ROOT / "docs" / "why" / "proof.md"
+PROMISES = Path(__file__).with_name("promises.toml")
+
+HEAD = """\
+# Proof
+
+Each promise below is checked in four ways:
+
+- **Invariants.** `sereno verify` runs them on a live database; each must return no row. Every storm ends with them. Their
+  SQL: [jobs, limits and schedules](../../src/sereno/monitoring/invariants.sql),
+  [notifications](../../src/sereno/monitoring/invariants_notifications.sql),
+  [archive](../../src/sereno/monitoring/invariants_archive.sql).
+- **Interleavings.** A model checker runs the real SQL on a real PostgreSQL. A scenario is two or three callers, each on
+  its own connection. At each statement and each commit it is decided who is next; a caller may be killed, or lose the
+  reply of a commit. All orders with a bounded number of preemptions are run. After each, the invariants and the model
+  of the scenario are checked, and what is left is run to its end. A failing order is shortened and printed with the
+  command that repeats it.
+- **Mutants.** One line of our own SQL or Python is broken; a named test must fail. This shows that the tests can find
+  what they are for.
+- **Storms.** Workers and servers are killed while jobs run; handlers write to files of their own, which are compared
+  with the database at the end.
+
+Repeat them from a checkout:
+
+| what | command |
+|---|---|
+| invariants, on your database | `sereno verify` |
+| interleavings, all or one scenario | `make interleavings`, `make interleavings ARGS=two_claims` |
+| mutants, all or of one part | `make mutants`, `make mutants ARGS=jobs` |
+| storms | `make storm` |
+"""
+
+
+class Promise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    capability: str
+    title: str
+    text: str
+    invariants: list[str]
+    storms: list[str]
+
+
+class PromiseFile(msgspec.Struct, forbid_unknown_fields=True):
+    promise: list[Promise]
+
+
+def promises() -> list[Promise]:
+    return msgspec.convert(tomllib.loads(PROMISES.read_text()), PromiseFile).promise
+
+
+def page(results: Results) -> str:
+    """Return the text of the page."""
+    mutants = catalogue()
+    parts = [HEAD, _recorded(results)]
+    parts += [_promise(promise, results, mutants) for promise in promises()]
+    return "\n".join(parts)
+
+
+def _recorded(results: Results) -> str:
+    lines = ["## Recorded runs", "", "| run | date | commit | result |", "|---|---|---|---|"]
+    if (run := results.interleavings) is not None:
+        total = sum(each.schedules for each in run.scenarios.values())
+        lines.append(
+            f"| interleavings, at most {run.preemptions} preemptions and {run.faults} fault | {run.date} "
+            f"| {run.commit} | {len(run.scenarios)} scenarios, all of their {total:,} schedules hold |"
+        )
+        if run.random:
+            total = sum(each.schedules for each in run.random.values())
+            lines.append(f"| interleavings at random | {run.date} | {run.commit} | {total:,} schedules hold |")
+    if (found := results.mutants) is not None:
+        lines.append(
+            f"| mutants | {found.date} | {found.commit} | {sum(found.killed.values())} killed, none survives, "
+            f"{sum(found.equivalent.values())} equivalent; the slowest took {found.slowest:.0f} s |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def _promise(promise: Promise, results: Results, mutants: Sequence[Mutant]) -> str:
+    own = [mutant for mutant in mutants if mutant.capability == promise.capability]
+    lines = [f"## {promise.title}", "", promise.text.strip(), "", "| invariant | what must hold |", "|---|---|"]
+    lines += [f"| `{name}` | {INVARIANTS[name]} |" for name in promise.invariants]
+    lines += ["", *_scenarios(promise.capability, results.interleavings), ""]
+    lines += [f"Mutants ({len(own)}), each with the test that finds it:", "", "| broken | found by |", "|---|---|"]
+    lines += [f"| {mutant.name}{_alike(mutant)} | `{mutant.test.partition('::')[2]}` |" for mutant in own]
+    storms = ", ".join(f"[{Path(storm).name}](../../{storm})" for storm in promise.storms)
+    return "\n".join([*lines, "", f"Storms: {storms}.", ""])
+
+
+def _alike(mutant: Mutant) -> str:
+    return "" if mutant.equivalent is None else f" (equivalent: {mutant.equivalent})"
+
+
+def _scenarios(capability: str, run: InterleavingsRun | None) -> Iterable[str]:
+    names = [name for name, scenario in SCENARIOS.items() if scenario.capability == capability]
+    yield f"Interleavings ({len(names)} scenarios):"
+    yield ""
+    yield "| scenario | schedules | moves | waits for a lock |"
+    yield "|---|--:|--:|--:|"
+    for name in names:
+        found = run.scenarios.get(name) if run is not None else None
+        if found is None:
+            yield f"| `{name}` | not recorded | | |"
+        else:
+            yield f"| `{name}` | {found.schedules:,} | {found.moves:,} | {found.waits:,} |"

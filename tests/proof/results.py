@@ -1,0 +1,68 @@
+"""Recorded runs of the interleavings and of the mutants."""
+
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+ROOT = Path(__file__).parents[2]
+FILE = Path(__file__).with_name("results.json")
+
+
+class SearchedScenario(msgspec.Struct):
+    """What was searched of one scenario."""
+
+    schedules: int
+    moves: int
+    waits: int
+
+
+class InterleavingsRun(msgspec.Struct):
+    """A search of all scenarios. `scenarios`: all schedules up to the bound; `random`: further ones at random."""
+
+    date: str
+    commit: str
+    preemptions: int
+    faults: int
+    scenarios: dict[str, SearchedScenario]
+    random: dict[str, SearchedScenario] = {}
+
+
+class MutantsRun(msgspec.Struct):
+    """A run of all mutants, by capability. `slowest`: seconds."""
+
+    date: str
+    commit: str
+    killed: dict[str, int]
+    equivalent: dict[str, int]
+    slowest: float
+
+
+class Results(msgspec.Struct, omit_defaults=True):
+    interleavings: InterleavingsRun | None = None
+    mutants: MutantsRun | None = None
+
+
+def load() -> Results:
+    return msgspec.json.decode(FILE.read_bytes(), type=Results) if FILE.exists() else Results()
+
+
+def save(results: Results) -> None:
+    FILE.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
+
+
+def today() -> str:
+    return datetime.now(UTC).date().isoformat()
+
+
+def commit() -> str:
+    """Return the commit, or raise: a recorded run names the code that it ran."""
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", "src", "tests", f":!tests/proof/{FILE.name}")
+    if changed:
+        raise SystemExit(f"commit your changes first: a recorded run names its commit\n{changed}")
+    return _git("rev-parse", "--short=10", "HEAD")
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", "-C", str(ROOT), *words], check=True, capture_output=True, text=True).stdout.strip()
