@@ -19,8 +19,8 @@ HEAD = """\
 
 Each promise below is checked in four ways:
 
-- **Invariants.** `sereno verify` runs them on a live database; each must return no row. Every storm ends with them. Their
-  SQL: [jobs, limits and schedules](../../src/sereno/monitoring/invariants.sql),
+- **Invariants.** `sereno verify` runs them on a live database; each must return no row. Every storm ends with them.
+  Their SQL: [jobs, limits and schedules](../../src/sereno/monitoring/invariants.sql),
   [notifications](../../src/sereno/monitoring/invariants_notifications.sql),
   [archive](../../src/sereno/monitoring/invariants_archive.sql).
 - **Interleavings.** A model checker runs the real SQL on a real PostgreSQL. A scenario is two or three callers, each on
