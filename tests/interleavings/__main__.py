@@ -32,9 +32,9 @@ def database() -> Iterator[str]:
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[SCENARIO]...")
-@click.option("--preemptions", default=2, show_default=True, help="Search all schedules with at most so many.")
+@click.option("--preemptions", default=2, show_default=True, help="Search all schedules up to this number.")
 @click.option("--faults", default=1, show_default=True, help="Kills and lost replies in one schedule at most.")
-@click.option("--random", "count", default=0, help="Run so many random schedules instead.")
+@click.option("--random", "count", default=0, help="Run this number of random schedules instead.")
 @click.option("--seed", default=1, show_default=True, help="Of the random schedules.")
 @click.option("--pinned", is_flag=True, help="Hold a snapshot from before the first move.")
 @click.option("--schedule", help="Repeat this schedule, as it was printed.")

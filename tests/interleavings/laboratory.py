@@ -80,7 +80,7 @@ class Tally:
 
 
 class Laboratory:
-    """Runs schedules of one scenario. The database is migrated and empty, and nobody else uses it."""
+    """Runs schedules of one scenario. The database is migrated and empty, and used by nothing else."""
 
     def __init__(self, url: str, scenario: AnyScenario, *, pinned: bool = False) -> None:
         self._url = url

@@ -24,7 +24,7 @@ async def exhaust(
     pinned: bool = False,
     progress: Progress = _silent,
 ) -> Tally:
-    """Run every schedule with at most so many preemptions and faults."""
+    """Run every schedule with at most that number of preemptions and faults."""
     async with Laboratory(url, scenario, pinned=pinned) as laboratory:
         search = Search(preemptions)
         for prefix in search:

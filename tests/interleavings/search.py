@@ -1,7 +1,7 @@
-"""Chooses the schedules of a scenario: all with at most so many preemptions and faults, and random ones beyond.
+"""Chooses the schedules of a scenario: all up to a number of preemptions and faults, and random ones beyond.
 
 A preemption is a move of another actor while the last one could have gone on. The search is depth-first and keeps no
-state of the database: each schedule begins with choices that lead to a new decision, and then nobody is interrupted.
+state of the database: each schedule begins with choices that lead to a new decision, and then no actor is interrupted.
 """
 
 from collections.abc import Iterator, Sequence

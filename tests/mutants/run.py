@@ -29,7 +29,7 @@ class MutantRun(NamedTuple):
 
 
 def run(mutant: Mutant) -> MutantRun:
-    """Return what became of it. `invalid`: the test did not fail but could not run, so the change proves nothing."""
+    """Return its fate. `invalid`: the test did not fail but could not run, so the change proves nothing."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as name:
         copy = Path(name)

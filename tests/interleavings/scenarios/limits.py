@@ -26,7 +26,7 @@ KEYED = keys(("one", "a"))
 
 
 def _limited(connection: Connection, jobs: int = 2, slots: int = 1, **options: Any) -> LimitWorld:
-    """Return a world of jobs of one key with so many slots; the limiter exists, because one job has ended."""
+    """Return a world of jobs of one key with `slots` slots; the limiter exists, because one job has ended."""
     set_limit(connection, "one", Limit(slots))
     first = Claimer(connection)
     ended = put(connection, KEYED)
@@ -148,7 +148,7 @@ DEAD_SESSION_WITH_A_SLOT = Scenario(
 
 def _lowers(world: LimitWorld) -> Program:
     yield Run(limits.change("one", "slots", Limit(1).numbers, queue=None, actor="me", note=None), atomic=True)
-    # What runs already goes on; no claim after this admits a second job.
+    # What runs already continues; no claim after this admits a second job.
     world.notes["lowered"] = True
 
 
