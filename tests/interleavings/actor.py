@@ -35,7 +35,9 @@ class Actor:
         self.name = name
         self.pid = connection.info.backend_pid
         self.pending: asyncio.Task[list[Row]] | None = None
-        self.next = Next.NOTHING
+        # The program starts with the first move, so that it sees what others did before.
+        self.next = Next.STATEMENT
+        self._has_begun = False
         # An error that the program did not handle.
         self.error: BaseException | None = None
         self._connection = connection
@@ -46,7 +48,6 @@ class Actor:
         self._rows: list[Row] = []
         self._result: Any = None
         self._isolation: Isolation | None = None
-        self._resume(None)
 
     @property
     def is_done(self) -> bool:
@@ -57,8 +58,12 @@ class Actor:
         return self.next is Next.COMMIT
 
     def begin_statement(self) -> None:
-        """Send the next statement; `finish_statement` takes its rows."""
-        self.pending = asyncio.ensure_future(self._execute())
+        """Send the next statement, if there is one; `finish_statement` takes its rows."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._resume(None)
+        if self.next is Next.STATEMENT:
+            self.pending = asyncio.ensure_future(self._execute())
 
     async def _execute(self) -> list[Row]:
         assert self._statement is not None

@@ -99,7 +99,8 @@ class Execution:
             await actor.commit(lose_reply=choice.fault == "?")
         else:
             actor.begin_statement()
-            await self._wait(actor)
+            if actor.pending is not None:
+                await self._wait(actor)
 
     async def _wait(self, actor: Actor) -> None:
         """Wait until its statement has returned, or waits for a lock of another connection."""

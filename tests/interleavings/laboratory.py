@@ -128,6 +128,7 @@ class Laboratory:
         try:
             await execution.run(choose, most_faults)
             execution.raise_errors()
+            assert not (scenario.never_waits and execution.blocked), "a statement waited for another actor"
             self._verify()
             scenario.check(self._plain, world)
         except (AssertionError, psycopg.Error) as error:

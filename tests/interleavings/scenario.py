@@ -15,7 +15,7 @@ class Scenario(Generic[W]):
     """`set_up` returns the world: what the programs share and record. `check` raises if an end state is wrong.
 
     `faulty`: actors that may be killed, and may lose the reply of a commit. `capability`: the promise that it proves.
-    `invariants`: those of `sereno verify` that are checked after every schedule; all of them after every hundredth.
+    `never_waits`: no statement may wait for a lock of another actor.
     """
 
     name: str
@@ -24,6 +24,7 @@ class Scenario(Generic[W]):
     programs: Mapping[str, Callable[[W], Program]]
     check: Callable[[Connection, W], None]
     faulty: frozenset[str] = field(default_factory=frozenset)
+    never_waits: bool = False
     # Seconds of lease that the sessions of the scenario have: `verify` allows jobs of dead sessions that long.
     lease: float = 30.0
 

@@ -240,3 +240,38 @@ def test_a_late_settlement_waits_for_the_rescue_and_is_fenced(connection: Connec
         thread.join()
     assert applied == [set()]
     assert do(connection, transitions.claim(session(connection), ["work"], [wanted(1)])).jobs[0].attempt == 2
+
+
+def test_a_rescue_with_an_old_snapshot_leaves_the_job_with_its_new_session(
+    connection: Connection, database_url: str
+) -> None:
+    """Between the snapshot of a rescue and its locks, another one was faster and a live session has the job."""
+    (number,) = add(connection)
+    owner = session(connection)
+    take_one(connection, owner)
+    do(connection, sessions.finish([owner], "dead"))
+    # In one session, the clock waits for a lock: its statement has a snapshot by then, and no row.
+    connection.execute(
+        "alter function sereno.now() rename to real_now; "
+        "create function sereno.now() returns timestamptz language plpgsql volatile as $$ begin "
+        "if current_setting('application_name') = 'slow' then perform pg_advisory_xact_lock(1); end if; "
+        "return sereno.real_now(); end $$"
+    )
+    rescued: list[list[int]] = []
+
+    def rescue() -> None:
+        with line(database_url) as slow:
+            slow.execute("set application_name = 'slow'")
+            rescued.append(do(slow, sessions.rescue()))
+
+    connection.execute("select pg_advisory_lock(1)")
+    thread = Thread(target=rescue)
+    thread.start()
+    until(lambda: waits_for_a_lock(connection))
+    assert do(connection, sessions.rescue()) == [number]
+    new_owner = session(connection)
+    assert take_one(connection, new_owner).attempt == 2
+    connection.execute("select pg_advisory_unlock(1)")
+    thread.join()
+    assert rescued == [[]]
+    assert row(connection, number)["session_id"] == new_owner

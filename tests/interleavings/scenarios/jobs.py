@@ -27,7 +27,7 @@ from tests.interleavings.scenarios.job_world import (
     settles,
     states,
 )
-from tests.jobs.job_steps import Connection, decided, new, wanted
+from tests.jobs.job_steps import Connection, decided, do, new, wanted
 
 A = frozenset("A")
 
@@ -52,6 +52,7 @@ TWO_CLAIMS = Scenario(
     programs={"A": both(claims("A"), settles("A")), "B": both(claims("B"), settles("B"))},
     check=_every_job_ends,
     faulty=A,
+    never_waits=True,
 )
 
 
@@ -94,6 +95,28 @@ DEAD_SESSION = Scenario(
     programs={"A": settles("A"), "R": recovers(), "B": both(claims("B"), settles("B"))},
     check=_fenced,
     faulty=frozenset("AB"),
+)
+
+
+def _dead(connection: Connection) -> JobWorld:
+    """Return a world in which the session of a worker that runs jobs was declared dead."""
+    world = expired(connection, 2)
+    do(connection, sessions.expire())
+    return world
+
+
+def _rescues(_world: JobWorld) -> Program:
+    yield Run(sessions.rescue())
+
+
+TWO_RESCUES = Scenario(
+    name="two_rescues",
+    capability="jobs",
+    set_up=_dead,
+    programs={"R": _rescues, "S": _rescues, "B": both(claims("B"), settles("B"))},
+    check=_every_job_ends,
+    faulty=frozenset("R"),
+    never_waits=True,
 )
 
 
@@ -265,12 +288,12 @@ PAUSE_AND_CLAIM = Scenario(
 
 def _keeps_a_step(world: JobWorld) -> Program:
     (job,) = world.claimed["A"]
-    owner = world.sessions["A"]
+    owner, is_taken = world.sessions["A"], bool(world.claimed.get("B"))
     try:
         yield Run(settlement.keep_step(owner, job.id, job.attempt, "charge", b"1"))
-        world.notes["step"] = True
     except LeaseLost:
         return
+    assert not is_taken, "an attempt stored a step after another worker had claimed the job"
     yield from settles("A", side_rows=True)(world)
 
 
@@ -326,6 +349,7 @@ SCENARIOS = (
     CLAIM_AND_CANCEL,
     SETTLE_AND_CANCEL,
     DEAD_SESSION,
+    TWO_RESCUES,
     HEARTBEAT_AND_EXPIRY,
     LOST_CLAIM,
     RETRY_AND_CLAIM,
