@@ -299,7 +299,7 @@ picked as materialized (
               and jobs.task <> all(array(select name from paused where kind = 'task'))
               and (jobs.tenant is null or jobs.tenant <> all(array(select name from paused where kind = 'tenant')))
             order by jobs.ready_seq
-            limit 1000
+            limit 1500
             for update skip locked
         ) as candidate
         limit wanted.slots

@@ -15,8 +15,9 @@ from sereno.jobs.limits.lane_decision import LaneName
 # Seconds of work that are claimed ahead, estimated from the recent rate of finished jobs: short jobs come in large
 # batches, long ones are left to workers that have a free slot.
 AHEAD_SECONDS = 0.1
-# Jobs without limits, and (below) jobs with limits, that are claimed ahead at most.
-MOST_AHEAD = 1000
+# Jobs without limits, and (below) jobs with limits, that are claimed ahead at most. A claim takes as long as its jobs
+# take to run if they are very short: the worker would often wait with a smaller buffer.
+MOST_AHEAD = 3000
 # Jobs with a fair key are claimed ahead for this multiple of the duration of a claim. More would delay other keys,
 # which have to wait for the buffered jobs; less would leave very short handlers without a next job.
 FAIR_AHEAD = 2.0
@@ -28,7 +29,7 @@ ASIDE_SECONDS = 30.0
 # Seconds; a shorter interval is too short to estimate the rate.
 SHORTEST_MEASURE = 0.01
 # Jobs of a queue that one claim takes at most; the claim statement has the same number.
-LARGEST_CLAIM = 1000
+LARGEST_CLAIM = 1500
 
 
 class SlotGroup:
