@@ -1877,6 +1877,17 @@ begin
             held, keys, moment, (select max(number) from sereno.migrations));
 end $$;
 
+CREATE FUNCTION sereno.next_check(queues text[], moment timestamp with time zone) RETURNS double precision
+    LANGUAGE sql STABLE
+    AS $$
+    select extract(epoch from coalesce(min(check_at) filter (where is_own), case when count(*) = 20 then max(check_at) end)
+                              - moment)::double precision
+    from (select check_at,
+                 (select true from sereno.lanes where has_work and waits_for = due.id and lanes.queue = any(queues) limit 1)
+                 or (select true from sereno.lanes where has_work and waits_for = due.id limit 1) is null as is_own
+          from (select id, check_at from sereno.limiters where check_at > moment order by check_at limit 20) as due) as next
+    $$;
+
 CREATE FUNCTION sereno.notify(type text, payload jsonb, "to" text[] DEFAULT NULL::text[], subject text DEFAULT NULL::text, key text DEFAULT NULL::text, tenant text DEFAULT NULL::text, at timestamp with time zone DEFAULT NULL::timestamp with time zone, ttl interval DEFAULT NULL::interval) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
@@ -3467,7 +3478,7 @@ begin
         coalesce(free_list, '[]'), coalesce(own, '{}'), coalesce(missed, '[]'), coalesce(elsewhere, '[]'),
         coalesce(cardinality(locked_ids), 0) < cardinality(limiter_ids)
             and exists (select unnest(limiter_ids) except select id from sereno.limiters where id = any(limiter_ids)),
-        (select extract(epoch from check_at - moment) from sereno.limiters where check_at > moment order by check_at limit 1));
+        sereno.next_check(open_to, moment));
 end $$;
 
 CREATE FUNCTION sereno.text_of(name text, of_type oid) RETURNS text

@@ -349,3 +349,17 @@ def test_a_wake_up_is_not_lost_to_a_claim_that_ends_its_lane_meanwhile(database_
             assert claimer.take() == second
         finally:
             connection.execute(f"drop owned by {role}; drop role {role}".encode())
+
+
+def test_a_claim_returns_only_when_limiters_of_its_own_queues_are_due(database_url: str) -> None:
+    """Otherwise every worker wakes up for every rate limit of all services, and finds nothing."""
+    with line(database_url) as connection:
+        set_limit(connection, "slow", Rate(1, "1m", burst=1))
+        of_other, mine = Claimer(connection, queue="other"), Claimer(connection)
+        put(connection, keys(("slow", "a")), 2, queue="other")
+        of_other.wake()
+        assert len(of_other.claim().jobs) == 1
+        due_in = of_other.claim().next_check
+        assert due_in is not None
+        assert due_in > 0
+        assert mine.claim().next_check is None

@@ -448,6 +448,19 @@ create function sereno.due_limiters(queues text[], moment timestamptz) returns s
     limit 100
     $$;
 
+-- Return the seconds until a limiter is due that lanes of these queues wait for, or that no lane waits for; null if
+-- there is none. Others are due in the workers of their queues. If all that are read belong to others, return when the
+-- last of them is due.
+create function sereno.next_check(queues text[], moment timestamptz) returns double precision
+    language sql stable as $$
+    select extract(epoch from coalesce(min(check_at) filter (where is_own), case when count(*) = 20 then max(check_at) end)
+                              - moment)::double precision
+    from (select check_at,
+                 (select true from sereno.lanes where has_work and waits_for = due.id and lanes.queue = any(queues) limit 1)
+                 or (select true from sereno.lanes where has_work and waits_for = due.id limit 1) is null as is_own
+          from (select id, check_at from sereno.limiters where check_at > moment order by check_at limit 20) as due) as next
+    $$;
+
 -- Return the number of slots that the running jobs of a list hold.
 create function sereno.slots_taken(held bigint[]) returns bigint
     language sql stable as $$
@@ -609,7 +622,7 @@ begin
         coalesce(free_list, '[]'), coalesce(own, '{}'), coalesce(missed, '[]'), coalesce(elsewhere, '[]'),
         coalesce(cardinality(locked_ids), 0) < cardinality(limiter_ids)
             and exists (select unnest(limiter_ids) except select id from sereno.limiters where id = any(limiter_ids)),
-        (select extract(epoch from check_at - moment) from sereno.limiters where check_at > moment order by check_at limit 1));
+        sereno.next_check(open_to, moment));
 end $$;
 
 -- Second half of a claim, after the jobs were picked. Write the admitted jobs to the limiters. Lanes without further
