@@ -16,6 +16,12 @@ wanted as materialized (
     where (select count(*) from owned) >= 0
 ),
 -- use: notifications.locked_deliveries
+-- With the state under the lock: another job may have settled the delivery while this statement waited for the batch.
+reported as materialized (
+    select wanted.*, locked.state as before from wanted join locked on locked.id = wanted.id
+    -- Locks all deliveries first.
+    where (select count(*) from locked) >= 0
+),
 -- An address that the provider does not know is deactivated with the reason.
 moved as (
     update sereno.deliveries
@@ -28,9 +34,9 @@ moved as (
         attempts = attempts - case when outcome.refund then 1 else 0 end,
         unknowns = unknowns + case when outcome.is_unknown then 1 else 0 end,
         job_id = case when outcome.state = 'unknown' then job_id end, changed_at = (select now from clock)
-    from wanted as outcome
-    where (select count(*) from locked) >= 0 and deliveries.id = outcome.id and (outcome.attempt is null or outcome.attempt = deliveries.attempts)
-      and case deliveries.state when 'sending' then deliveries.id = any(array(select unnest(owned.deliveries) from owned))
+    from reported as outcome
+    where deliveries.id = outcome.id and (outcome.attempt is null or outcome.attempt = deliveries.attempts)
+      and case outcome.before when 'sending' then deliveries.id = any(array(select unnest(owned.deliveries) from owned))
                                 when 'unknown' then job_id = %(job)s else false end
     returning deliveries.id, deliveries.state, recipient_id, channel, account, deliveries.due_at, digest, address_id,
               deliveries.provider_id, outcome.receipt_in, outcome.bad_address, outcome.code, outcome.message
@@ -92,7 +98,12 @@ wanted as materialized (
     where (select count(*) from owned) >= 0
 ),
 locked as materialized (
-    select id from sereno.deliveries where id = any(array(select id from wanted)) order by id for update
+    select id, state from sereno.deliveries where id = any(array(select id from wanted)) order by id for update
+),
+reported as materialized (
+    select wanted.*, locked.state as before from wanted join locked on locked.id = wanted.id
+    -- Locks all deliveries first.
+    where (select count(*) from locked) >= 0
 ),
 moved as (
     update sereno.deliveries
@@ -100,9 +111,9 @@ moved as (
         provider_id = coalesce(outcome.provider_id, deliveries.provider_id),
         receipt_at = (select now from clock) + make_interval(secs => outcome.receipt_in),
         sent_at = (select now from clock), job_id = null, changed_at = (select now from clock)
-    from wanted as outcome
-    where (select count(*) from locked) >= 0 and deliveries.id = outcome.id and outcome.attempt = deliveries.attempts
-      and case deliveries.state when 'sending' then deliveries.id = any(array(select unnest(owned.deliveries) from owned))
+    from reported as outcome
+    where deliveries.id = outcome.id and outcome.attempt = deliveries.attempts
+      and case outcome.before when 'sending' then deliveries.id = any(array(select unnest(owned.deliveries) from owned))
                                 when 'unknown' then job_id = %(job)s else false end
     returning deliveries.id, channel, account, deliveries.provider_id, outcome.receipt_in
 ),
