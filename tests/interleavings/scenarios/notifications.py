@@ -1,75 +1,48 @@
-"""Notifications: fan-out, sending, receipts, pauses of a channel, and deliveries that are requeued."""
+"""Notifications: fan-out, sending, receipts, pauses, digests, escalation, and deliveries that are requeued."""
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from random import Random
-from typing import Any, TypeAlias
 
 import psycopg
 
-from sereno import Sereno
-from sereno.channels.outcome import Receipt, Sent
+from sereno import Digest
+from sereno.channels.outcome import Receipt
 from sereno.database.statement import Operation
-from sereno.jobs import settlement, transitions
-from sereno.jobs.job import ClaimedJob
+from sereno.notifications import events
 from sereno.notifications.deliveries import store
-from sereno.notifications.deliveries.store import Batch
-from sereno.notifications.deliveries.transition import Transition, judge
-from sereno.notifications.jobs import DELIVER, QUEUE
 from sereno.worker import sessions
 from tests.interleavings.program import Isolation, Program, ReplyLost, Run
 from tests.interleavings.scenario import Scenario
-from tests.interleavings.scenarios.job_world import LATER, LEASE
-from tests.jobs.job_steps import Connection, advance, decided, do, session, settled, take
-from tests.notifications.conftest import Pager, Tender
+from tests.interleavings.scenarios.delivery_world import (
+    APP,
+    PAGER,
+    PARTS,
+    PEOPLE,
+    PUBLISHED,
+    DeliveryProgram,
+    DeliveryWorld,
+    ParkingPhone,
+    fanned_out,
+    finish,
+    give_jobs,
+    give_to_provider,
+    pending,
+    published,
+    send_all,
+    sends,
+    sent_once,
+    states,
+    write,
+)
+from tests.interleavings.scenarios.job_world import LEASE
+from tests.jobs.job_steps import Connection, advance, do, session
+from tests.notifications.conftest import Tender
 
-PEOPLE = ("ana", "luis", "eva")
-# Never connected: only its operations are used.
-APP = Sereno("postgresql://localhost/unused")
-
-
-class ParkingPager(Pager):
-    """A channel on which a message is not sent again if it is unknown whether it was sent."""
-
-    on_unknown = "park"
-
-
-PUBLISHED = APP.event("tender.published", Tender, channels=[ParkingPager()])
-PARTS = APP.notifications
-
-
-@dataclass
-class DeliveryWorld:
-    """`jobs`: the send job that each worker runs. `sent`: deliveries given to the provider, one entry for each time."""
-
-    event: int = 0
-    sessions: dict[str, int] = field(default_factory=dict)
-    jobs: dict[str, ClaimedJob] = field(default_factory=dict)
-    sent: list[int] = field(default_factory=list)
-    notes: dict[str, Any] = field(default_factory=dict)
-
-
-DeliveryProgram: TypeAlias = Callable[[DeliveryWorld], Program]
-
-
-def _published(connection: Connection) -> DeliveryWorld:
-    """Return a world of an event that is to be fanned out."""
-    for person in PEOPLE:
-        APP.recipients.upsert(person, {"pager": person}, conn=connection)
-    event = PUBLISHED.notify(Tender("T"), subject="T", conn=connection)
-    return DeliveryWorld(event, {name: session(connection, lease=LEASE) for name in "AB"})
-
-
-def _pending(connection: Connection) -> DeliveryWorld:
-    """Return a world of pending deliveries, and of two workers that each run a send job."""
-    world = _published(connection)
-    with connection.transaction():
-        do(connection, PARTS.fanout.create_deliveries(world.event))
-    do(connection, transitions.enqueue(PARTS._send_jobs.to_send("pager", "", 2)))
-    for name, owner in world.sessions.items():
-        (world.jobs[name],) = take(connection, owner, 1, queue=QUEUE, tasks=(DELIVER,))
-    return world
+# Seconds after which a message that was not delivered is escalated.
+UNTIL_ESCALATED = 600.0
+CHAIN = PAGER.then(ParkingPhone(), after=UNTIL_ESCALATED)
+(STEP,) = CHAIN.steps
+ALARM = APP.event("alarm", Tender, channels=[CHAIN])
+GATHERED = APP.event("tender.changed", Tender, channels=[PAGER], digest=Digest("15m"))
 
 
 def _fans_out(name: str) -> DeliveryProgram:
@@ -83,70 +56,6 @@ def _fans_out(name: str) -> DeliveryProgram:
     return program
 
 
-def _outcomes(batch: Batch) -> list[Transition]:
-    policy = PARTS.sender._recorder.policy("pager")
-    return [judge(each.id, each.attempt, Sent(f"p{each.id}"), policy, Random(1)) for each in batch.deliveries]
-
-
-def _write(job: int, batch: Batch) -> Operation[Any]:
-    return PARTS.sender._recorder.write(job, "pager", "", batch.batches, _outcomes(batch), last=True)
-
-
-def _sends(name: str) -> DeliveryProgram:
-    """Return a worker that claims deliveries, gives them to the provider, records the outcomes and settles its job."""
-
-    def program(world: DeliveryWorld) -> Program:
-        job = world.jobs[name]
-        was_paused = world.notes.get("paused", False)
-        batch = yield Run(store.take("pager", "", job.id, 10), atomic=True)
-        assert not (was_paused and batch.deliveries), "a paused channel gave deliveries"
-        if batch.deliveries:
-            world.sent += [each.id for each in batch.deliveries]
-            try:
-                yield Run(_write(job.id, batch), atomic=True)
-            except ReplyLost:
-                yield Run(_write(job.id, batch), atomic=True)
-        yield Run(settlement.settle("forget", world.sessions[name], [settled(job, decided(), keep_history=False)]))
-
-    return program
-
-
-def _states(connection: Connection) -> dict[int, str]:
-    return dict(connection.execute("select id, state from sereno.deliveries order by id").fetchall())
-
-
-def _finish(connection: Connection, world: DeliveryWorld) -> dict[int, str]:
-    """Rescue and send all that is left, and return the states."""
-    advance(connection, LATER)
-    connection.execute("delete from sereno.channel_pauses")
-    do(connection, sessions.expire())
-    do(connection, sessions.rescue(everywhere=True))
-    owner = session(connection)
-    for _ in range(5):
-        with connection.transaction():
-            do(connection, PARTS.sweeper._replace_jobs())
-        do(connection, transitions.promote())
-        for job in take(connection, owner, 20, queue=QUEUE, tasks=(DELIVER,)):
-            with connection.transaction():
-                do(connection, PARTS.sender._recorder._settle(job.id, "pager", ""))
-            with connection.transaction():
-                batch = do(connection, store.take("pager", "", job.id, 10))
-            if batch.deliveries:
-                world.sent += [each.id for each in batch.deliveries]
-                with connection.transaction():
-                    do(connection, _write(job.id, batch))
-            do(connection, settlement.settle("forget", owner, [settled(job, decided(), keep_history=False)]))
-        while _apply_early(connection):
-            pass
-        advance(connection, 120.0)
-    return _states(connection)
-
-
-def _apply_early(connection: Connection) -> bool:
-    with connection.transaction():
-        return do(connection, PARTS.receipts._apply_early()) is not None
-
-
 def _one_for_each(connection: Connection, world: DeliveryWorld) -> None:
     made = sum(count for name, count in world.notes.items() if name in "AB")
     found = connection.execute("select recipient_id, count(*) from sereno.deliveries group by 1").fetchall()
@@ -157,37 +66,25 @@ def _one_for_each(connection: Connection, world: DeliveryWorld) -> None:
             step = do(connection, PARTS.fanout.create_deliveries(world.event))
         if not step.more:
             break
-    assert set(_finish(connection, world).values()) == {"sent"}
-    assert Counter(world.sent) == Counter(_states(connection).keys()), f"sent {world.sent}"
+    assert set(finish(connection, world).values()) == {"sent"}
+    assert Counter(world.sent) == Counter(states(connection).keys()), f"sent {world.sent}"
 
 
 TWO_FAN_OUTS = Scenario(
     name="two_fan_outs",
     capability="notifications",
-    set_up=_published,
+    set_up=published,
     programs={"A": _fans_out("A"), "B": _fans_out("B")},
     check=_one_for_each,
     faulty=frozenset("A"),
 )
 
-
-def _sent_once(connection: Connection, world: DeliveryWorld) -> None:
-    """Nothing is sent twice; what a dead worker may have sent is unknown, and is not sent again by itself."""
-    final = _finish(connection, world)
-    twice = [delivery for delivery, count in Counter(world.sent).items() if count > 1]
-    assert not twice, f"sent twice: {twice}"
-    wrong = {delivery: state for delivery, state in final.items() if state not in ("sent", "unknown", "delivered")}
-    assert not wrong, f"never sent: {wrong}"
-    unsent = [delivery for delivery, state in final.items() if state == "sent" and delivery not in world.sent]
-    assert not unsent, f"recorded as sent and never given to the provider: {unsent}"
-
-
 TWO_SENDERS = Scenario(
     name="two_senders",
     capability="notifications",
-    set_up=_pending,
-    programs={"A": _sends("A"), "B": _sends("B")},
-    check=_sent_once,
+    set_up=pending,
+    programs={"A": sends("A"), "B": sends("B")},
+    check=sent_once,
     faulty=frozenset("A"),
 )
 
@@ -200,28 +97,28 @@ def _pauses(world: DeliveryWorld) -> Program:
 SEND_AND_PAUSE = Scenario(
     name="send_and_pause",
     capability="notifications",
-    set_up=_pending,
-    programs={"A": _sends("A"), "B": _sends("B"), "P": _pauses},
-    check=_sent_once,
+    set_up=pending,
+    programs={"A": sends("A"), "B": sends("B"), "P": _pauses},
+    check=sent_once,
 )
 
 
 def _receives(world: DeliveryWorld) -> Program:
     """The webhook of the provider: it confirms the first delivery, maybe before its provider id is stored."""
-    yield Run(PARTS.receipts._apply("pager", "", [Receipt(provider_id="p1", outcome="delivered")]), atomic=True)
+    yield Run(PARTS.receipts._apply("pager", "", [Receipt(provider_id="p1.1", outcome="delivered")]), atomic=True)
 
 
 def _delivered_if_sent(connection: Connection, world: DeliveryWorld) -> None:
-    _sent_once(connection, world)
+    sent_once(connection, world)
     # A receipt is true also if it came before the message was recorded.
-    assert _states(connection)[1] in ("delivered", "unknown"), "the receipt is lost"
+    assert states(connection)[1] in ("delivered", "unknown"), "the receipt is lost"
 
 
 RECORD_AND_RECEIPT = Scenario(
     name="record_and_receipt",
     capability="notifications",
-    set_up=_pending,
-    programs={"A": _sends("A"), "W": _receives, "V": _receives},
+    set_up=pending,
+    programs={"A": sends("A"), "W": _receives, "V": _receives},
     check=_delivered_if_sent,
 )
 
@@ -233,9 +130,9 @@ def _sweeps(_world: DeliveryWorld) -> Program:
 SWEEP_AND_SEND = Scenario(
     name="sweep_and_send",
     capability="notifications",
-    set_up=_pending,
-    programs={"A": _sends("A"), "S": _sweeps, "B": _sends("B")},
-    check=_sent_once,
+    set_up=pending,
+    programs={"A": sends("A"), "S": _sweeps, "B": sends("B")},
+    check=sent_once,
 )
 
 
@@ -269,7 +166,7 @@ def _one_event(connection: Connection, world: DeliveryWorld) -> None:
 TWO_NOTIFIES = Scenario(
     name="two_notifies",
     capability="notifications",
-    set_up=_published,
+    set_up=published,
     programs={"A": _notifies("A", "read committed"), "B": _notifies("B", "read committed")},
     check=_one_event,
     faulty=frozenset("A"),
@@ -278,10 +175,203 @@ TWO_NOTIFIES = Scenario(
 TWO_NOTIFIES_REPEATABLE_READ = Scenario(
     name="two_notifies_repeatable_read",
     capability="notifications",
-    set_up=_published,
+    set_up=published,
     programs={"A": _notifies("A", "repeatable read"), "B": _notifies("B", "repeatable read")},
     check=_one_event,
     faulty=frozenset("A"),
+)
+
+
+def _bounced(connection: Connection) -> DeliveryWorld:
+    """Return a world of deliveries that bounced, of pending ones, and of a worker that runs a send job."""
+    world = fanned_out(connection)
+    send_all(connection, world)
+    bounces = [Receipt(provider_id=f"p{delivery}.1", outcome="bounced") for delivery in world.sent]
+    with connection.transaction():
+        do(connection, PARTS.receipts._apply("pager", "", bounces))
+    world.notes["bounced"] = sorted(world.sent)
+    event = PUBLISHED.notify(Tender("U"), subject="U", conn=connection)
+    with connection.transaction():
+        do(connection, PARTS.fanout.create_deliveries(event))
+    give_jobs(connection, world)
+    return world
+
+
+def _requeues(world: DeliveryWorld) -> Program:
+    """An operator requeues the deliveries that bounced, and does it again if the reply was lost."""
+    ids = world.notes["bounced"]
+    try:
+        world.notes["requeued"] = yield Run(PARTS.requeue_operation(ids), atomic=True)
+    except ReplyLost:
+        world.notes["requeued"] = ids
+        world.notes["requeued again"] = yield Run(PARTS.requeue_operation(ids), atomic=True)
+
+
+def _requeued_once(connection: Connection, world: DeliveryWorld) -> None:
+    """A requeued delivery is sent once more; without a requeue it stays as it was."""
+    assert not world.notes.get("requeued again"), "requeued twice without a failure in between"
+    bounced = world.notes["bounced"]
+    final = finish(connection, world)
+    has_requeued = "requeued" in world.notes
+    expected = {delivery: "bounced" if delivery in bounced and not has_requeued else "sent" for delivery in final}
+    assert final == expected, f"the states are {final}, not {expected}"
+    times = {delivery: 1 + (delivery in bounced and has_requeued) for delivery in final}
+    assert Counter(world.sent) == times, f"sent {world.sent}"
+
+
+REQUEUE_AND_SEND = Scenario(
+    name="requeue_and_send",
+    capability="notifications",
+    set_up=_bounced,
+    programs={"A": sends("A"), "R": _requeues},
+    check=_requeued_once,
+    faulty=frozenset("R"),
+)
+
+
+def _sent_by_a_dead_worker(connection: Connection) -> DeliveryWorld:
+    """Return a world in which worker A has sent messages, and has lost its lease before it recorded them."""
+    world = pending(connection)
+    job = world.jobs["A"].id
+    with connection.transaction():
+        batch = do(connection, store.take("pager", "", job, 10))
+    world.notes |= {"batch": batch, "outcomes": give_to_provider(world, batch), "ids": sorted(world.sent)}
+    connection.execute(
+        "update sereno.sessions set lease_until = sereno.now() - interval '1 ms' where id = %s", [world.sessions["A"]]
+    )
+    do(connection, sessions.expire())
+    do(connection, sessions.rescue())
+    return world
+
+
+def _records_late(world: DeliveryWorld) -> Program:
+    yield Run(write(world.jobs["A"].id, world.notes["batch"], world.notes["outcomes"]), atomic=True)
+
+
+def _settles_and_sends(world: DeliveryWorld) -> Program:
+    """The next job of the channel: it settles what the dead worker left, and sends what is pending."""
+    world.notes["settling"] = True
+    yield Run(PARTS.sender._recorder._settle(world.jobs["B"].id, "pager", ""), atomic=True)
+    yield from sends("B")(world)
+
+
+def _requeues_unknown(world: DeliveryWorld) -> Program:
+    """An operator requeues what may have been sent; what is being sent is not requeued."""
+    ids = yield Run(PARTS.requeue_operation(world.notes["ids"]), atomic=True)
+    assert "settling" in world.notes or not ids, f"requeued while they were being sent: {ids}"
+    world.notes["requeued"] = ids
+
+
+def _last_message_counts(connection: Connection, world: DeliveryWorld) -> None:
+    """Only a requeue sends a message again, and the outcome is that of the last one."""
+    again = world.notes["requeued"]
+    final = finish(connection, world)
+    assert set(final.values()) == {"sent"}, f"the states are {final}"
+    times = Counter(world.sent)
+    assert times == {delivery: 1 + (delivery in again) for delivery in final}, f"sent {world.sent}, requeued {again}"
+    names = connection.execute("select id, provider_id from sereno.deliveries").fetchall()
+    wrong = [name for delivery, name in names if name != f"p{delivery}.{times[delivery]}"]
+    assert not wrong, f"recorded for another message: {wrong}"
+
+
+REQUEUE_AND_LATE_OUTCOME = Scenario(
+    name="requeue_and_late_outcome",
+    capability="notifications",
+    set_up=_sent_by_a_dead_worker,
+    programs={"A": _records_late, "B": _settles_and_sends, "R": _requeues_unknown},
+    check=_last_message_counts,
+)
+
+
+def _unread(connection: Connection) -> DeliveryWorld:
+    """Return a world of messages that were sent long ago, to the last person just now, and not delivered."""
+    world = fanned_out(connection, ALARM)
+    send_all(connection, world)
+    advance(connection, UNTIL_ESCALATED + 1)
+    connection.execute("update sereno.deliveries set sent_at = sereno.now() where id = %s", [max(world.sent)])
+    world.notes |= {"first": min(world.sent), "last": max(world.sent), "begun": []}
+    return world
+
+
+def _escalate(event: int) -> Operation[events.EscalatedDelivery]:
+    return PARTS.fanout._escalate(event, STEP, 0)
+
+
+def _escalates(world: DeliveryWorld) -> Program:
+    """The escalation job; it runs again after a lost reply, and may run twice at once after a lost lease."""
+    world.notes["begun"].append("reported" in world.notes)
+    try:
+        yield Run(_escalate(world.event), atomic=True)
+    except ReplyLost:
+        yield Run(_escalate(world.event), atomic=True)
+
+
+def _reads(world: DeliveryWorld) -> Program:
+    """The provider reports that the first message was read."""
+    receipt = Receipt(provider_id=f"p{world.notes['first']}.1", outcome="read", id="r1")
+    yield Run(PARTS.receipts._apply("pager", "", [receipt]), atomic=True)
+    world.notes["reported"] = True
+
+
+def _by_phone(connection: Connection) -> Counter[int]:
+    """Return how many deliveries by phone there are, by the delivery by pager of the same person."""
+    rows = connection.execute(
+        "select first.id from sereno.deliveries first join sereno.deliveries second using (event_id, recipient_id) "
+        "where first.channel = 'pager' and second.channel = 'phone'"
+    ).fetchall()
+    return Counter(number for (number,) in rows)
+
+
+def _escalated_once(connection: Connection, world: DeliveryWorld) -> None:
+    """Who has not read the message in time gets one by phone; who had read it before gets none."""
+    first, last = world.notes["first"], world.notes["last"]
+    assert not _by_phone(connection)[last], "escalated before its time"
+    with connection.transaction():
+        do(connection, _escalate(world.event))
+    found = _by_phone(connection)
+    if all(world.notes["begun"]):
+        assert not found[first], "escalated after it was read"
+    assert found[first] <= 1, "escalated twice"
+    assert found == Counter({first: found[first], first + 1: 1}), f"by phone: {found}"
+    assert finish(connection, world) == {first: "read", first + 1: "sent", last: "sent"}, "the receipt is lost"
+    assert set(states(connection, "phone").values()) == {"sent"}, "an escalated message was not sent"
+    assert max(Counter(world.sent).values()) == 1, f"sent twice: {world.sent}"
+
+
+ESCALATION_AND_RECEIPT = Scenario(
+    name="escalation_and_receipt",
+    capability="notifications",
+    set_up=_unread,
+    programs={"E": _escalates, "F": _escalates, "W": _reads},
+    check=_escalated_once,
+    faulty=frozenset("E"),
+)
+
+
+def _two_of_a_digest(connection: Connection) -> DeliveryWorld:
+    """Return a world of two events of one digest that is due, in a batch each."""
+    world = fanned_out(connection, GATHERED)
+    event = GATHERED.notify(Tender("U"), subject="U", conn=connection)
+    with connection.transaction():
+        do(connection, PARTS.fanout.create_deliveries(event))
+    advance(connection, 16 * 60.0)
+    world.sessions = {name: session(connection, lease=LEASE) for name in "AB"}
+    give_jobs(connection, world)
+    return world
+
+
+def _one_message_each(connection: Connection, world: DeliveryWorld) -> None:
+    final = finish(connection, world)
+    assert Counter(final.values()) == {"sent": len(PEOPLE), "skipped": len(PEOPLE)}, f"the states are {final}"
+    assert len(world.sent) == len(PEOPLE), f"a digest was sent in two messages: {world.sent}"
+
+
+TWO_DIGEST_SENDERS = Scenario(
+    name="two_digest_senders",
+    capability="notifications",
+    set_up=_two_of_a_digest,
+    programs={"A": sends("A", most=len(PEOPLE)), "B": sends("B", most=len(PEOPLE))},
+    check=_one_message_each,
 )
 
 SCENARIOS = (
@@ -292,4 +382,8 @@ SCENARIOS = (
     SWEEP_AND_SEND,
     TWO_NOTIFIES,
     TWO_NOTIFIES_REPEATABLE_READ,
+    REQUEUE_AND_SEND,
+    REQUEUE_AND_LATE_OUTCOME,
+    ESCALATION_AND_RECEIPT,
+    TWO_DIGEST_SENDERS,
 )
