@@ -7,6 +7,7 @@ import pytest
 
 from sereno import Content, QuietHours, Recipient, Sereno, in_app
 from sereno.channels.outcome import Down, Failed, Invalid, Receipt, Retryable, Unknown
+from sereno.notifications.deliveries.send_jobs import ONCE
 from tests.facts import advance, auntil, one
 from tests.notifications.conftest import Pager, States, Tender
 
@@ -86,6 +87,19 @@ async def test_a_named_recipient_who_gets_nothing_has_a_skipped_delivery(
         ("other", "pager", "skipped", "condition"),
     ]
     assert pager.sent == []
+
+
+async def test_an_opt_in_event_reaches_those_who_turned_it_on(app: Sereno, pager: Pager, states: States) -> None:
+    news = app.event("news", Tender, channels=[pager], opt_in=True)
+    for key in ("ana", "eva", "luis"):
+        await app.recipients.aupsert(key, {"pager": key})
+    for key in ("ana", "eva"):
+        await app.recipients.aprefer(key, event="news", wanted=True)
+    await app.notifications.fanout.fan_out(await news.anotify(Tender("T1"), subject="T1"))
+    assert states() == [("ana", "pager", "pending", None), ("eva", "pager", "pending", None)]
+    await app.recipients.aprefer("eva", event="news", wanted=None)
+    await app.notifications.sender.deliver(7, "pager", "", ONCE)
+    assert states() == [("ana", "pager", "sent", None), ("eva", "pager", "skipped", "preference off")]
 
 
 async def test_each_outcome_sets_its_state(

@@ -10,6 +10,7 @@ from sereno import Content, Digest, QuietHours, Recipient, Sereno, in_app
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.outcome import Outcome, Receipt, Retryable, Sent
 from sereno.notifications.deliveries import store as deliveries
+from sereno.notifications.deliveries.send_jobs import ONCE
 from sereno.notifications.deliveries.transition import Transition
 from tests.facts import advance, auntil, one
 from tests.notifications.conftest import Pager, States, Tender
@@ -133,6 +134,8 @@ async def test_the_outcome_of_a_late_attempt_changes_nothing(
     late = Transition(id=number, state="pending", due_in=0.0, attempt=1)
     sent = Transition(id=number, state="sent", attempt=2)
     assert app.database.run(deliveries.record(7, [taken], [late], last=False)).ids == set()
+    accepted = Transition(id=number, state="sent", attempt=1)
+    assert app.database.run(deliveries.record(7, [taken], [accepted], last=False)).ids == set()
     assert app.database.run(deliveries.record(7, [taken + 1], [sent])).ids == set()
     assert app.database.run(deliveries.record(7, [taken], [sent])).ids == {number}
     assert states() == [("a", "pager", "sent", None)]
@@ -202,6 +205,17 @@ async def test_a_receipt_changes_only_deliveries_of_its_account(
     connection.execute("update sereno.message_ids set provider_id = 'p999'")
     assert await app.notifications.receipts.apply("pager", "", [early]) == 1
     assert one(connection, "select state from sereno.addresses") == "active"
+
+
+async def test_a_receipt_of_another_account_does_not_use_up_its_id(app: Sereno, pager: Pager, states: States) -> None:
+    published = app.event("tender.published", Tender, channels=[pager])
+    await add_recipients(app, "a")
+    await app.notifications.fanout.fan_out(await published.anotify(Tender("T1"), subject="T1"))
+    await app.notifications.sender.deliver(7, "pager", "", ONCE)
+    receipt = Receipt(provider_id=f"p{pager.sent[0].delivery}", outcome="delivered", id="r1")
+    assert await app.notifications.receipts.apply("pager", "evil", [receipt]) == 0
+    assert await app.notifications.receipts.apply("pager", "", [receipt]) == 1
+    assert states() == [("a", "pager", "delivered", None)]
 
 
 async def test_a_receipt_that_arrives_before_its_message_is_stored_for_a_while(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import psycopg
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from sereno import QuietHours, Sereno
 from sereno.errors import InvalidArguments
-from sereno.notifications.recipients.quiet_hours import checked
+from sereno.notifications.recipients.quiet_hours import checked, quiet_until
 from tests.facts import one
 from tests.notifications.test_notify_from_sql import rows, without
 
@@ -174,3 +175,15 @@ def test_sql_checks_quiet_hours_like_python(
             for each in found
         ]
         assert named == _python(given_spans)
+
+
+def test_sql_finds_the_end_of_quiet_hours_like_python(connection: psycopg.Connection) -> None:
+    """In a week without a clock change, for each hour: the SQL decides when a delivery is due."""
+    nights = QuietHours("22:00", "08:00", ["friday", "saturday"])
+    for quiet in (QuietHours("13:00", "15:30"), QuietHours("22:00", "08:00"), nights):
+        given_span = msgspec.json.encode(quiet).decode()
+        for hour in range(7 * 24):
+            moment = datetime(2026, 6, 1, tzinfo=UTC) + timedelta(hours=hour)
+            query = "select sereno.quiet_until(sereno.quiet_spans(%s::jsonb), 'Europe/Riga', %s)"
+            found = one(connection, query, given_span, moment)
+            assert found == quiet_until(quiet, "Europe/Riga", moment), f"{quiet} at {moment}"

@@ -54,6 +54,17 @@ def test_batches_of_a_paused_channel_are_not_claimed(connection: psycopg.Connect
     assert taken(connection, 10) == []
 
 
+def test_a_pause_of_a_channel_holds_for_its_accounts(connection: psycopg.Connection) -> None:
+    put(connection, 2)
+    connection.execute("update sereno.batches set account = 'acme'")
+    pause = "insert into sereno.channel_pauses (channel, account, reason) values ('pager', %s, 'broken')"
+    connection.execute(pause, [""])
+    assert run(connection, take_batches("send", "pager", "acme", 10, job=7)) == []
+    connection.execute("delete from sereno.channel_pauses")
+    connection.execute(pause, ["other"])
+    assert [ids for _, ids in run(connection, take_batches("send", "pager", "acme", 10, job=7))] == [[1, 2]]
+
+
 def test_concurrent_claims_get_different_batches(connection: psycopg.Connection, database_url: str) -> None:
     put(connection, 2, 2, 2)
     with psycopg.connect(database_url) as other:

@@ -2,19 +2,21 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 import pytest
 
 from sereno import Content, Digest, QuietHours, Recipient, Sereno, in_app
 from sereno.channels.contract import Exchange, Message
-from sereno.channels.outcome import Failed, Invalid, Outcome, Receipt, Retryable, Sent
+from sereno.channels.outcome import Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.notifications.deliveries import store as deliveries
 from sereno.notifications.deliveries.send_jobs import ONCE
 from sereno.notifications.deliveries.transition import Transition
 from sereno.notifications.event_handle import Event
+from sereno.notifications.jobs import DELIVER, QUEUE
 from tests.facts import advance, one
+from tests.jobs.job_steps import decided, end, session, take
 from tests.notifications.conftest import Pager, States, Tender
 
 JOB = 7
@@ -145,8 +147,9 @@ async def test_a_delivery_released_by_a_dead_job_is_not_settled_with_its_batch(
     assert lost[dead.batches[0]] == [(dead.deliveries[0].id, 0)]
 
 
+@pytest.mark.parametrize("state", ["sent", "failed"])
 async def test_a_job_records_outcomes_only_for_batches_it_still_holds(
-    app: Sereno, connection: psycopg.Connection
+    app: Sereno, connection: psycopg.Connection, state: Literal["sent", "failed"]
 ) -> None:
     await add_recipients(app, "a")
     await publish(app, app.event("tender.published", Tender, channels=[ParkingPager()]), "T1", "T2")
@@ -158,8 +161,54 @@ async def test_a_job_records_outcomes_only_for_batches_it_still_holds(
     app.notifications.requeue([first])
     again = app.database.run(deliveries.take("pager", "", JOB + 2, 10))
     assert [(each.id, each.attempt) for each in again.deliveries] == [(first, 1)]
-    transitions = [Transition(id=each.id, state="sent", attempt=each.attempt) for each in slow.deliveries]
+    transitions = [Transition(id=each.id, state=state, attempt=each.attempt) for each in slow.deliveries]
     assert app.database.run(deliveries.record(JOB, slow.batches, transitions)).ids == {second}
+
+
+async def test_a_late_outcome_does_not_replace_the_unknown_one_of_another_job(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    await add_recipients(app, "a")
+    await publish(app, app.event("tender.published", Tender, channels=[ParkingPager()]), "T1")
+    slow = app.database.run(deliveries.take("pager", "", JOB, 10))
+    (number,) = delivery_ids(connection)
+    lost = Transition(id=number, state="unknown", is_unknown=True)
+    app.database.run(deliveries.record(JOB + 1, slow.batches, [lost]))
+    app.notifications.requeue([number])
+    again = app.database.run(deliveries.take("pager", "", JOB + 2, 10))
+    app.database.run(deliveries.record(JOB + 2, again.batches, [lost]))
+    sent = Transition(id=number, state="sent", attempt=1)
+    assert app.database.run(deliveries.record(JOB, slow.batches, [sent])).ids == set()
+    assert app.database.run(deliveries.record(JOB + 2, again.batches, [sent])).ids == {number}
+
+
+async def test_the_batch_of_a_live_job_is_not_settled(
+    app: Sereno, connection: psycopg.Connection, pager: Pager
+) -> None:
+    await add_recipients(app, "a")
+    await publish(app, app.event("tender.published", Tender, channels=[pager]), "T1")
+    owner = session(connection)
+    (job,) = take(connection, owner, 1, queue=QUEUE, tasks=(DELIVER,))
+    batch = app.database.run(deliveries.take("pager", "", job.id, 10))
+    advance(connection, 1)
+    assert app.database.run(deliveries.stranded("pager", "", job.id + 1)) == []
+    end(connection, owner, [job], decided())
+    lost = app.database.run(deliveries.stranded("pager", "", job.id + 1))
+    assert [each.batch for each in lost] == batch.batches
+
+
+async def test_a_claim_that_fails_leaves_the_deliveries_pending(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
+) -> None:
+    await add_recipients(app, "a")
+    await publish(app, app.event("tender.published", Tender, channels=[pager]), "T1")
+    connection.execute("alter table sereno.preferences rename to out_of_reach")
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        await run_send_job(app)
+    connection.execute("alter table sereno.out_of_reach rename to preferences")
+    advance(connection, 1)
+    await run_send_job(app)
+    assert delivery_states(states) == ["sent"]
 
 
 async def test_a_job_fills_inboxes_only_from_batches_it_still_holds(
@@ -175,6 +224,51 @@ async def test_a_job_fills_inboxes_only_from_batches_it_still_holds(
 
 
 # Receipts
+
+
+async def test_a_delivery_that_was_read_stays_read(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
+) -> None:
+    await add_recipients(app, "a")
+    await publish(app, app.event("tender.published", Tender, channels=[pager]), "T1")
+    await run_send_job(app)
+    (number,) = delivery_ids(connection)
+    for outcome, changed in (("read", 1), ("delivered", 0), ("failed", 0)):
+        receipt = Receipt(provider_id=f"p{number}", outcome=outcome)  # type: ignore[arg-type]  # of the table
+        assert await app.notifications.receipts.apply("pager", "", [receipt]) == changed
+    assert delivery_states(states) == ["read"]
+
+
+async def test_a_repeated_receipt_counts_once(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
+) -> None:
+    await add_recipients(app, "a")
+    await publish(app, app.event("tender.published", Tender, channels=[pager]), "T1")
+    await run_send_job(app)
+    (number,) = delivery_ids(connection)
+    receipt = Receipt(provider_id=f"p{number}", outcome="retry", id="r1")
+    assert await app.notifications.receipts.apply("pager", "", [receipt]) == 1
+    advance(connection, 61)
+    await run_send_job(app)
+    assert await app.notifications.receipts.apply("pager", "", [receipt]) == 0
+    assert delivery_states(states) == ["sent"]
+
+
+async def test_a_receipt_of_the_message_before_a_requeue_changes_nothing(
+    app: Sereno, connection: psycopg.Connection, states: States
+) -> None:
+    channel = ParkingPager()
+    await add_recipients(app, "a")
+    await publish(app, app.event("tender.published", Tender, channels=[channel]), "T1")
+    await run_send_job(app)
+    (number,) = delivery_ids(connection)
+    await app.notifications.receipts.apply("pager", "", [Receipt(provider_id=f"p{number}", outcome="bounced")])
+    app.notifications.requeue([number])
+    channel.outcomes = {"a": Unknown("cut")}
+    await run_send_job(app)
+    late = Receipt(provider_id=f"p{number}", outcome="delivered")
+    assert await app.notifications.receipts.apply("pager", "", [late]) == 0
+    assert delivery_states(states) == ["unknown"]
 
 
 async def test_an_early_receipt_survives_a_failed_sweep(

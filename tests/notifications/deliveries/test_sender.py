@@ -100,6 +100,34 @@ async def test_deliveries_beyond_the_throttle_are_skipped_with_a_reason(
         await auntil(lambda: len(pager.sent) == 3)
 
 
+async def test_skipped_deliveries_do_not_count_for_a_throttle(
+    app: Sereno, connection: psycopg.Connection, pager: Pager
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager], throttle=Throttle(1, per="1h"))
+    await app.recipients.aupsert("u", {"pager": "a"})
+    for code in ("T1", "T2", "T3"):
+        await app.notifications.fanout.fan_out(await published.anotify(Tender(code), subject=code))
+        advance(connection, 40 * 60)
+    rows = connection.execute("select state from sereno.deliveries order by id").fetchall()
+    assert rows == [("pending",), ("skipped",), ("pending",)]
+
+
+async def test_an_unwanted_event_is_not_escalated(app: Sereno, connection: psycopg.Connection, pager: Pager) -> None:
+    published = app.event("alarm", Tender, channels=[pager.then(Phone(), after="10m")])
+    for key in ("a", "b"):
+        await app.recipients.aupsert(key, {"pager": key, "phone": f"+{key}"})
+    await app.recipients.aprefer("a", channel="pager", wanted=False)
+    event = await published.anotify(Tender("T1"), to=["a", "b"])
+    await app.notifications.fanout.fan_out(event)
+    advance(connection, 11 * 60)
+    await app.notifications.fanout.escalate(event)
+    escalated = (
+        "select array_agg(key) from sereno.deliveries join sereno.recipients on recipients.id = recipient_id "
+        "where channel = 'phone'"
+    )
+    assert one(connection, escalated) == ["b"]
+
+
 async def test_escalation_sends_to_recipients_who_were_not_reached(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:

@@ -105,6 +105,17 @@ def test_an_address_that_is_no_longer_valid_can_be_unsubscribed(app: Sereno, con
             app.recipients.unsubscribe("ada", "email", wrong)  # type: ignore[arg-type]
 
 
+def test_an_unsubscribed_address_that_is_given_again_stays_unsubscribed(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    app.recipients.upsert("ada", {"fax": ["1", "2"]})
+    app.recipients.unsubscribe("ada", "fax", "1")
+    connection.execute("update sereno.addresses set state = 'invalid' where address = '2'")
+    app.recipients.upsert("ada", {"fax": ["1", "2"]})
+    rows = connection.execute("select address, state, reason from sereno.addresses order by address").fetchall()
+    assert rows == [("1", "unsubscribed", "by the recipient"), ("2", "active", None)]
+
+
 # Links
 
 
