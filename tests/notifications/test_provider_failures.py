@@ -218,6 +218,22 @@ async def test_a_receipt_of_another_account_does_not_use_up_its_id(app: Sereno, 
     assert states() == [("a", "pager", "delivered", None)]
 
 
+async def test_accounts_may_have_receipts_with_the_same_id(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager])
+    own = "insert into sereno.accounts (channel, tenant, settings) values ('pager', %s, '{\"token\": 1}')"
+    for tenant in ("acme", "other"):
+        connection.execute(own, [tenant])
+        await add_recipients(app, "a", tenant=tenant)
+        event = await published.anotify(Tender("T1"), subject="T1", tenant=tenant)
+        await app.notifications.fanout.fan_out(event)
+        await app.notifications.sender.deliver(7, "pager", tenant, ONCE)
+        receipt = Receipt(provider_id=f"p{pager.sent[-1].delivery}", outcome="delivered", id="r1")
+        assert await app.notifications.receipts.apply("pager", tenant, [receipt]) == 1
+    assert [row[2] for row in states()] == ["delivered", "delivered"]
+
+
 async def test_a_receipt_that_arrives_before_its_message_is_stored_for_a_while(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:

@@ -5032,7 +5032,7 @@ ALTER TABLE ONLY sereno.progress
     ADD CONSTRAINT progress_pkey PRIMARY KEY (job_id);
 
 ALTER TABLE ONLY sereno.receipts
-    ADD CONSTRAINT receipts_once UNIQUE (channel, receipt_id);
+    ADD CONSTRAINT receipts_once UNIQUE (channel, receipt_id, delivery_id);
 
 ALTER TABLE ONLY sereno.receipts
     ADD CONSTRAINT receipts_pkey PRIMARY KEY (id);

@@ -179,7 +179,8 @@ create table sereno.early_receipts (
     at           timestamptz not null default sereno.now()
 );
 
--- Receipts of providers; the unique key stores a repeated receipt once.
+-- Receipts of providers; the unique key stores a repeated receipt once for each delivery. Ids of receipts are unique in
+-- an account only.
 create table sereno.receipts (
     id           bigint generated always as identity primary key,
     channel      text not null,
@@ -188,7 +189,7 @@ create table sereno.receipts (
     outcome      text not null,
     code         text,
     at           timestamptz not null default sereno.now(),
-    constraint receipts_once unique (channel, receipt_id)
+    constraint receipts_once unique (channel, receipt_id, delivery_id)
 );
 
 create index receipts_of_delivery on sereno.receipts (delivery_id);

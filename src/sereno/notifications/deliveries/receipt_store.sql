@@ -79,17 +79,17 @@ wanted as materialized (
 -- use: notifications.locked_deliveries
 new as materialized (
     insert into sereno.receipts (channel, receipt_id, delivery_id, outcome, code)
-    select distinct on (receipt_id) %(channel)s, receipt_id, id, outcome, code from known
+    select distinct on (receipt_id, id) %(channel)s, receipt_id, id, outcome, code from known
     where receipt_id is not null and id is not null and (select count(*) from locked) >= 0
-    order by receipt_id
+    order by receipt_id, id
     on conflict do nothing
-    returning receipt_id
+    returning receipt_id, delivery_id
 ),
 open as materialized (
     select d.id, d.state as before, known.outcome, known.code, known.message
     from known join locked d on d.id = known.id
     where d.channel = %(channel)s and d.account = %(account)s and d.provider_id = known.provider_id
-      and (known.receipt_id is null or known.receipt_id in (select receipt_id from new))
+      and (known.receipt_id is null or (known.receipt_id, known.id) in (select receipt_id, delivery_id from new))
       and case d.state when 'sent' then true when 'unknown' then true
                        when 'delivered' then known.outcome in ('read', 'bounced') else false end
 ),
