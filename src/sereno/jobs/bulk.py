@@ -294,8 +294,8 @@ def _cancel(found: Sequence[int], taken: ClaimedBatch) -> Operation[BatchResult]
     return BatchResult(*(yield from transitions.cancel(found, taken.reason or f"cancelled by {taken.actor}")))
 
 
-def _delete(found: Sequence[int], taken: ClaimedBatch) -> Operation[BatchResult]:  # noqa: ARG001 - common signature
-    return BatchResult((yield from transitions.delete(found)))
+def _delete(found: Sequence[int], taken: ClaimedBatch) -> Operation[BatchResult]:
+    return BatchResult((yield from transitions.delete(found, taken.requested_at)))
 
 
 _of_jobs: dict[str, Change] = {"job.retry": _jobs(_retry), "job.cancel": _jobs(_cancel), "job.delete": _jobs(_delete)}

@@ -166,9 +166,9 @@ def cancel(ids: Collection[int], reason: str) -> Operation[tuple[list[int], list
     return _ids.decode(rows[0][0]), _ids.decode(rows[0][1])
 
 
-def delete(ids: Collection[int]) -> Operation[list[int]]:
-    """Delete waiting and finished jobs; running jobs are not touched."""
-    rows = yield Statement(_sql["delete"], {"ids": sorted(ids)})
+def delete(ids: Collection[int], ended_by: datetime | None = None) -> Operation[list[int]]:
+    """Delete waiting and finished jobs, but none that ended after `ended_by`; running jobs are not touched."""
+    rows = yield Statement(_sql["delete"], {"ids": sorted(ids), "ended_by": ended_by})
     return _ids.decode(rows[0][0])
 
 

@@ -179,7 +179,8 @@ select coalesce((select json_agg(id) from gone), '[]')::text, coalesce((select j
        (select count(*) from notified);
 
 -- name: delete
--- Delete waiting and finished jobs and release their unique keys. Never a running job.
+-- Delete waiting and finished jobs and release their unique keys. Never a running job, and none that ended after `ended_by`:
+-- a job that was waiting when it was chosen may have run since.
 with waiting as materialized (
     select id from sereno.jobs where id = any(%(ids)s) and state in ('scheduled', 'ready') order by id for update
 ),
@@ -190,7 +191,11 @@ ended as (
     insert into sereno.schedule_ends (schedule_id, job_id, state, finished_at)
     select schedule_id, id, 'deleted', sereno.now() from gone where schedule_id is not null
 ),
-past as (delete from sereno.history where id = any(%(ids)s) returning id, task, unique_key, tenant),
+past as (
+    delete from sereno.history
+    where id = any(%(ids)s) and (%(ended_by)s::timestamptz is null or finished_at <= %(ended_by)s)
+    returning id, task, unique_key, tenant
+),
 both_places as materialized (select id, task, unique_key, tenant from gone union select * from past),
 keys as (
     delete from sereno.unique_keys held using both_places

@@ -1,7 +1,13 @@
 """The scenarios, by the part of sereno that they are about."""
 
 from tests.interleavings.scenario import AnyScenario
-from tests.interleavings.scenarios import jobs, limits, notifications, schedules
+from tests.interleavings.scenarios import bulk, jobs, limits, notifications, schedules
 
-_ALL: list[AnyScenario] = [*jobs.SCENARIOS, *limits.SCENARIOS, *schedules.SCENARIOS, *notifications.SCENARIOS]
+_ALL: list[AnyScenario] = [
+    *jobs.SCENARIOS,
+    *bulk.SCENARIOS,
+    *limits.SCENARIOS,
+    *schedules.SCENARIOS,
+    *notifications.SCENARIOS,
+]
 SCENARIOS: dict[str, AnyScenario] = {scenario.name: scenario for scenario in _ALL}
