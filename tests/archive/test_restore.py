@@ -9,6 +9,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.archive import restore
+from sereno.archive import restore_store as store
 from sereno.archive.restore import RestoreRequest
 from sereno.archive.rows import TimeSpan
 from sereno.database.driver import drive
@@ -308,6 +309,24 @@ async def test_an_interrupted_restore_can_be_repeated(app: Sereno, connection: p
     outcome = restore_rows(app, place, "jobs")
     assert (outcome.rows.present, outcome.children.restored) == (5, 10)
     assert digests(connection, *TABLES[:2]) == before
+
+
+async def test_a_batch_that_was_dropped_meanwhile_is_reported_as_such(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
+    """With an error that a job retries: the rows are in a file now."""
+    add_logs(connection, 1)
+    advance(connection, 60 * DAY)
+    await archiver(app, place).move()
+    span = TimeSpan(to_at=EVER)
+    (source,) = app.database.run(store.sources("logs", span))
+    await archive(app, place)
+    for operation in (
+        store.count_held(source, (0, 1), span),
+        store.restore_held(source, (0, 1), span, 60.0, ()),
+    ):
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="was dropped meanwhile"):
+            app.database.run(operation)
 
 
 @pytest.mark.slow

@@ -38,6 +38,12 @@ REWIND_SEQUENCES = """
 select count(setval(seqrelid::regclass, seqstart, false)) from pg_sequence
 where pg_sequence_last_value(seqrelid) is not null
 """
+# Tables of archived rows, found by the index of dependencies: `pg_class` has no index by schema.
+ARCHIVED = """
+select relname from pg_depend join pg_class on pg_class.oid = objid
+where refclassid = 'pg_namespace'::regclass and refobjid = 'sereno_archive'::regnamespace
+  and classid = 'pg_class'::regclass and relkind = 'r'
+"""
 
 
 class ScheduleFailed(AssertionError):  # noqa: N818 - an event of the search
@@ -173,10 +179,12 @@ class Laboratory:
         self.tally.blocked += execution.blocked
 
     def _reset(self) -> None:
-        """Delete all rows and rewind the sequences, without triggers and foreign keys."""
+        """Delete all rows, rewind the sequences and drop archived tables, without triggers and foreign keys."""
         with self._plain.transaction():
             self._plain.execute("set local session_replication_role = replica")
             self._plain.execute("select pg_temp.empty_tables()")
             self._plain.execute(REWIND_SEQUENCES)
+            for (name,) in self._plain.execute(ARCHIVED).fetchall():
+                self._plain.execute(sql.SQL("drop table sereno_archive.{}").format(sql.Identifier(name)))
         if self.tally.schedules % VACUUM_EVERY == 0:
             self._plain.execute("vacuum")

@@ -824,10 +824,11 @@ begin
 end $$;
 
 CREATE FUNCTION sereno.count_held(of_batch bigint, first_block bigint, last_block bigint, numbers text[], from_at timestamp with time zone, to_at timestamp with time zone, OUT matched bigint) RETURNS bigint
-    LANGUAGE plpgsql STABLE
+    LANGUAGE plpgsql
     SET "TimeZone" TO 'UTC'
     AS $$
 begin
+    perform sereno.hold_table(of_batch);
     execute 'select count(*) from ' || sereno.held_origin(of_batch, first_block, last_block, numbers, from_at, to_at) into matched;
 end $$;
 
@@ -1432,6 +1433,24 @@ CREATE FUNCTION sereno.held_origin(of_batch bigint, first_block bigint, last_blo
     join pg_attribute on attrelid = format('sereno_archive.%I', held_in)::regclass and attname = key_columns[1]
     where id = of_batch and dropped_at is null
 $$;
+
+CREATE FUNCTION sereno.hold_table(of_batch bigint) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+    held text;
+begin
+    select held_in into held from sereno.archive_batches where id = of_batch;
+    if held is not null then
+        begin
+            execute format('lock table sereno_archive.%I in access share mode', held);
+            return;
+        exception when undefined_table then
+            null;
+        end;
+    end if;
+    raise exception 'batch % was dropped meanwhile', of_batch using errcode = 'object_not_in_prerequisite_state', hint = 'Run it again.';
+end $$;
 
 CREATE FUNCTION sereno.in_any_case(wanted text) RETURNS text
     LANGUAGE sql IMMUTABLE
@@ -2912,16 +2931,14 @@ CREATE FUNCTION sereno.restore_held(of_batch bigint, first_block bigint, last_bl
     SET bytea_output TO 'hex'
     AS $_$
 declare
-    origin text := sereno.held_origin(of_batch, first_block, last_block, numbers, from_at, to_at);
     names text[];
 begin
-    if origin is null then
-        raise exception 'batch % was dropped meanwhile', of_batch using errcode = 'object_not_in_prerequisite_state', hint = 'Run it again.';
-    end if;
+    perform sereno.hold_table(of_batch);
     select array_agg(attname::text order by attnum) into names from pg_attribute
     where attrelid = (select format('sereno_archive.%I', held_in)::regclass from sereno.archive_batches where id = of_batch)
       and attnum > 0 and not attisdropped;
-    execute sereno.restore_query(of_batch, names, without, origin, 'h.%2$I') into matched, restored, present using null::text, until;
+    execute sereno.restore_query(of_batch, names, without, sereno.held_origin(of_batch, first_block, last_block, numbers, from_at, to_at), 'h.%2$I')
+    into matched, restored, present using null::text, until;
 end $_$;
 
 CREATE FUNCTION sereno.restore_parent(of_kind text, OUT kind text, OUT refers text) RETURNS record

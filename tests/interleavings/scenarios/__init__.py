@@ -1,7 +1,7 @@
 """The scenarios, by the part of sereno that they are about."""
 
 from tests.interleavings.scenario import AnyScenario
-from tests.interleavings.scenarios import bulk, jobs, limits, notifications, schedules
+from tests.interleavings.scenarios import archive, bulk, jobs, limits, notifications, schedules
 
 _ALL: list[AnyScenario] = [
     *jobs.SCENARIOS,
@@ -9,5 +9,6 @@ _ALL: list[AnyScenario] = [
     *limits.SCENARIOS,
     *schedules.SCENARIOS,
     *notifications.SCENARIOS,
+    *archive.SCENARIOS,
 ]
 SCENARIOS: dict[str, AnyScenario] = {scenario.name: scenario for scenario in _ALL}

@@ -730,29 +730,47 @@ create function sereno.held_origin(of_batch bigint, first_block bigint, last_blo
     where id = of_batch and dropped_at is null
 $$;
 
+-- Lock the table of a batch, so that it is not dropped before the transaction ends. Refuse a batch that was dropped, also
+-- while this waited for the lock: the caller has to search the files.
+create function sereno.hold_table(of_batch bigint) returns void
+    language plpgsql as $$
+declare
+    held text;
+begin
+    select held_in into held from sereno.archive_batches where id = of_batch;
+    if held is not null then
+        begin
+            execute format('lock table sereno_archive.%I in access share mode', held);
+            return;
+        exception when undefined_table then
+            null;
+        end;
+    end if;
+    raise exception 'batch % was dropped meanwhile', of_batch using errcode = 'object_not_in_prerequisite_state', hint = 'Run it again.';
+end $$;
+
 -- Restore rows of a batch whose table still exists.
 create function sereno.restore_held(of_batch bigint, first_block bigint, last_block bigint, numbers text[], from_at timestamptz,
     to_at timestamptz, until timestamptz, without text[], out matched bigint, out restored bigint, out present bigint)
     language plpgsql set timezone = 'UTC' set datestyle = 'ISO, YMD' set intervalstyle = 'postgres' set extra_float_digits = 1
     set bytea_output = 'hex' as $$
 declare
-    origin text := sereno.held_origin(of_batch, first_block, last_block, numbers, from_at, to_at);
     names text[];
 begin
-    if origin is null then
-        raise exception 'batch % was dropped meanwhile', of_batch using errcode = 'object_not_in_prerequisite_state', hint = 'Run it again.';
-    end if;
+    perform sereno.hold_table(of_batch);
     select array_agg(attname::text order by attnum) into names from pg_attribute
     where attrelid = (select format('sereno_archive.%I', held_in)::regclass from sereno.archive_batches where id = of_batch)
       and attnum > 0 and not attisdropped;
-    execute sereno.restore_query(of_batch, names, without, origin, 'h.%2$I') into matched, restored, present using null::text, until;
+    execute sereno.restore_query(of_batch, names, without, sereno.held_origin(of_batch, first_block, last_block, numbers, from_at, to_at), 'h.%2$I')
+    into matched, restored, present using null::text, until;
 end $$;
 
 -- Return the number of rows that restore_held would restore.
 create function sereno.count_held(of_batch bigint, first_block bigint, last_block bigint, numbers text[], from_at timestamptz,
     to_at timestamptz, out matched bigint)
-    language plpgsql stable set timezone = 'UTC' as $$
+    language plpgsql set timezone = 'UTC' as $$
 begin
+    perform sereno.hold_table(of_batch);
     execute 'select count(*) from ' || sereno.held_origin(of_batch, first_block, last_block, numbers, from_at, to_at) into matched;
 end $$;
 
