@@ -303,3 +303,17 @@ def test_a_batch_is_dropped_only_when_all_its_rows_are_in_files(connection: Conn
     assert do(connection, archive.drop_batch(batch)) is False
     assert do(connection, archive.reopen(batch, 1)) is False
     assert do(connection, archive.describe(batch, 1)) is None
+
+
+def test_a_batch_is_not_settled_before_its_children_are_moved(connection: Connection) -> None:
+    """Its table is needed to find them."""
+    add_jobs(connection, 1, 2, "dead")
+    advance(connection, 60 * DAY)
+    do(connection, archive.move_rows("dead", AGE, 2))
+    (batch,) = do(connection, archive.without_children())
+    do(connection, archive.plan(batch, 100))
+    assert do(connection, archive.uploaded(batch, 1, measure(connection, batch), "name", "sum", 10))
+    assert do(connection, archive.verified(batch, 1, "sum"))
+    assert do(connection, archive.settle_batch(batch, 0)) is False
+    assert do(connection, archive.move_children(batch, MOST)) == (2, True)
+    assert do(connection, archive.settle_batch(batch, 0))
