@@ -1,6 +1,7 @@
 """Replans future instants, a page at a time, when newer time zone data moves them."""
 
 import logging
+from typing import TypeAlias
 
 from sereno.database.clock import clock
 from sereno.database.connect import ServiceConnection
@@ -14,6 +15,9 @@ from sereno.zones import VERSION
 PAGE = 5000
 # Timeout in seconds of the statement that writes a page.
 TIMEOUT = 60.0
+
+# Id, rule, next instant, shift and last instant of a schedule.
+ZonedSchedule: TypeAlias = tuple[int, str, int, int, int | None]
 
 
 class Replanner:
@@ -54,17 +58,22 @@ class Replanner:
         await connection.run(leader_lease.set_zones(self._fence, VERSION))
         return True
 
-    async def _replan(self, connection: ServiceConnection, rows: list[tuple[int, str, int, int, int | None]]) -> int:
-        now = await connection.run(clock())
-        changed = []
-        for number, text, planned, shift, last in rows:
-            try:
-                rule = compile_text(text)
-                at = first_instant(rule, shift, max(now, last or 0), None) if rule.uses_zone else None
-            except (InvalidSchedule, ValueError, ArithmeticError):
-                # The tick parks it when it is due.
-                continue
-            # An instant that is already due fires as planned.
-            if at is not None and at != planned and planned > now:
-                changed.append({"id": number, "seen": planned, "next": at})
+    async def _replan(self, connection: ServiceConnection, rows: list[ZonedSchedule]) -> int:
+        changed = moved_instants(rows, await connection.run(clock()))
         return await connection.run(tick.replan(changed), TIMEOUT) if changed else 0
+
+
+def moved_instants(rows: list[ZonedSchedule], now: int) -> list[dict[str, int]]:
+    """Return the rows of a page whose next instant is another one by the zone data of this host."""
+    changed = []
+    for number, text, planned, shift, last in rows:
+        try:
+            rule = compile_text(text)
+            at = first_instant(rule, shift, max(now, last or 0), None) if rule.uses_zone else None
+        except (InvalidSchedule, ValueError, ArithmeticError):
+            # The tick parks it when it is due.
+            continue
+        # An instant that is already due fires as planned.
+        if at is not None and at != planned and planned > now:
+            changed.append({"id": number, "seen": planned, "next": at})
+    return changed

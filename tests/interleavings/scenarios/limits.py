@@ -19,7 +19,7 @@ from tests.interleavings.scenarios.limit_world import (
     settles_lanes,
     workers,
 )
-from tests.jobs.job_steps import Connection
+from tests.jobs.job_steps import Connection, advance
 from tests.jobs.limits.lane_steps import Claimer, keys, limited_job, put, set_limit
 
 KEYED = keys(("one", "a"))
@@ -234,6 +234,51 @@ ORDER_AND_TWO_CLAIMS = Scenario(
     faulty=frozenset("A"),
 )
 
+
+def _unused(connection: Connection) -> LimitWorld:
+    """Return a world in which the lane and the limiter of a key were unused for two hours, and a job arrives."""
+    first = _limited(connection, jobs=0)
+    advance(connection, 7200.0)
+    return LimitWorld([*first.ids, *put(connection, KEYED)], workers(connection))
+
+
+def _sweeps(_world: LimitWorld) -> Program:
+    yield Run(limits.sweep_lanes())
+    yield Run(limits.sweep_limiters())
+
+
+SWEEP_AND_LANE_CLAIM = Scenario(
+    name="sweep_and_lane_claim",
+    capability="limits",
+    set_up=_unused,
+    programs={"A": _worker("A"), "B": claims_lanes("B"), "S": _sweeps},
+    check=all_end,
+)
+
+
+def _closes(world: LimitWorld) -> Program:
+    yield Run(limits.close("one", "a", 60.0))
+    world.notes["closed"] = True
+
+
+def _claims_nothing_when_closed(name: str) -> LimitProgram:
+    def program(world: LimitWorld) -> Program:
+        was_closed, before = world.notes.get("closed", False), len(world.runs)
+        yield from claims_lanes(name)(world)
+        assert not was_closed or len(world.runs) == before, "a job started although its limit was closed"
+        yield from settles_lanes(name)(world)
+
+    return program
+
+
+CLOSE_AND_LANE_CLAIM = Scenario(
+    name="close_and_lane_claim",
+    capability="limits",
+    set_up=_limited,
+    programs={"A": _claims_nothing_when_closed("A"), "B": _claims_nothing_when_closed("B"), "C": _closes},
+    check=all_end,
+)
+
 SCENARIOS = (
     TWO_LANE_CLAIMS,
     SHARED_SLOTS,
@@ -246,4 +291,6 @@ SCENARIOS = (
     CANCEL_AND_LANE_CLAIM,
     RATE_AND_TWO_CLAIMS,
     ORDER_AND_TWO_CLAIMS,
+    SWEEP_AND_LANE_CLAIM,
+    CLOSE_AND_LANE_CLAIM,
 )

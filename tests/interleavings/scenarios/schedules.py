@@ -6,15 +6,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
+from sereno.database.clock import clock
+from sereno.database.statement import Operation, Statement
 from sereno.jobs import settlement
 from sereno.jobs.filters import ScheduleFilter
 from sereno.jobs.job import ClaimedJob
 from sereno.schedules import operations as schedules
 from sereno.schedules import store
 from sereno.schedules import tick as ticks
-from sereno.schedules.rules.when import Every
+from sereno.schedules.replanner import moved_instants
+from sereno.schedules.rules.when import Cron, Every
 from sereno.schedules.schedule import NewSchedule
 from sereno.schedules.ticker import Ticker, passes
+from tests.facts import ten_past
 from tests.interleavings.program import Program, ReplyLost, Run
 from tests.interleavings.scenario import Scenario
 from tests.interleavings.scenarios.job_world import LEASE
@@ -210,6 +214,43 @@ HELD_FIRE = Scenario(
     faulty=frozenset("A"),
 )
 
+
+def _planned_with_old_zones(connection: Connection) -> ScheduleWorld:
+    """Return a world in which older zone data planned the next instant of both schedules too late."""
+    ten_past(connection)
+    rows = [NewSchedule(key=key, job=new(), when=Cron("0 * * * *", tz="Europe/Riga")).checked() for key in KEYS]
+    do(connection, store.upsert(rows, "me"))
+    connection.execute("update sereno.schedules set next_run_at = next_run_at + interval '20 minutes'")
+    return ScheduleWorld(session(connection, lease=LEASE))
+
+
+def _replans(_world: ScheduleWorld) -> Program:
+    """A leader with newer zone data plans a page again."""
+    rows = yield Run(ticks.zoned(0, 10))
+    changed = moved_instants(rows, (yield Run(clock())))
+    if changed:
+        yield Run(ticks.replan(changed))
+
+
+def _ticks_when_due(world: ScheduleWorld) -> Program:
+    """Another scheduler, after both instants have passed: the planned one and the right one."""
+    yield Run(_passes(75 * MINUTE))
+    yield from _tick_once(world)
+
+
+def _passes(seconds: float) -> Operation[None]:
+    yield Statement("update sereno.clock set ahead = ahead + make_interval(secs => %(seconds)s)", {"seconds": seconds})
+
+
+TICK_AND_REPLAN = Scenario(
+    name="tick_and_replan",
+    capability="schedules",
+    set_up=_planned_with_old_zones,
+    programs={"A": _ticks_when_due, "R": _replans},
+    check=_every_instant_once,
+    faulty=frozenset("R"),
+)
+
 SCENARIOS = (
     TWO_SCHEDULERS,
     TICK_AND_PAUSE,
@@ -218,4 +259,5 @@ SCENARIOS = (
     TICK_AND_RUN_NOW,
     END_OF_A_RUN,
     HELD_FIRE,
+    TICK_AND_REPLAN,
 )
