@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from sereno import Every, Sereno
+from sereno.jobs.transitions import cancel
 from sereno.schedules import tick
 from sereno.schedules.firing import Overlap
 from tests.facts import advance, auntil, one
@@ -139,6 +140,22 @@ async def test_a_paused_schedule_holds_its_fire_until_it_is_resumed(
         await auntil(lambda: app.schedules.get("k").held_at is None)
     assert one(connection, "select count(*) from sereno.jobs") == 1
     assert app.schedules.get("k").state == "enabled"
+
+
+def test_a_held_fire_waits_for_the_end_of_a_pause(app: Sereno, work: Work, connection: Connection) -> None:
+    """The run before it ends while the schedule is paused."""
+    app.schedules.upsert("k", work.job("a"), Every("1h"), overlap="queue_one")
+    for _ in range(2):
+        advance(connection, 3601)
+        app.schedules.tick()
+    app.schedules.pause("k")
+    with line(app.url) as own:
+        do(own, cancel([one(own, "select id from sereno.jobs")], "over"))
+    assert app.schedules.tick().fires == 0
+    assert one(connection, "select held_free from sereno.schedules")
+    app.schedules.resume("k")
+    assert sum(app.schedules.tick().fires for _ in range(2)) == 1
+    assert app.schedules.get("k").held_at is None
 
 
 def test_ended_runs_of_locked_schedules_do_not_delay_others(app: Sereno, work: Work, connection: Connection) -> None:

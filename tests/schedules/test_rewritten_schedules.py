@@ -12,7 +12,7 @@ from sereno.errors import InvalidArguments, Refused
 from sereno.jobs.filters import ScheduleFilter
 from sereno.schedules import operations, queries, store
 from sereno.schedules.heatmap import heatmap
-from tests.facts import advance, until
+from tests.facts import advance, ten_past, until
 from tests.jobs.job_steps import do, line, waits_for_a_lock
 from tests.schedules.schedule_steps import Connection, Work, now
 
@@ -163,6 +163,27 @@ def test_a_timed_pause_counts_as_paused(app: Sereno, work: Work, connection: Con
     assert list(app.schedules.list(states=["enabled"])) == []
     with connection.transaction():
         assert do(connection, queries.count(ScheduleFilter())) == {"paused": 1}
+
+
+@pytest.mark.parametrize("stop", ["pause", "pause until", "disable"])
+def test_no_instant_of_a_stop_is_caught_up(app: Sereno, work: Work, connection: Connection, stop: str) -> None:
+    ten_past(connection)
+    app.schedules.upsert("k", work.job("a"), Cron("0 * * * *"), overlap="allow")
+    ends = now(connection) + timedelta(hours=5)
+    match stop:
+        case "pause":
+            app.schedules.pause("k")
+        case "pause until":
+            app.schedules.pause("k", until=ends)
+        case _:
+            app.schedules.disable("k")
+    advance(connection, 5 * 3600 + 1)
+    if stop != "pause until":
+        app.schedules.resume("k")
+    assert [app.schedules.tick().fires for _ in range(2)] == [0, 0]
+    following = app.schedules.get("k").next_run_at
+    assert following is not None
+    assert following == ends.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
 
 
 # Manual runs

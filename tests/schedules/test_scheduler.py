@@ -11,7 +11,7 @@ from sereno.schedules.ticker import Ticker, TickResult
 from tests.database.plans import nodes
 from tests.facts import advance, auntil, one, until
 from tests.jobs.job_steps import do, line
-from tests.schedules.schedule_steps import Connection, Work, made, scheduling, wait_until_asleep
+from tests.schedules.schedule_steps import Connection, Work, locked, made, scheduling, wait_until_asleep
 
 # Wake-ups
 
@@ -137,6 +137,18 @@ def test_policies_that_only_sql_can_combine_are_obeyed(app: Sereno, work: Work, 
         app.schedules.tick()
     assert made(connection) == 1
     assert app.schedules.get("k").skipped == {"overlap": 9}
+
+
+def test_a_tick_does_not_wait_for_a_locked_schedule(app: Sereno, work: Work, connection: Connection) -> None:
+    for key in ("held", "free"):
+        app.schedules.upsert(key, work.job(key), Every("1h"))
+    advance(connection, 3601)
+    with line(app.url) as own:
+        own.execute("set lock_timeout = '2s'")
+        with locked(app.url, "held"), own.transaction():
+            assert do(own, Ticker().tick()).fires == 1
+    assert (made(connection, "held"), made(connection, "free")) == (0, 1)
+    assert app.schedules.tick().fires == 1
 
 
 SLOW_CLOCK = """

@@ -19,7 +19,7 @@ from tests.interleavings.scenarios.limit_world import (
     settles_lanes,
     workers,
 )
-from tests.jobs.job_steps import Connection, advance
+from tests.jobs.job_steps import Connection, advance, do
 from tests.jobs.limits.lane_steps import Claimer, keys, limited_job, put, set_limit
 
 KEYED = keys(("one", "a"))
@@ -91,6 +91,27 @@ FIRST_CLAIMS_OF_A_KEY = Scenario(
     set_up=_new_key,
     programs={"A": claims_lanes("A"), "B": claims_lanes("B")},
     check=all_end,
+)
+
+
+def _freed(connection: Connection) -> LimitWorld:
+    """Return a world in which jobs wait for a slot that has come free, and the limiter is due."""
+    set_limit(connection, "one", Limit(1))
+    first = Claimer(connection)
+    made = put(connection, KEYED, 3)
+    first.wake()
+    first.finish(first.claim().jobs)
+    do(connection, lane_claim.hand_over(first.freed))
+    return LimitWorld(made, workers(connection))
+
+
+CLAIMS_OF_A_FREED_SLOT = Scenario(
+    name="claims_of_a_freed_slot",
+    capability="limits",
+    set_up=_freed,
+    programs={"A": claims_lanes("A"), "B": claims_lanes("B")},
+    check=all_end,
+    faulty=frozenset("A"),
 )
 
 SETTLE_AND_LANE_CLAIM = Scenario(
@@ -283,6 +304,7 @@ SCENARIOS = (
     TWO_LANE_CLAIMS,
     SHARED_SLOTS,
     FIRST_CLAIMS_OF_A_KEY,
+    CLAIMS_OF_A_FREED_SLOT,
     SETTLE_AND_LANE_CLAIM,
     ENQUEUE_AND_LANE_CLAIM,
     DEAD_SESSION_WITH_A_SLOT,

@@ -1,11 +1,13 @@
-"""A sweep of lanes and limiters reads each row a bounded number of times."""
+"""A sweep of lanes and limiters deletes only unused ones, and reads each row a bounded number of times."""
 
 import psycopg
 import pytest
 
 from sereno.jobs.limits import store as limits
-from tests.facts import one
+from sereno.jobs.limits.limit import Limit, Rate
+from tests.facts import advance, one
 from tests.jobs.job_steps import do, line
+from tests.jobs.limits.lane_steps import Claimer, keys, put, set_limit
 
 KEYS, PAGE = 2000, 500
 
@@ -47,3 +49,18 @@ def test_a_sweep_reads_each_row_a_bounded_number_of_times(
         assert pages == 2 * KEYS / PAGE + 1
         # Each row is read with its page; idle ones again when they are locked and deleted.
         assert examined <= 2 * KEYS + 2 * KEYS + PAGE
+
+
+@pytest.mark.parametrize("limit", [Limit(2), Rate(2, per="10d", burst=2)])
+def test_a_sweep_frees_no_slot_and_no_token(database_url: str, limit: Limit | Rate) -> None:
+    """Claims that fill all free slots make no lane wait: only what they took keeps the limiter in use."""
+    with line(database_url) as connection:
+        set_limit(connection, "one", limit)
+        claimer = Claimer(connection)
+        put(connection, keys(("one", "")), 2)
+        assert [len(claimer.take(free_slots=1)) for _ in range(2)] == [1, 1]
+        assert one(connection, "select check_at is null from sereno.limiters")
+        advance(connection, 7200)
+        do(connection, limits.sweep_limiters())
+        put(connection, keys(("one", "")))
+        assert claimer.take_all() == []
