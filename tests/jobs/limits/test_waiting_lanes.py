@@ -1,6 +1,7 @@
 """Lanes that wait: for a changed limit, a locked lane, a paused queue, their turn, and a job that runs elsewhere."""
 
 from sereno.jobs import pauses, transitions
+from sereno.jobs.limits import store as limits
 from sereno.jobs.limits.limit import Limit
 from tests.facts import one
 from tests.jobs.job_steps import do, line
@@ -45,13 +46,13 @@ def test_lanes_of_a_paused_queue_give_nothing(database_url: str) -> None:
         assert claimer.take_all() == made
 
 
-def test_fair_keys_take_turns_over_many_claims(database_url: str) -> None:
+def test_fair_keys_take_turns_by_weight_over_many_claims(database_url: str) -> None:
     with line(database_url) as connection:
+        do(connection, limits.weigh("heavy", 3.0, "me"))
         claimer = Claimer(connection)
-        made = {key: put(connection, keys(fair=key), 6) for key in "ab"}
-        found = [job for _ in range(6) for job in claimer.take(free_slots=1)]
-        assert len(found) == 6
-        assert {key: len({*ids} & {*found}) for key, ids in made.items()} == {"a": 3, "b": 3}
+        made = {key: put(connection, keys(fair=key), 12) for key in ("light", "heavy")}
+        found = [job for _ in range(8) for job in claimer.take(free_slots=1)]
+        assert {key: len({*ids} & {*found}) for key, ids in made.items()} == {"light": 2, "heavy": 6}
 
 
 def test_a_requeued_job_that_runs_elsewhere_holds_its_slot(database_url: str) -> None:
