@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sereno.channels import ssrf
 from sereno.channels.ssrf import (
     MOST_ADDRESSES,
     AddressRefused,
@@ -256,6 +257,13 @@ def test_a_network_address_of_this_machine_is_own() -> None:
         except OSError:
             pytest.skip("this machine has no network")
         assert is_own(probe.getsockname()[0])
+
+
+def test_a_public_address_of_this_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that listens on all addresses is reached by it."""
+    assert not is_refused("8.8.8.8")
+    monkeypatch.setattr(ssrf, "_binds", lambda ip: ip == "8.8.8.8")
+    assert is_refused("8.8.8.8")
 
 
 def test_addresses_of_others_are_not_own(subtests: pytest.Subtests) -> None:

@@ -4,15 +4,17 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientConnectorError, web
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
+from sereno.channels.ssrf import AddressRefused
 from sereno.channels.web_push import (
     LARGEST_TEXT,
     TOKEN_USE,
+    GuardedExchange,
     WebPush,
     _final_outcome,
     application_server_key,
@@ -360,6 +362,16 @@ async def test_a_private_host_is_called_only_if_private_is_set(service: PushServ
                 outcomes = await sent(exchange, endpoint, plain)
             assert not any(isinstance(outcome, Sent) for outcome in outcomes)
             assert service.log == []
+
+
+async def test_a_name_with_a_private_address_is_not_called(service: PushService) -> None:
+    """The name passes the check of the URL; the connection is refused."""
+    url = service.url.replace("127.0.0.1", "localhost")
+    async with GuardedExchange(ACCOUNT, timeout=5.0) as exchange:
+        with pytest.raises(ClientConnectorError) as caught:
+            await exchange.http.post(url)
+    assert isinstance(caught.value.os_error, AddressRefused)
+    assert service.log == []
 
 
 def test_invalid_endpoints_are_refused(subtests: pytest.Subtests) -> None:

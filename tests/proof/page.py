@@ -17,7 +17,7 @@ PROMISES = Path(__file__).with_name("promises.toml")
 HEAD = """\
 # Proof
 
-Each promise below is checked in four ways:
+Each promise below is checked in four ways, or its section says which of them does not apply:
 
 - **Invariants.** `sereno verify` runs them on a live database; each must return no row. Every storm ends with them.
   Their SQL: [jobs, limits and schedules](../../src/sereno/monitoring/invariants.sql),
@@ -45,11 +45,14 @@ Repeat them from a checkout:
 
 
 class Promise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`no_scenarios`: why interleavings say nothing about it. Invariants and storms may then be missing, too."""
+
     capability: str
     title: str
     text: str
     invariants: list[str]
     storms: list[str]
+    no_scenarios: str | None = None
 
 
 class PromiseFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -89,13 +92,19 @@ def _recorded(results: Results) -> str:
 
 def _promise(promise: Promise, results: Results, mutants: Sequence[Mutant]) -> str:
     own = [mutant for mutant in mutants if mutant.capability == promise.capability]
-    lines = [f"## {promise.title}", "", promise.text.strip(), "", "| invariant | what must hold |", "|---|---|"]
-    lines += [f"| `{name}` | {INVARIANTS[name]} |" for name in promise.invariants]
-    lines += ["", *_scenarios(promise.capability, results.interleavings), ""]
+    lines = [f"## {promise.title}", "", promise.text.strip(), ""]
+    if promise.invariants:
+        lines += ["| invariant | what must hold |", "|---|---|"]
+        lines += [*(f"| `{name}` | {INVARIANTS[name]} |" for name in promise.invariants), ""]
+    if promise.no_scenarios is None:
+        lines += [*_scenarios(promise.capability, results.interleavings), ""]
+    else:
+        lines += [promise.no_scenarios.strip(), ""]
     lines += [f"Mutants ({len(own)}), each with the test that finds it:", "", "| broken | found by |", "|---|---|"]
     lines += [f"| {mutant.name}{_alike(mutant)} | `{mutant.test.partition('::')[2]}` |" for mutant in own]
-    storms = ", ".join(f"[{Path(storm).name}](../../{storm})" for storm in promise.storms)
-    return "\n".join([*lines, "", f"Storms: {storms}.", ""])
+    if promise.storms:
+        lines += ["", f"Storms: {', '.join(f'[{Path(storm).name}](../../{storm})' for storm in promise.storms)}."]
+    return "\n".join([*lines, ""])
 
 
 def _alike(mutant: Mutant) -> str:

@@ -107,6 +107,29 @@ def test_a_blocking_dead_letter_of_another_tenant_is_not_named(ask: Ask, connect
     assert "sereno job" not in explanation
 
 
+# Rows
+
+
+def test_rows_without_a_tenant_are_not_of_every_tenant(app: Sereno, ask: Ask, connection: Connection) -> None:
+    """Nor does their id tell a tenant's user that they exist."""
+
+    @app.task
+    def work() -> None: ...
+
+    job = work.enqueue().id
+    user = ask("admin", tenant="beta")
+    for method, path in (("GET", ""), ("GET", "/why"), ("POST", "/reveal")):
+        details = []
+        for number in (job, 7_000_001):
+            answer = user.request(method, f"/jobs/{number}{path}")
+            assert answer.status_code == 404, (number, path)
+            details.append(answer.json()["detail"].replace(str(number), "N"))
+        assert details[0] == details[1]
+    assert user.post("/jobs/cancel", json={"ids": [job]}).json()["done"] == []
+    assert one(connection, "select state from sereno.jobs where id = %s", job) == "ready"
+    assert ask("viewer").get(f"/jobs/{job}").status_code == 200
+
+
 # Pauses
 
 

@@ -12,6 +12,7 @@ import pytest
 from starlette.requests import HTTPConnection
 
 from sereno import Sereno
+from sereno.access.authentication import sign_out
 from sereno.access.identity import Principal, make_cookie, read_cookie
 from sereno.access.operations import CreatedToken, create, revoke
 from sereno.errors import ConfigurationError
@@ -162,6 +163,21 @@ def test_a_page_of_another_origin_changes_nothing_on_an_open_server(serve: Serve
     assert _pause(served) == 200
 
 
+def test_an_open_server_is_closed_for_good_by_the_first_token(
+    app: Sereno, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by a token that was revoked before the server looked."""
+    began = time.monotonic()
+    clock = SimpleNamespace(monotonic=lambda: began, time=time.time)
+    monkeypatch.setattr(authenticator, "time", clock)
+    served = serve(is_open=True)
+    assert _me(served).status_code == 200
+    _token(app)
+    app.database.run(revoke("ada"))
+    clock.monotonic = lambda: began + FRESH_SECONDS + 0.1
+    assert _me(served).status_code == 401
+
+
 # Read-only servers, proxies and applications
 
 
@@ -185,6 +201,24 @@ def test_a_read_only_server_does_not_record_the_use_of_a_token(
     app.override(read_only=False)
     assert _me(serve(), Authorization=bearer).status_code == 200
     assert connection.execute("select used_at is null from sereno.tokens").fetchall() == [(False,)]
+
+
+def test_a_read_only_server_refuses_tokens_and_sign_ins_that_have_ended(
+    app: Sereno, serve: Serve, connection: psycopg.Connection
+) -> None:
+    app.override(secret=SECRET)
+    made = {name: app.database.run(create(name, "viewer", actor="test")) for name in ("valid", "revoked", "expired")}
+    app.database.run(revoke("revoked"))
+    connection.execute("update sereno.tokens set expires_at = sereno.now() where name = 'expired'")
+    cookies = [make_cookie(SECRET.encode(), made["valid"].token.id, int(time.time()) + 60) for _ in range(2)]
+    ended = read_cookie(SECRET.encode(), cookies[1], time.time())
+    assert ended is not None
+    app.database.run(sign_out(ended))
+    app.override(read_only=True)
+    served = serve()
+    statuses = {name: _me(served, Authorization=f"Bearer {one.secret}").status_code for name, one in made.items()}
+    assert statuses == {"valid": 200, "revoked": 401, "expired": 401}
+    assert [_me(served, Cookie=f"{COOKIE}={cookie}").status_code for cookie in cookies] == [200, 401]
 
 
 def test_a_proxy_names_the_user(app: Sereno, serve: Serve) -> None:
@@ -286,6 +320,19 @@ def test_a_stored_response_is_repeated_only_to_the_same_user(app: Sereno, serve:
     first = httpx.post(url, headers=key | {"Authorization": f"Bearer {made.secret}"}, **PLAIN)
     other = httpx.post(url, headers=key | {"X-User": str(made.token.id)}, **PLAIN)
     assert (first.json()["changed"], other.json()["changed"]) == (True, False)
+
+
+def test_a_stored_response_is_not_repeated_to_a_user_of_the_same_name(app: Sereno, serve: Serve) -> None:
+    """Names are unique within a tenant only."""
+
+    @app.task
+    def work() -> None: ...
+
+    url, made = f"{serve().url}/api/v1/jobs", [_token(app, "operator", tenant) for tenant in ("a", "b")]
+    headers = [{"Idempotency-Key": "k", "Authorization": f"Bearer {token.secret}"} for token in made]
+    first, other = [httpx.post(url, json={"task": "work"}, headers=each, **PLAIN) for each in headers]
+    assert (first.status_code, other.status_code) == (201, 201)
+    assert first.json()["id"] != other.json()["id"]
 
 
 def test_an_admin_sees_the_settings_of_a_read_only_server(app: Sereno, serve: Serve) -> None:

@@ -76,6 +76,18 @@ def test_the_owner_reads_and_marks_the_inbox(app: Sereno, served: Served, connec
 
 
 @pytest.mark.usefixtures("inboxes")
+def test_messages_of_another_inbox_are_not_marked(app: Sereno, served: Served, connection: psycopg.Connection) -> None:
+    """Of another tenant or without one: an owner can guess the ids."""
+    ids = [row[0] for row in connection.execute("select id from sereno.inbox")]
+    with inbox_client(served, app.inbox.token("ada", tenant="a")) as client:
+        assert client.post("/inbox/mark", json={"what": "archived", "ids": ids}).json() == {"count": 3}
+    assert one(connection, "select array_agg(title order by title) from sereno.inbox where seen_at is null") == [
+        "None0",
+        "b0",
+    ]
+
+
+@pytest.mark.usefixtures("inboxes")
 def test_an_invalid_inbox_token_is_refused(app: Sereno, served: Served) -> None:
     good = app.inbox.token("ada", tenant="a")
     changed = f"{good[:-6]}{'B' if good[-6] == 'A' else 'A'}{good[-5:]}"
