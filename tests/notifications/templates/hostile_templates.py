@@ -47,6 +47,7 @@ OUT_OF_THE_SANDBOX = [
     "{% macro m() %}{{ caller.__globals__ }}{% endmacro %}{% call m() %}{% endcall %}",
     "{{ self }}",
     "{{ namespace }}",
+    "{% set n = namespace(a=1) %}{{ n._Namespace__attrs.a }}",
     "{{ d.items }}",
 ]
 OTHER_FILES = [
