@@ -3,6 +3,7 @@
 import threading
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -12,7 +13,9 @@ from sereno.archive import restore
 from sereno.archive import restore_store as store
 from sereno.archive.restore import RestoreRequest
 from sereno.archive.rows import TimeSpan
+from sereno.archive.store import drop_batch
 from sereno.database.driver import drive
+from sereno.database.statement import Operation, run
 from sereno.errors import ArchiveUnavailable, InvalidArguments, Refused
 from sereno.jobs import transitions
 from tests.archive.archive_steps import (
@@ -28,10 +31,11 @@ from tests.archive.archive_steps import (
     archiver,
 )
 from tests.archive.restore_steps import EVER, archive, cold, digests, restore_rows
-from tests.facts import advance, one, state
+from tests.facts import advance, one, state, until
 
 KINDS = ("jobs", "deliveries", "events", "fires", "logs", "public.tenders")
 TABLES = (*HOT.values(), "public.tenders")
+WAITING = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 
 
 @pytest.mark.slow
@@ -311,22 +315,36 @@ async def test_an_interrupted_restore_can_be_repeated(app: Sereno, connection: p
     assert digests(connection, *TABLES[:2]) == before
 
 
-async def test_a_batch_that_was_dropped_meanwhile_is_reported_as_such(
-    app: Sereno, connection: psycopg.Connection, place: Path
+async def test_a_restore_that_waited_for_the_drop_of_its_batch_can_be_repeated(
+    app: Sereno, connection: psycopg.Connection, place: Path, database_url: str
 ) -> None:
-    """With an error that a job retries: the rows are in a file now."""
+    """Its error is one that a job retries: the rows are in a file now."""
     add_logs(connection, 1)
     advance(connection, 60 * DAY)
-    await archiver(app, place).move()
+    await archive(app, place, grace=1)
+    advance(connection, 2 * DAY)
     span = TimeSpan(to_at=EVER)
     (source,) = app.database.run(store.sources("logs", span))
-    await archive(app, place)
-    for operation in (
-        store.count_held(source, (0, 1), span),
-        store.restore_held(source, (0, 1), span, 60.0, ()),
-    ):
-        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="was dropped meanwhile"):
+    errors: list[psycopg.Error] = []
+
+    def wait_for_the_drop(operation: Operation[Any]) -> None:
+        try:
             app.database.run(operation)
+        except psycopg.Error as error:
+            errors.append(error)
+
+    operations = [store.count_held(source, (0, 1), span), store.restore_held(source, (0, 1), span, 60.0, ())]
+    threads = [threading.Thread(target=wait_for_the_drop, args=[operation]) for operation in operations]
+    with psycopg.connect(database_url) as dropper:
+        assert run(dropper, drop_batch(source.batch))
+        for thread in threads:
+            thread.start()
+        until(lambda: one(connection, WAITING) == len(threads))
+    for thread in threads:
+        thread.join()
+    assert [str(error).partition("\n")[0] for error in errors] == ["batch 1 was dropped meanwhile"] * 2
+    assert {type(error) for error in errors} == {psycopg.errors.ObjectNotInPrerequisiteState}
+    assert restore_rows(app, place, "logs").rows.restored == 1
 
 
 @pytest.mark.slow
