@@ -193,6 +193,11 @@ def _one_run_at_a_time(connection: Connection, world: ScheduleWorld) -> None:
         "select schedule_id, count(*) from sereno.jobs where schedule_id is not null group by 1 having count(*) > 1"
     ).fetchall()
     assert not running, f"runs overlap: {running}"
+    early = connection.execute(
+        "select later.id from sereno.jobs later join sereno.history ended using (schedule_id) "
+        "where later.planned_at > ended.planned_at and later.created_at < ended.finished_at"
+    ).fetchall()
+    assert not early, f"made before the run before them had ended: {early}"
     _goes_on(connection, world)
 
 
@@ -218,7 +223,8 @@ HELD_FIRE = Scenario(
 def _planned_with_old_zones(connection: Connection) -> ScheduleWorld:
     """Return a world in which older zone data planned the next instant of both schedules too late."""
     ten_past(connection)
-    rows = [NewSchedule(key=key, job=new(), when=Cron("0 * * * *", tz="Europe/Riga")).checked() for key in KEYS]
+    when = Cron("0 * * * *", tz="Europe/Riga")
+    rows = [NewSchedule(key=key, job=new(), when=when, overlap="allow").checked() for key in KEYS]
     do(connection, store.upsert(rows, "me"))
     connection.execute("update sereno.schedules set next_run_at = next_run_at + interval '20 minutes'")
     return ScheduleWorld(session(connection, lease=LEASE))
