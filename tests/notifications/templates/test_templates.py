@@ -180,7 +180,10 @@ def test_hostile_templates_are_stopped_by_steps_and_sizes_within_their_memory(gr
     wrong = [
         (text[:60], text[-60:], result)
         for (_, text, expected), result in zip(render_hostile.GROUPS[group], results, strict=True)
-        if not re.search(expected, result["message"]) or result["steps"] > MOST_STEPS + ONE_STEP
+        if not re.search(expected, result["message"])
+        or result["steps"] > MOST_STEPS + ONE_STEP
+        # Stopped by the limit of the process: in a worker, it would have taken the memory.
+        or "too much memory" in result["message"]
     ]
     assert wrong == []
 

@@ -193,6 +193,8 @@ def test_masked_values_cannot_be_found_by_guessing(ask: Ask, work: Any) -> None:
             assert "is masked: only an operator can search by it" in refused.json()["detail"]
             found = operator.get("/jobs", params={"q": guess})
             assert (found.status_code, len(found.json()["items"])) == (200, 1)
+        # All that a secret contains is masked with it.
+        assert viewer.get("/jobs", params={"q": "args.credentials.user:ana"}).status_code == 403
         for text, count in (("args.account:7", 1), ("args.account:8", 0)):
             assert len(viewer.get("/jobs", params={"q": text}).json()["items"]) == count
 
