@@ -72,6 +72,8 @@ def page(results: Results) -> str:
 
 
 def _recorded(results: Results) -> str:
+    if results.interleavings is None and results.mutants is None:
+        return "No run is recorded yet: `make interleavings ARGS=--record`, `make mutants ARGS=--record`.\n"
     lines = ["## Recorded runs", "", "| run | date | commit | result |", "|---|---|---|---|"]
     if (run := results.interleavings) is not None:
         total = sum(each.schedules for each in run.scenarios.values())
@@ -115,10 +117,13 @@ def _scenarios(capability: str, run: InterleavingsRun | None) -> Iterable[str]:
     names = [name for name, scenario in SCENARIOS.items() if scenario.capability == capability]
     yield f"Interleavings ({len(names)} scenarios):"
     yield ""
+    if run is None:
+        yield ", ".join(f"`{name}`" for name in names) + "."
+        return
     yield "| scenario | schedules | moves | waits for a lock |"
     yield "|---|--:|--:|--:|"
     for name in names:
-        found = run.scenarios.get(name) if run is not None else None
+        found = run.scenarios.get(name)
         if found is None:
             yield f"| `{name}` | not recorded | | |"
         else:
