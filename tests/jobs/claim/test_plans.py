@@ -118,7 +118,7 @@ def test_a_report_reads_only_the_jobs_held(connection: Connection) -> None:
 def test_a_cancel_or_delete_finds_its_rows_by_primary_key(connection: Connection, subtests: pytest.Subtests) -> None:
     for name in ["cancel", "delete"]:
         with subtests.test(name=name):
-            params = {"ids": IDS[:3], "reason": "x"}
+            params = {"ids": IDS[:3], "reason": "x", "ended_by": None}
             assert accesses(plan(connection, "jobs/transitions", name, params)) == {BY_KEY}
 
 
