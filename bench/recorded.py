@@ -38,9 +38,13 @@ def save(name: str, commit: str, environment: str, figures: list[Figure]) -> Non
     FILE.write_bytes(msgspec.json.format(msgspec.json.encode(ordered), indent=1) + b"\n")
 
 
-def commit_to_record() -> str:
-    """Return the commit of this version, or raise BenchmarkFailed: a changed version could not be checked out again."""
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!bench/{FILE.name}")
+def commit_to_record(file: Path = FILE) -> str:
+    """Return the commit of this version, or raise BenchmarkFailed: a changed version could not be checked out again.
+
+    `file`: where the figures are stored; its own changes do not count.
+    """
+    own = file.relative_to(FILE.parents[1])
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!{own}")
     if changed:
         raise BenchmarkFailed(f"commit your changes first: a recorded figure names its commit\n{changed}")
     return _git("rev-parse", "--short=10", "HEAD")

@@ -9,11 +9,12 @@ from typing import Any
 
 import click
 
+from bench.recorded import commit_to_record
 from tests.databases import DatabasePool
 from tests.interleavings.execution import parse
-from tests.interleavings.laboratory import ScheduleFailed, Tally
-from tests.interleavings.runner import exhaust, repeat, wander
+from tests.interleavings.explore import explore_all, explore_random, repeat
 from tests.interleavings.scenarios import SCENARIOS
+from tests.interleavings.schedule_runner import ScheduleFailed, Tally
 from tests.proof import results
 from tests.shared_server import shared_server
 
@@ -44,7 +45,7 @@ def main(names: tuple[str, ...], schedule: str | None, count: int, *, record: bo
     unknown = set(names) - SCENARIOS.keys()
     if unknown:
         raise click.UsageError(f"no scenario {', '.join(sorted(unknown))}: there are {', '.join(SCENARIOS)}")
-    commit = results.commit() if record else ""
+    commit = commit_to_record(results.FILE) if record else ""
     total = Tally()
     searched: dict[str, results.SearchedScenario] = {}
     with database() as url:
@@ -85,8 +86,8 @@ async def _search(
         divergences = await repeat(url, scenario, parse(schedule), pinned=pinned)
         return Tally(schedules=1, diverged=bool(divergences))
     if count:
-        return await wander(url, scenario, seed=seed, count=count, faults=faults, pinned=pinned)
-    return await exhaust(url, scenario, preemptions=preemptions, faults=faults, pinned=pinned)
+        return await explore_random(url, scenario, seed=seed, count=count, faults=faults, pinned=pinned)
+    return await explore_all(url, scenario, preemptions=preemptions, faults=faults, pinned=pinned)
 
 
 if __name__ == "__main__":

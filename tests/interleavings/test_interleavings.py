@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from tests.interleavings.runner import exhaust, wander
+from tests.interleavings.explore import explore_all, explore_random
 from tests.interleavings.scenarios import SCENARIOS
 
 # The quick tier has a few scenarios of each part of sereno, and a few random schedules of each.
@@ -20,24 +20,24 @@ STORM = 100_000
 
 @pytest.mark.parametrize("name", QUICK_SCENARIOS)
 def test_a_scenario_holds_in_some_random_orders(database_url: str, name: str) -> None:
-    asyncio.run(wander(database_url, SCENARIOS[name], seed=1, count=QUICK))
+    asyncio.run(explore_random(database_url, SCENARIOS[name], seed=1, count=QUICK))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario_holds_with_one_preemption(database_url: str, name: str) -> None:
-    asyncio.run(exhaust(database_url, SCENARIOS[name], preemptions=1, faults=0))
+    asyncio.run(explore_all(database_url, SCENARIOS[name], preemptions=1, faults=0))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario_holds_with_a_fault_beside_a_pinned_snapshot(database_url: str, name: str) -> None:
-    asyncio.run(exhaust(database_url, SCENARIOS[name], preemptions=0, faults=1, pinned=True))
+    asyncio.run(explore_all(database_url, SCENARIOS[name], preemptions=0, faults=1, pinned=True))
 
 
 @pytest.mark.storm
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario_holds_in_random_orders(database_url: str, name: str) -> None:
     count = math.ceil(STORM / len(SCENARIOS))
-    tally = asyncio.run(wander(database_url, SCENARIOS[name], seed=2, count=count))
+    tally = asyncio.run(explore_random(database_url, SCENARIOS[name], seed=2, count=count))
     assert tally.schedules == count

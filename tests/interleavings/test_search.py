@@ -7,10 +7,10 @@ import pytest
 
 from sereno.database.statement import Operation, Statement
 from tests.interleavings.execution import Choice, parse
-from tests.interleavings.laboratory import ScheduleFailed
+from tests.interleavings.explore import explore_all, explore_random, repeat
 from tests.interleavings.program import Program, ReplyLost, Run
-from tests.interleavings.runner import exhaust, repeat, wander
 from tests.interleavings.scenario import Scenario
+from tests.interleavings.schedule_runner import ScheduleFailed
 from tests.jobs.job_steps import Connection
 
 
@@ -69,12 +69,12 @@ DEADLOCK = Scenario(
 
 
 def test_without_a_preemption_no_update_is_lost(database_url: str) -> None:
-    assert asyncio.run(exhaust(database_url, LOST_UPDATE, preemptions=0)).schedules == 2
+    assert asyncio.run(explore_all(database_url, LOST_UPDATE, preemptions=0)).schedules == 2
 
 
 def test_one_preemption_finds_the_lost_update_and_its_schedule_can_be_repeated(database_url: str) -> None:
     with pytest.raises(ScheduleFailed, match="the counter is 1") as failure:
-        asyncio.run(exhaust(database_url, LOST_UPDATE, preemptions=1))
+        asyncio.run(explore_all(database_url, LOST_UPDATE, preemptions=1))
     # The shortest schedule: A reads, then B runs to its end, then A writes what it had read.
     with pytest.raises(ScheduleFailed, match="the counter is 1"):
         asyncio.run(repeat(database_url, LOST_UPDATE, parse(failure.value.schedule)))
@@ -82,12 +82,12 @@ def test_one_preemption_finds_the_lost_update_and_its_schedule_can_be_repeated(d
 
 def test_random_schedules_find_it_too(database_url: str) -> None:
     with pytest.raises(ScheduleFailed, match="the counter is 1"):
-        asyncio.run(wander(database_url, LOST_UPDATE, seed=1, count=100))
+        asyncio.run(explore_random(database_url, LOST_UPDATE, seed=1, count=100))
 
 
 def test_a_deadlock_is_a_finding(database_url: str) -> None:
     with pytest.raises(ScheduleFailed, match="deadlock"):
-        asyncio.run(exhaust(database_url, DEADLOCK, preemptions=1))
+        asyncio.run(explore_all(database_url, DEADLOCK, preemptions=1))
 
 
 def test_a_statement_waits_for_the_transaction_that_blocks_it(database_url: str) -> None:
@@ -98,7 +98,7 @@ def test_a_statement_waits_for_the_transaction_that_blocks_it(database_url: str)
         programs={"A": lambda _: once(add_to(1), atomic=True), "B": lambda _: once(add_to(1), atomic=True)},
         check=two_added,
     )
-    tally = asyncio.run(exhaust(database_url, scenario, preemptions=2))
+    tally = asyncio.run(explore_all(database_url, scenario, preemptions=2))
     assert tally.blocked > 0
     assert tally.diverged == 0
 
@@ -121,7 +121,7 @@ def test_a_kill_rolls_back_and_a_lost_reply_is_told(database_url: str) -> None:
         check=lambda connection, world: ends.add((tuple(world.seen), value(connection))),
         faulty=frozenset("A"),
     )
-    asyncio.run(exhaust(database_url, scenario, preemptions=0, faults=1))
+    asyncio.run(explore_all(database_url, scenario, preemptions=0, faults=1))
     # Killed before it commits, the reply of the commit lost, or neither.
     assert ends == {((), 0), (("lost",), 1), (("added",), 1)}
 
@@ -138,7 +138,7 @@ def test_every_order_of_two_statements_and_two_commits_is_searched(
         programs={"A": lambda _: once(add_to(1)), "B": lambda _: once(add_to(2))},
         check=two_added,
     )
-    assert asyncio.run(exhaust(database_url, scenario, preemptions=preemptions)).schedules == schedules
+    assert asyncio.run(explore_all(database_url, scenario, preemptions=preemptions)).schedules == schedules
 
 
 def test_a_printed_schedule_is_parsed() -> None:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import click
 
+from bench.recorded import commit_to_record
 from tests.mutants.catalogue import catalogue
 from tests.mutants.run import MutantRun, run
 from tests.proof import results
@@ -21,7 +22,7 @@ def main(names: tuple[str, ...], processes: int, *, record: bool) -> None:
     chosen = [mutant for mutant in catalogue() if not names or {mutant.name, mutant.capability} & {*names}]
     if not chosen:
         raise click.UsageError(f"no mutant {' '.join(names)}")
-    commit = results.commit() if record else ""
+    commit = commit_to_record(results.FILE) if record else ""
     expected = [mutant for mutant in chosen if mutant.equivalent is None]
     wrong: list[MutantRun] = []
     slowest = 0.0
@@ -29,12 +30,12 @@ def main(names: tuple[str, ...], processes: int, *, record: bool) -> None:
         running = [pool.submit(run, mutant) for mutant in expected]
         for number, future in enumerate(as_completed(running), 1):
             done = future.result()
-            click.echo(f"{number:>3}/{len(expected)}  {done.fate:<9} {done.seconds:5.1f} s  {done.mutant.name}")
+            click.echo(f"{number:>3}/{len(expected)}  {done.status:<9} {done.seconds:5.1f} s  {done.mutant.name}")
             slowest = max(slowest, done.seconds)
-            if done.fate != "killed":
+            if done.status != "killed":
                 wrong.append(done)
     for done in wrong:
-        click.echo(f"\n{done.mutant.name} {done.fate}: {done.mutant.promise}\n  test: {done.mutant.test}")
+        click.echo(f"\n{done.mutant.name} {done.status}: {done.mutant.promise}\n  test: {done.mutant.test}")
         click.echo("\n".join(done.output.splitlines()[-15:]))
     alike = len(chosen) - len(expected)
     click.echo(f"\n{len(expected) - len(wrong)} of {len(expected)} mutants killed; {alike} are equivalent")

@@ -18,18 +18,18 @@ OPTIONS = ("-x", "-q", "-n0", "--tier", "all", "-p", "no:cacheprovider")
 # Exit codes of pytest: every test passed; some failed.
 PASSED, FAILED = 0, 1
 
-Fate = Literal["killed", "survived", "invalid", "timed out"]
+MutantStatus = Literal["killed", "survived", "invalid", "timed out"]
 
 
 class MutantRun(NamedTuple):
     mutant: Mutant
-    fate: Fate
+    status: MutantStatus
     seconds: float
     output: str
 
 
 def run(mutant: Mutant) -> MutantRun:
-    """Return its fate. `invalid`: the test did not fail but could not run, so the change proves nothing."""
+    """Return its status. `invalid`: the test did not fail but could not run, so the change proves nothing."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as name:
         copy = Path(name)
@@ -66,8 +66,8 @@ def run(mutant: Mutant) -> MutantRun:
         except subprocess.TimeoutExpired as expired:
             output = expired.stdout.decode(errors="replace") if isinstance(expired.stdout, bytes) else ""
             return MutantRun(mutant, "timed out", time.monotonic() - began, output)
-    fate: Fate = "survived" if done.returncode == PASSED else "killed" if _has_failed(done) else "invalid"
-    return MutantRun(mutant, fate, time.monotonic() - began, done.stdout)
+    status: MutantStatus = "survived" if done.returncode == PASSED else "killed" if _has_failed(done) else "invalid"
+    return MutantRun(mutant, status, time.monotonic() - began, done.stdout)
 
 
 def _has_failed(done: "subprocess.CompletedProcess[str]") -> bool:

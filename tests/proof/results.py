@@ -1,6 +1,5 @@
 """Recorded runs of the interleavings and of the mutants."""
 
-import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -54,15 +53,3 @@ def save(results: Results) -> None:
 
 def today() -> str:
     return datetime.now(UTC).date().isoformat()
-
-
-def commit() -> str:
-    """Return the commit, or raise: a recorded run names the code that it ran."""
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", "src", "tests", f":!tests/proof/{FILE.name}")
-    if changed:
-        raise SystemExit(f"commit your changes first: a recorded run names its commit\n{changed}")
-    return _git("rev-parse", "--short=10", "HEAD")
-
-
-def _git(*words: str) -> str:
-    return subprocess.run(["git", "-C", str(ROOT), *words], check=True, capture_output=True, text=True).stdout.strip()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sereno.archive.orders import (
     EXPORT,
     EXTRACT,
+    LONGEST_NAME,
     MOVE,
     RESTORE,
     VERIFY,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 QUEUE = "default"
 # Covers the usual outage of a storage, and then most of a day.
 RETRY = Backoff(10, first="1m", cap="2h")
-LONGEST_NAME = 200
 # For jobs that a person waits for: after about an hour the job is dead, and can be retried.
 ON_REQUEST_RETRY = Backoff(5, first="30s", cap="15m")
 

@@ -14,7 +14,7 @@ import psycopg
 from sereno.archive import files as archive_files
 from sereno.archive import restore
 from sereno.archive.jobs import ended, request_of, span_of
-from sereno.archive.orders import ExtractOrder, Order, RestoreOrder, VerifyOrder
+from sereno.archive.orders import LONGEST_NAME, ExtractOrder, Order, RestoreOrder, VerifyOrder
 from sereno.archive.restore import MOST
 from sereno.archive.rows import FileSelection
 from sereno.archive.scratch import scratch
@@ -27,8 +27,6 @@ from sereno.errors import ConfigurationError, InvalidArguments, Refused, first_l
 from sereno.jobs.attempt import Cancel, Dead
 from sereno.worker.context import Context
 
-# Characters of a kind in the name of an extract.
-LONGEST_NAME = 200
 # Problems that a result lists; the others are counted.
 MOST_LISTED = 50
 # SQLSTATE classes of transient errors (connection, server, locks), which are retried.

@@ -13,6 +13,8 @@ EXPORT = "sereno.archive_export"
 VERIFY = "sereno.archive_verify"
 RESTORE = "sereno.archive_restore"
 EXTRACT = "sereno.archive_extract"
+# Characters of the name of a table; a longer kind is cut in the name of an extract.
+LONGEST_NAME = 200
 
 Form: TypeAlias = Literal["parquet", "csv", "jsonl"]
 JobKind: TypeAlias = Literal["move", "export", "verify", "restore", "extract"]

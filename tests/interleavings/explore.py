@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from tests.interleavings.execution import Choice
-from tests.interleavings.laboratory import Laboratory, ScheduleFailed, Tally
 from tests.interleavings.scenario import AnyScenario
+from tests.interleavings.schedule_runner import ScheduleFailed, ScheduleRunner, Tally
 from tests.interleavings.search import Search, at_random, follow, shrink
 
 # Called after each schedule.
@@ -15,7 +15,7 @@ Progress = Callable[[Tally], None]
 def _silent(_tally: Tally) -> None: ...
 
 
-async def exhaust(
+async def explore_all(
     url: str,
     scenario: AnyScenario,
     *,
@@ -25,22 +25,22 @@ async def exhaust(
     progress: Progress = _silent,
 ) -> Tally:
     """Run every schedule with at most that number of preemptions and faults."""
-    async with Laboratory(url, scenario, pinned=pinned) as laboratory:
+    async with ScheduleRunner(url, scenario, pinned=pinned) as runner:
         search = Search(preemptions)
         for prefix in search:
             divergences: list[Choice] = []
             try:
-                decisions = await laboratory.run(follow(prefix, divergences), faults)
+                decisions = await runner.run(follow(prefix, divergences), faults)
             except ScheduleFailed as failure:
-                await _raise_shortest(laboratory, failure, faults)
+                await _raise_shortest(runner, failure, faults)
                 raise
             search.record(prefix, decisions)
-            laboratory.tally.diverged += bool(divergences)
-            progress(laboratory.tally)
-        return laboratory.tally
+            runner.tally.diverged += bool(divergences)
+            progress(runner.tally)
+        return runner.tally
 
 
-async def wander(
+async def explore_random(
     url: str,
     scenario: AnyScenario,
     *,
@@ -51,31 +51,31 @@ async def wander(
     progress: Progress = _silent,
 ) -> Tally:
     """Run `count` random schedules."""
-    async with Laboratory(url, scenario, pinned=pinned) as laboratory:
+    async with ScheduleRunner(url, scenario, pinned=pinned) as runner:
         for number in range(count):
             # Not one generator for all: a schedule can be repeated without those before it.
             random = Random(f"{seed} {number}")
             try:
-                await laboratory.run(at_random(random), faults)
+                await runner.run(at_random(random), faults)
             except ScheduleFailed as failure:
-                await _raise_shortest(laboratory, failure, faults)
+                await _raise_shortest(runner, failure, faults)
                 raise
-            progress(laboratory.tally)
-        return laboratory.tally
+            progress(runner.tally)
+        return runner.tally
 
 
 async def repeat(url: str, scenario: AnyScenario, schedule: Sequence[Choice], *, pinned: bool = False) -> list[Choice]:
     """Run one schedule; raise ScheduleFailed if its end is wrong. Return the choices that were not possible."""
     divergences: list[Choice] = []
-    async with Laboratory(url, scenario, pinned=pinned) as laboratory:
-        await laboratory.run(follow(schedule, divergences), most_faults=len(schedule))
+    async with ScheduleRunner(url, scenario, pinned=pinned) as runner:
+        await runner.run(follow(schedule, divergences), most_faults=len(schedule))
     return divergences
 
 
-async def _raise_shortest(laboratory: Laboratory, failure: ScheduleFailed, faults: int) -> None:
+async def _raise_shortest(runner: ScheduleRunner, failure: ScheduleFailed, faults: int) -> None:
     """Raise the failure of the shortest beginning of the schedule that fails too, if there is one."""
     for prefix in shrink(failure.decisions):
         try:
-            await laboratory.run(follow(prefix, []), faults)
+            await runner.run(follow(prefix, []), faults)
         except ScheduleFailed as shorter:
             raise shorter from None

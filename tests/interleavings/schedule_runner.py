@@ -9,6 +9,7 @@ import psycopg
 from psycopg import sql
 
 from sereno.database.connect import PLANNER
+from tests.databases import REWIND_SEQUENCES
 from tests.interleavings.actor import Actor
 from tests.interleavings.execution import Chooser, Decision, Execution
 from tests.interleavings.scenario import AnyScenario
@@ -33,10 +34,6 @@ FUNCTIONS = """
 create function pg_temp.empty_tables() returns void language plpgsql as $$ begin {deletes} end $$;
 create function pg_temp.filled_tables() returns text[] language plpgsql as $$
 declare found text[] := '{{}}'; begin {tests} return found; end $$
-"""
-REWIND_SEQUENCES = """
-select count(setval(seqrelid::regclass, seqstart, false)) from pg_sequence
-where pg_sequence_last_value(seqrelid) is not null
 """
 # Tables of archived rows, found by the index of dependencies: `pg_class` has no index by schema.
 ARCHIVED = """
@@ -85,7 +82,7 @@ class Tally:
         )
 
 
-class Laboratory:
+class ScheduleRunner:
     """Runs schedules of one scenario. The database is migrated and empty, and used by nothing else."""
 
     def __init__(self, url: str, scenario: AnyScenario, *, pinned: bool = False) -> None:
