@@ -81,6 +81,28 @@ def test_more_running_jobs_than_slots_are_reported(
     assert broken(app) == {"limits_respected": [ids[0]]}
 
 
+def test_jobs_that_share_a_slot_count_once(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+    _limit(connection, "l", Limit(2))
+    first, second, third = put(connection, keys(("l", "k")), 3)
+    assert claimer.take() == [first, second]
+    _run_by_force(connection, claimer, third)
+    connection.execute("update sereno.limiters set held = %s", [[first, -1, second, third]])
+    assert broken(app) == {}
+    connection.execute("update sereno.limiters set held = %s", [[-1, first, -2, second, third]])
+    assert broken(app) == {"limits_respected": [first]}
+
+
+def test_a_slot_shared_by_two_workers_is_reported(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+    _limit(connection, "l", Limit(1))
+    first, second = put(connection, keys(("l", "k")), 2)
+    assert claimer.take() == [first]
+    _run_by_force(connection, claimer, second)
+    connection.execute("update sereno.limiters set held = %s", [[-1, first, second]])
+    assert broken(app) == {}
+    _run_by_force(connection, Claimer(connection), second)
+    assert broken(app) == {"limits_respected": [first]}
+
+
 def test_a_lowered_limit_is_tolerated(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     _limit(connection, "l", Limit(3))
     ids = put(connection, keys(("l", "k")), 3)

@@ -206,23 +206,44 @@ where not exists (select from pg_locks where transactionid = locked_by)
 order by overdue.id limit 20;
 
 -- name: limits_respected
--- No limit has more running jobs than slots, counted from the jobs themselves. After a limit was lowered, jobs that hold a
--- slot keep it. One second of tolerance covers claims that overlapped with the change.
+-- No limit has more running jobs than slots, counted from the jobs themselves. Jobs that one worker claimed to run one
+-- after another share their slots. After a limit was lowered, jobs that hold a slot keep it. One second of tolerance
+-- covers claims that overlapped with the change.
 with running as materialized (
-    select id, queue, keys, claimed_at from sereno.jobs where state = 'running' order by id desc limit %(window)s
+    select id, queue, keys, claimed_at, session_id from sereno.jobs
+    where state = 'running' order by id desc limit %(window)s
 ),
-passed as (
-    select id, claimed_at, item ->> 0 as name, item ->> 1 as key
-    from running, jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
+passed as materialized (
+    select running.id, session_id, claimed_at, limits.name, slots, changed_at, item ->> 1 as key,
+           sereno.limiter_of(limits.name, item ->> 1) as limiter
+    from running cross join lateral jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
+    join sereno.limits on limits.name = item ->> 0 and kind = 'slots'
     union
-    select running.id, claimed_at, limits.name, '' from running join sereno.limits on limits.queue = running.queue
+    select running.id, session_id, claimed_at, name, slots, changed_at, '', sereno.limiter_of(name, '')
+    from running join sereno.limits on limits.queue = running.queue and kind = 'slots'
+),
+numbers as (
+    select limiters.id as limiter, number,
+           count(*) filter (where number < 0) over (partition by limiters.id order by place) as slot_group
+    from sereno.limiters cross join lateral unnest(held) with ordinality as list(number, place)
+    where limiters.id = any(array(select limiter from passed))
+),
+listed as (
+    select limiter, number, slot_group, max(-number) filter (where number < 0) over (partition by limiter, slot_group) as shared
+    from numbers
+),
+taken as (
+    select name, key, slots, changed_at, min(passed.id) as id, min(claimed_at) as claimed_at, count(*) as jobs,
+           least(max(shared), count(*)) as taken
+    from passed left join listed on listed.limiter = passed.limiter and listed.number = passed.id
+    group by name, key, slots, changed_at, slot_group, session_id
 )
-select min(id), 'the limit ' || limits.name || ' has ' || slots || ' slots'
-                || case when passed.key = '' then '' else ' for the key ' || passed.key end
-                || ', and ' || count(*) || ' jobs are running'
-from passed join sereno.limits on limits.name = passed.name and kind = 'slots'
-group by limits.name, passed.key
-having count(*) > slots and min(claimed_at) > changed_at + interval '1 second'
+select min(id), 'the limit ' || name || ' has ' || slots || ' slots' || case when key = '' then '' else ' for the key ' || key end
+                || ', and ' || sum(jobs) || ' jobs are running'
+                || case when sum(jobs) = sum(taken) then '' else ', in ' || sum(taken) || ' slots' end
+from taken
+group by name, key, slots, changed_at
+having sum(taken) > slots and min(claimed_at) > changed_at + interval '1 second'
 order by min(id) limit 20;
 
 -- name: slots_counted
