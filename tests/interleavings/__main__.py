@@ -1,21 +1,24 @@
 """`python -m tests.interleavings`: search scenarios, or repeat a schedule that failed."""
 
-import asyncio
-import sys
+import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from bench.recorded import commit_to_record
 from tests.databases import DatabasePool
+from tests.interleavings.connections import Connections
 from tests.interleavings.execution import parse
 from tests.interleavings.explore import explore_all, explore_random, repeat
 from tests.interleavings.scenarios import SCENARIOS
 from tests.interleavings.schedule_runner import ScheduleFailed, Tally
 from tests.proof import results
+from tests.proof.results import SearchedScenario
 from tests.shared_server import shared_server
 
 
@@ -31,63 +34,84 @@ def database() -> Iterator[str]:
             pool.close()
 
 
+@dataclass(frozen=True)
+class Search:
+    """What to search of one scenario, in a process and a database of its own."""
+
+    name: str
+    preemptions: int
+    faults: int
+    count: int
+    seed: int
+    pinned: bool
+    schedule: str | None
+
+    def run(self) -> tuple[str, Tally | str, float]:
+        """Return the name, what was searched or the schedule that failed, and the seconds that it took."""
+        began = time.monotonic()
+        try:
+            with database() as url, Connections(url) as connections:
+                found: Tally | str = self._search(connections)
+        except ScheduleFailed as failure:
+            found = str(failure)
+        return self.name, found, time.monotonic() - began
+
+    def _search(self, connections: Connections) -> Tally:
+        scenario = SCENARIOS[self.name]
+        if self.schedule is not None:
+            divergences = repeat(connections, scenario, parse(self.schedule), pinned=self.pinned)
+            return Tally(schedules=1, diverged=bool(divergences))
+        options: Any = {"faults": self.faults, "pinned": self.pinned}
+        if self.count:
+            return explore_random(connections, scenario, seed=self.seed, count=self.count, **options)
+        return explore_all(connections, scenario, preemptions=self.preemptions, **options)
+
+
 @click.command()
 @click.argument("names", nargs=-1, metavar="[SCENARIO]...")
 @click.option("--preemptions", default=2, show_default=True, help="Search all schedules up to this number.")
 @click.option("--faults", default=1, show_default=True, help="Kills and lost replies in one schedule at most.")
-@click.option("--random", "count", default=0, help="Run this number of random schedules instead.")
+@click.option("--random", "count", default=0, help="Run this number of random schedules instead, of each scenario.")
 @click.option("--seed", default=1, show_default=True, help="Of the random schedules.")
 @click.option("--pinned", is_flag=True, help="Hold a snapshot from before the first move.")
 @click.option("--schedule", help="Repeat this schedule, as it was printed.")
+@click.option("--processes", default=os.cpu_count(), show_default=True, help="Scenarios that are searched at once.")
 @click.option("--record", is_flag=True, help="Record the counts for docs/why/proof.md.")
-def main(names: tuple[str, ...], schedule: str | None, count: int, *, record: bool, **options: Any) -> None:
+def main(names: tuple[str, ...], *, processes: int, record: bool, **given: Any) -> None:
     """Search the interleavings of scenarios; without a name, of all of them."""
     unknown = set(names) - SCENARIOS.keys()
     if unknown:
         raise click.UsageError(f"no scenario {', '.join(sorted(unknown))}: there are {', '.join(SCENARIOS)}")
     commit = commit_to_record(results.FILE) if record else ""
+    searches = [Search(name, **given) for name in names or SCENARIOS]
     total = Tally()
-    searched: dict[str, results.SearchedScenario] = {}
-    with database() as url:
-        for name in names or SCENARIOS:
-            began = time.monotonic()
-            try:
-                found = asyncio.run(_search(url, name, schedule, count, **options))
-            except ScheduleFailed as failure:
-                click.echo(str(failure))
-                sys.exit(1)
+    searched: dict[str, SearchedScenario] = {}
+    with shared_server(None), ProcessPoolExecutor(processes) as pool:
+        for done in as_completed([pool.submit(search.run) for search in searches]):
+            name, found, seconds = done.result()
+            if isinstance(found, str):
+                pool.shutdown(cancel_futures=True)
+                raise click.ClickException(found)
             total.add(found)
-            searched[name] = results.SearchedScenario(found.schedules, found.moves, found.blocked)
-            click.echo(f"{name:<40} {found}  {time.monotonic() - began:6.1f} s")
-    click.echo(f"{'all':<40} {total}")
+            searched[name] = SearchedScenario(found.schedules, found.moves, found.blocked)
+            click.echo(f"{name:<30} {found} {seconds:7.1f} s")
+    click.echo(f"{'all':<30} {total}")
     if record:
-        _record(commit, searched, is_random=bool(count), **options)
+        _record(commit, searched, searches[0])
 
 
-def _record(commit: str, searched: dict[str, results.SearchedScenario], *, is_random: bool, **options: Any) -> None:
+def _record(commit: str, searched: dict[str, SearchedScenario], search: Search) -> None:
     """Replace the recorded run, or add random schedules to that of the same commit."""
     stored = results.load()
     run = stored.interleavings
-    if is_random:
+    if search.count:
         if run is None or run.commit != commit:
             raise click.UsageError("record the search without --random first, on the same commit")
-        run.random = searched
+        run.random |= searched
     else:
-        bounds = options["preemptions"], options["faults"]
+        bounds = search.preemptions, search.faults
         stored.interleavings = results.InterleavingsRun(results.today(), commit, *bounds, searched)
     results.save(stored)
-
-
-async def _search(
-    url: str, name: str, schedule: str | None, count: int, *, preemptions: int, faults: int, seed: int, pinned: bool
-) -> Tally:
-    scenario = SCENARIOS[name]
-    if schedule is not None:
-        divergences = await repeat(url, scenario, parse(schedule), pinned=pinned)
-        return Tally(schedules=1, diverged=bool(divergences))
-    if count:
-        return await explore_random(url, scenario, seed=seed, count=count, faults=faults, pinned=pinned)
-    return await explore_all(url, scenario, preemptions=preemptions, faults=faults, pinned=pinned)
 
 
 if __name__ == "__main__":

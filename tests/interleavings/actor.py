@@ -4,7 +4,6 @@ A move is a statement or the end of a transaction, so that others can move while
 waits for a lock stays pending while others move.
 """
 
-import asyncio
 from enum import Enum, auto
 from typing import Any
 
@@ -12,6 +11,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from sereno.database.statement import Operation, Row, Statement
+from tests.interleavings.pending_statement import PendingStatement
 from tests.interleavings.program import Isolation, Program, ReplyLost, Run
 
 ISOLATION = {
@@ -31,10 +31,10 @@ class Next(Enum):
 class Actor:
     """Runs one program. `next`: its next move; `pending`: a statement that has not returned."""
 
-    def __init__(self, name: str, connection: psycopg.AsyncConnection[Any], program: Program) -> None:
+    def __init__(self, name: str, connection: psycopg.Connection[Any], program: Program) -> None:
         self.name = name
         self.pid = connection.info.backend_pid
-        self.pending: asyncio.Task[list[Row]] | None = None
+        self.pending: PendingStatement | None = None
         # The program starts with the first move, so that it sees what others did before.
         self.next = Next.STATEMENT
         self._has_begun = False
@@ -63,37 +63,33 @@ class Actor:
             self._has_begun = True
             self._resume(None)
         if self.next is Next.STATEMENT:
-            self.pending = asyncio.ensure_future(self._execute())
+            assert self._statement is not None
+            if self._run.isolation != self._isolation and self._connection.info.transaction_status == 0:
+                self._connection.isolation_level = ISOLATION[self._run.isolation]
+                self._isolation = self._run.isolation
+            self.pending = PendingStatement(self._cursor, self._statement.text("sereno"), self._statement.params)
 
-    async def _execute(self) -> list[Row]:
-        assert self._statement is not None
-        if self._run.isolation != self._isolation and self._connection.info.transaction_status == 0:
-            await self._connection.set_isolation_level(ISOLATION[self._run.isolation])
-            self._isolation = self._run.isolation
-        await self._cursor.execute(self._statement.text("sereno"), self._statement.params)
-        return await self._cursor.fetchall() if self._cursor.description else []
-
-    async def finish_statement(self) -> None:
+    def finish_statement(self) -> None:
         """Take the rows of the pending statement, or give its error to the program."""
         assert self.pending is not None
         pending, self.pending = self.pending, None
         try:
-            self._rows = pending.result()
+            self._rows = pending.rows()
         except psycopg.Error as error:
-            await self._connection.rollback()
+            self._connection.rollback()
             self._throw(error)
             return
         if self._run.atomic:
-            await self._send_rows()
+            self._send_rows()
         else:
             self.next = Next.COMMIT
 
-    async def commit(self, *, lose_reply: bool = False) -> None:
+    def commit(self, *, lose_reply: bool = False) -> None:
         """End the transaction. `lose_reply`: the program is told that the reply was lost."""
         try:
-            await self._connection.commit()
+            self._connection.commit()
         except psycopg.Error as error:
-            await self._connection.rollback()
+            self._connection.rollback()
             self._throw(error)
             return
         if lose_reply:
@@ -101,23 +97,22 @@ class Actor:
         elif self._run.atomic:
             self._resume(self._result)
         else:
-            await self._send_rows()
+            self._send_rows()
 
-    async def kill(self) -> None:
+    def kill(self) -> None:
         """End the process: its transaction is rolled back, and nothing follows."""
-        await self._connection.rollback()
+        self._connection.rollback()
         self._program.close()
         self.next = Next.NOTHING
 
-    async def reset(self) -> None:
+    def reset(self) -> None:
         """Leave the connection as it was, after a schedule that was given up in the middle."""
         if self.pending is not None:
-            await self._connection.cancel_safe()
-            await asyncio.wait([self.pending])
-            self.pending.exception()
-        await self._connection.rollback()
+            self._connection.cancel_safe()
+            self.pending.wait(None)
+        self._connection.rollback()
 
-    async def _send_rows(self) -> None:
+    def _send_rows(self) -> None:
         """Send the rows of the last statement to the operation; it yields the next statement, or its result."""
         rows, self._rows = self._rows, []
         try:
@@ -130,7 +125,7 @@ class Actor:
             else:
                 self._resume(stop.value)
         except Exception as error:  # noqa: BLE001 - the program may expect it
-            await self._connection.rollback()
+            self._connection.rollback()
             self._throw(error)
 
     def _resume(self, value: Any) -> None:

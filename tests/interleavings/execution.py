@@ -4,7 +4,6 @@ A statement that has not returned is asked about: if another connection blocks i
 when they let it. If all actors wait for each other, PostgreSQL ends one of them with a deadlock error.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -52,7 +51,7 @@ Chooser: TypeAlias = Callable[[Sequence[Decision], tuple[Choice, ...], str | Non
 class Execution:
     """The actors of one schedule and the decisions that were made."""
 
-    def __init__(self, actors: Sequence[Actor], control: psycopg.AsyncConnection[Any], faulty: frozenset[str]) -> None:
+    def __init__(self, actors: Sequence[Actor], control: psycopg.Connection[Any], faulty: frozenset[str]) -> None:
         self._actors = {actor.name: actor for actor in actors}
         self._control = control
         self._faulty = faulty
@@ -61,23 +60,23 @@ class Execution:
         self.last: str | None = None
         self.blocked = 0
 
-    async def run(self, choose: Chooser, most_faults: int) -> None:
+    def run(self, choose: Chooser, most_faults: int) -> None:
         """Let the actors move until all are done."""
         try:
             while not all(actor.is_done for actor in self._actors.values()):
                 enabled = self._enabled(most_faults)
                 if not enabled:
                     # All wait for locks: PostgreSQL finds the deadlock and ends one of them.
-                    await self._wait_for_any()
+                    self._wait_for_any()
                     continue
                 choice = choose(self.decisions, enabled, self.last)
                 self.decisions.append(Decision(choice, enabled, self.last))
                 self.last = choice.actor
-                await self._move(choice)
-                await self._let_blocked_continue(but=choice.actor)
+                self._move(choice)
+                self._let_blocked_continue(but=choice.actor)
         finally:
             for actor in self._actors.values():
-                await actor.reset()
+                actor.reset()
 
     def _enabled(self, most_faults: int) -> tuple[Choice, ...]:
         ready = [actor for actor in self._actors.values() if actor.pending is None and actor.next is not Next.NOTHING]
@@ -90,45 +89,44 @@ class Execution:
                         found.append(Choice(actor.name, "?"))
         return tuple(found)
 
-    async def _move(self, choice: Choice) -> None:
+    def _move(self, choice: Choice) -> None:
         actor = self._actors[choice.actor]
         self._faults += bool(choice.fault)
         if choice.fault == "!":
-            await actor.kill()
+            actor.kill()
         elif actor.next is Next.COMMIT:
-            await actor.commit(lose_reply=choice.fault == "?")
+            actor.commit(lose_reply=choice.fault == "?")
         else:
             actor.begin_statement()
             if actor.pending is not None:
-                await self._wait(actor)
+                self._wait(actor)
 
-    async def _wait(self, actor: Actor) -> None:
+    def _wait(self, actor: Actor) -> None:
         """Wait until its statement has returned, or waits for a lock of another connection."""
         assert actor.pending is not None
-        while not actor.pending.done():
-            await asyncio.wait([actor.pending], timeout=UNTIL_ASKED)
-            if not actor.pending.done() and await self._is_blocked(actor):
+        while not actor.pending.wait(UNTIL_ASKED):
+            if self._is_blocked(actor):
                 self.blocked += 1
                 return
-        await actor.finish_statement()
+        actor.finish_statement()
 
-    async def _is_blocked(self, actor: Actor) -> bool:
-        cursor = await self._control.execute("select pg_blocking_pids(%s) <> '{}'", [actor.pid])
-        found = await cursor.fetchone()
+    def _is_blocked(self, actor: Actor) -> bool:
+        cursor = self._control.execute("select pg_blocking_pids(%s) <> '{}'", [actor.pid])
+        found = cursor.fetchone()
         return bool(found and found[0])
 
-    async def _let_blocked_continue(self, but: str) -> None:
+    def _let_blocked_continue(self, but: str) -> None:
         """Wait for the statements that the last move has let go on, in a fixed order."""
         for actor in self._actors.values():
             if actor.pending is not None and actor.name != but:
-                await self._wait(actor)
+                self._wait(actor)
 
-    async def _wait_for_any(self) -> None:
-        pending = [actor.pending for actor in self._actors.values() if actor.pending is not None]
-        await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-        for actor in self._actors.values():
-            if actor.pending is not None:
-                await self._wait(actor)
+    def _wait_for_any(self) -> None:
+        pending = [actor for actor in self._actors.values() if actor.pending is not None]
+        while not any(actor.pending.wait(UNTIL_ASKED) for actor in pending if actor.pending is not None):
+            pass
+        for actor in pending:
+            self._wait(actor)
 
     def raise_errors(self) -> None:
         """Raise the first error that a program did not handle."""

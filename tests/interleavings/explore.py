@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from random import Random
 
+from tests.interleavings.connections import Connections
 from tests.interleavings.execution import Choice
 from tests.interleavings.scenario import AnyScenario
 from tests.interleavings.schedule_runner import ScheduleFailed, ScheduleRunner, Tally
@@ -15,8 +16,8 @@ Progress = Callable[[Tally], None]
 def _silent(_tally: Tally) -> None: ...
 
 
-async def explore_all(
-    url: str,
+def explore_all(
+    connections: Connections,
     scenario: AnyScenario,
     *,
     preemptions: int = 2,
@@ -25,23 +26,23 @@ async def explore_all(
     progress: Progress = _silent,
 ) -> Tally:
     """Run every schedule with at most that number of preemptions and faults."""
-    async with ScheduleRunner(url, scenario, pinned=pinned) as runner:
-        search = Search(preemptions)
-        for prefix in search:
-            divergences: list[Choice] = []
-            try:
-                decisions = await runner.run(follow(prefix, divergences), faults)
-            except ScheduleFailed as failure:
-                await _raise_shortest(runner, failure, faults)
-                raise
-            search.record(prefix, decisions)
-            runner.tally.diverged += bool(divergences)
-            progress(runner.tally)
-        return runner.tally
+    runner = ScheduleRunner(connections, scenario, pinned=pinned)
+    search = Search(preemptions)
+    for prefix in search:
+        divergences: list[Choice] = []
+        try:
+            decisions = runner.run(follow(prefix, divergences), faults)
+        except ScheduleFailed as failure:
+            _raise_shortest(runner, failure, faults)
+            raise
+        search.record(prefix, decisions)
+        runner.tally.diverged += bool(divergences)
+        progress(runner.tally)
+    return runner.tally
 
 
-async def explore_random(
-    url: str,
+def explore_random(
+    connections: Connections,
     scenario: AnyScenario,
     *,
     seed: int,
@@ -51,31 +52,33 @@ async def explore_random(
     progress: Progress = _silent,
 ) -> Tally:
     """Run `count` random schedules."""
-    async with ScheduleRunner(url, scenario, pinned=pinned) as runner:
-        for number in range(count):
-            # Not one generator for all: a schedule can be repeated without those before it.
-            random = Random(f"{seed} {number}")
-            try:
-                await runner.run(at_random(random), faults)
-            except ScheduleFailed as failure:
-                await _raise_shortest(runner, failure, faults)
-                raise
-            progress(runner.tally)
-        return runner.tally
+    runner = ScheduleRunner(connections, scenario, pinned=pinned)
+    for number in range(count):
+        # Not one generator for all: a schedule can be repeated without those before it.
+        random = Random(f"{seed} {number}")
+        try:
+            runner.run(at_random(random), faults)
+        except ScheduleFailed as failure:
+            _raise_shortest(runner, failure, faults)
+            raise
+        progress(runner.tally)
+    return runner.tally
 
 
-async def repeat(url: str, scenario: AnyScenario, schedule: Sequence[Choice], *, pinned: bool = False) -> list[Choice]:
+def repeat(
+    connections: Connections, scenario: AnyScenario, schedule: Sequence[Choice], *, pinned: bool = False
+) -> list[Choice]:
     """Run one schedule; raise ScheduleFailed if its end is wrong. Return the choices that were not possible."""
     divergences: list[Choice] = []
-    async with ScheduleRunner(url, scenario, pinned=pinned) as runner:
-        await runner.run(follow(schedule, divergences), most_faults=len(schedule))
+    runner = ScheduleRunner(connections, scenario, pinned=pinned)
+    runner.run(follow(schedule, divergences), most_faults=len(schedule))
     return divergences
 
 
-async def _raise_shortest(runner: ScheduleRunner, failure: ScheduleFailed, faults: int) -> None:
+def _raise_shortest(runner: ScheduleRunner, failure: ScheduleFailed, faults: int) -> None:
     """Raise the failure of the shortest beginning of the schedule that fails too, if there is one."""
     for prefix in shrink(failure.decisions):
         try:
-            await runner.run(follow(prefix, []), faults)
+            runner.run(follow(prefix, []), faults)
         except ScheduleFailed as shorter:
             raise shorter from None

@@ -25,6 +25,10 @@ class Scenario(Generic[W]):
     check: Callable[[Connection, W], None]
     faulty: frozenset[str] = field(default_factory=frozenset)
     never_waits: bool = False
+    # Whether rows of the schema and the world are all that it has. Otherwise it is set up and checked each time.
+    only_rows: bool = True
+    # Whether the world remembers transaction ids: then it is set up each time, and not restored from saved rows.
+    knows_transactions: bool = False
     # Seconds of lease that the sessions of the scenario have: `verify` allows jobs of dead sessions that long.
     lease: float = 30.0
 

@@ -3,41 +3,58 @@
 `make interleavings` searches two preemptions and a fault; the tests here are a part of that.
 """
 
-import asyncio
 import math
 
 import pytest
 
+from tests.interleavings.connections import Connections
 from tests.interleavings.explore import explore_all, explore_random
 from tests.interleavings.scenarios import SCENARIOS
 
-# The quick tier has a few scenarios of each part of sereno, and a few random schedules of each.
-QUICK_SCENARIOS = list(SCENARIOS)[::6]
-QUICK = 10
-# Random schedules of all scenarios together in `make storm`.
-STORM = 100_000
+# Random schedules of all scenarios together: in `make test`, and in `make storm`.
+QUICK = 2_000
+STORM = 1_000_000
+# Those that only have rows take a fraction of the time of those with files and tables.
+FAST = [name for name, scenario in SCENARIOS.items() if scenario.only_rows]
+SLOW = SCENARIOS.keys() - FAST
 
 
-@pytest.mark.parametrize("name", QUICK_SCENARIOS)
-def test_a_scenario_holds_in_some_random_orders(database_url: str, name: str) -> None:
-    asyncio.run(explore_random(database_url, SCENARIOS[name], seed=1, count=QUICK))
+def test_every_scenario_holds_in_random_orders(database_url: str, subtests: pytest.Subtests) -> None:
+    schedules = 0
+    with Connections(database_url) as connections:
+        for name in FAST:
+            with subtests.test(scenario=name):
+                count = math.ceil(QUICK / len(FAST))
+                schedules += explore_random(connections, SCENARIOS[name], seed=1, count=count).schedules
+    assert schedules >= QUICK
+
+
+@pytest.mark.slow
+def test_every_scenario_with_files_holds_in_random_orders(database_url: str, subtests: pytest.Subtests) -> None:
+    with Connections(database_url) as connections:
+        for name in SLOW:
+            with subtests.test(scenario=name):
+                explore_random(connections, SCENARIOS[name], seed=1, count=20)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario_holds_with_one_preemption(database_url: str, name: str) -> None:
-    asyncio.run(explore_all(database_url, SCENARIOS[name], preemptions=1, faults=0))
+    with Connections(database_url) as connections:
+        explore_all(connections, SCENARIOS[name], preemptions=1, faults=0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario_holds_with_a_fault_beside_a_pinned_snapshot(database_url: str, name: str) -> None:
-    asyncio.run(explore_all(database_url, SCENARIOS[name], preemptions=0, faults=1, pinned=True))
+    with Connections(database_url) as connections:
+        explore_all(connections, SCENARIOS[name], preemptions=0, faults=1, pinned=True)
 
 
 @pytest.mark.storm
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario_holds_in_random_orders(database_url: str, name: str) -> None:
-    count = math.ceil(STORM / len(SCENARIOS))
-    tally = asyncio.run(explore_random(database_url, SCENARIOS[name], seed=2, count=count))
-    assert tally.schedules == count
+    """A thousand schedules of a scenario with files; the others share the rest."""
+    count = 1_000 if name in SLOW else math.ceil(STORM / len(FAST))
+    with Connections(database_url) as connections:
+        assert explore_random(connections, SCENARIOS[name], seed=2, count=count).schedules == count

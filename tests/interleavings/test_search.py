@@ -1,17 +1,24 @@
 """The model checker itself: it finds a lost update, a deadlock and a broken fence, and repeats what it found."""
 
-import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
 
 from sereno.database.statement import Operation, Statement
+from tests.interleavings.connections import Connections
 from tests.interleavings.execution import Choice, parse
 from tests.interleavings.explore import explore_all, explore_random, repeat
 from tests.interleavings.program import Program, ReplyLost, Run
 from tests.interleavings.scenario import Scenario
 from tests.interleavings.schedule_runner import ScheduleFailed
 from tests.jobs.job_steps import Connection
+
+
+@pytest.fixture
+def connections(database_url: str) -> Iterator[Connections]:
+    with Connections(database_url) as opened:
+        yield opened
 
 
 @dataclass
@@ -55,6 +62,7 @@ def once(operation: Operation[None], *, atomic: bool = False) -> Program:
 LOST_UPDATE = Scenario(
     name="lost_update",
     capability="test",
+    only_rows=False,
     set_up=two_rows,
     programs={"A": lambda _: once(read_and_write()), "B": lambda _: once(read_and_write())},
     check=two_added,
@@ -62,48 +70,50 @@ LOST_UPDATE = Scenario(
 DEADLOCK = Scenario(
     name="deadlock",
     capability="test",
+    only_rows=False,
     set_up=two_rows,
     programs={"A": lambda _: once(add_to(1, 2), atomic=True), "B": lambda _: once(add_to(2, 1), atomic=True)},
     check=lambda *_: None,
 )
 
 
-def test_without_a_preemption_no_update_is_lost(database_url: str) -> None:
-    assert asyncio.run(explore_all(database_url, LOST_UPDATE, preemptions=0)).schedules == 2
+def test_without_a_preemption_no_update_is_lost(connections: Connections) -> None:
+    assert explore_all(connections, LOST_UPDATE, preemptions=0).schedules == 2
 
 
-def test_one_preemption_finds_the_lost_update_and_its_schedule_can_be_repeated(database_url: str) -> None:
+def test_one_preemption_finds_the_lost_update_and_its_schedule_can_be_repeated(connections: Connections) -> None:
     with pytest.raises(ScheduleFailed, match="the counter is 1") as failure:
-        asyncio.run(explore_all(database_url, LOST_UPDATE, preemptions=1))
+        explore_all(connections, LOST_UPDATE, preemptions=1)
     # The shortest schedule: A reads, then B runs to its end, then A writes what it had read.
     with pytest.raises(ScheduleFailed, match="the counter is 1"):
-        asyncio.run(repeat(database_url, LOST_UPDATE, parse(failure.value.schedule)))
+        repeat(connections, LOST_UPDATE, parse(failure.value.schedule))
 
 
-def test_random_schedules_find_it_too(database_url: str) -> None:
+def test_random_schedules_find_it_too(connections: Connections) -> None:
     with pytest.raises(ScheduleFailed, match="the counter is 1"):
-        asyncio.run(explore_random(database_url, LOST_UPDATE, seed=1, count=100))
+        explore_random(connections, LOST_UPDATE, seed=1, count=100)
 
 
-def test_a_deadlock_is_a_finding(database_url: str) -> None:
+def test_a_deadlock_is_a_finding(connections: Connections) -> None:
     with pytest.raises(ScheduleFailed, match="deadlock"):
-        asyncio.run(explore_all(database_url, DEADLOCK, preemptions=1))
+        explore_all(connections, DEADLOCK, preemptions=1)
 
 
-def test_a_statement_waits_for_the_transaction_that_blocks_it(database_url: str) -> None:
+def test_a_statement_waits_for_the_transaction_that_blocks_it(connections: Connections) -> None:
     scenario = Scenario(
         name="wait",
         capability="test",
+        only_rows=False,
         set_up=two_rows,
         programs={"A": lambda _: once(add_to(1), atomic=True), "B": lambda _: once(add_to(1), atomic=True)},
         check=two_added,
     )
-    tally = asyncio.run(explore_all(database_url, scenario, preemptions=2))
+    tally = explore_all(connections, scenario, preemptions=2)
     assert tally.blocked > 0
     assert tally.diverged == 0
 
 
-def test_a_kill_rolls_back_and_a_lost_reply_is_told(database_url: str) -> None:
+def test_a_kill_rolls_back_and_a_lost_reply_is_told(connections: Connections) -> None:
     ends: set[tuple[tuple[str, ...], int]] = set()
 
     def adds(world: Counter) -> Program:
@@ -116,29 +126,31 @@ def test_a_kill_rolls_back_and_a_lost_reply_is_told(database_url: str) -> None:
     scenario = Scenario(
         name="faults",
         capability="test",
+        only_rows=False,
         set_up=two_rows,
         programs={"A": adds},
         check=lambda connection, world: ends.add((tuple(world.seen), value(connection))),
         faulty=frozenset("A"),
     )
-    asyncio.run(explore_all(database_url, scenario, preemptions=0, faults=1))
+    explore_all(connections, scenario, preemptions=0, faults=1)
     # Killed before it commits, the reply of the commit lost, or neither.
     assert ends == {((), 0), (("lost",), 1), (("added",), 1)}
 
 
 @pytest.mark.parametrize(("preemptions", "schedules"), [(0, 2), (1, 4), (2, 6)])
 def test_every_order_of_two_statements_and_two_commits_is_searched(
-    database_url: str, preemptions: int, schedules: int
+    connections: Connections, preemptions: int, schedules: int
 ) -> None:
     """Two actors with two moves each, which never wait: six orders."""
     scenario = Scenario(
         name="orders",
         capability="test",
+        only_rows=False,
         set_up=two_rows,
         programs={"A": lambda _: once(add_to(1)), "B": lambda _: once(add_to(2))},
         check=two_added,
     )
-    assert asyncio.run(explore_all(database_url, scenario, preemptions=preemptions)).schedules == schedules
+    assert explore_all(connections, scenario, preemptions=preemptions).schedules == schedules
 
 
 def test_a_printed_schedule_is_parsed() -> None:

@@ -18,32 +18,31 @@ where child.relnamespace = 'sereno'::regnamespace
 
 
 class Verifier:
-    """Checks the invariants on a connection. `lease`: seconds, of the sessions of the scenario."""
+    """Checks the invariants on a connection. `lease`: seconds, of the sessions of a scenario."""
 
-    def __init__(self, connection: Connection, lease: float) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._lease = lease
         self._views = {name: set(MENTIONED.findall(text)) for name, text in connection.execute(VIEWS).fetchall()}
         self._parents: dict[str, str] = dict(connection.execute(PARENTS).fetchall())
-        self._chosen: dict[frozenset[str], tuple[list[str], str, dict[str, Any]]] = {}
+        self._chosen: dict[tuple[frozenset[str], float], tuple[list[str], str, dict[str, Any]]] = {}
 
-    def check_all(self) -> None:
+    def check_all(self, lease: float) -> None:
         """Check every invariant, as `sereno verify` does."""
         with self._connection.transaction():
-            found = run(self._connection, verify(lease=self._lease, window=None))
+            found = run(self._connection, verify(lease=lease, window=None))
         broken = [f"{each.name}: {each.violations[0].what}" for each in found if not each.holds]
         assert not broken, "; ".join(broken)
 
-    def check(self, filled: frozenset[str]) -> None:
+    def check(self, filled: frozenset[str], lease: float) -> None:
         """Check the invariants that read one of these tables; without rows, the others hold."""
-        if filled not in self._chosen:
-            self._chosen[filled] = self._choose(filled)
-        names, query, params = self._chosen[filled]
+        if (filled, lease) not in self._chosen:
+            self._chosen[filled, lease] = self._choose(filled, lease)
+        names, query, params = self._chosen[filled, lease]
         row = self._connection.execute(query.encode(), params).fetchone() if names else None
         broken = [f"{name}: {found[0]}" for name, found in zip(names, row or (), strict=False) if found]
         assert not broken, "; ".join(broken)
 
-    def _choose(self, filled: frozenset[str]) -> tuple[list[str], str, dict[str, Any]]:
+    def _choose(self, filled: frozenset[str], lease: float) -> tuple[list[str], str, dict[str, Any]]:
         relations = {self._parents.get(name, name) for name in filled} | filled
         # Views on views: twice is as deep as they go.
         for _ in range(2):
@@ -52,7 +51,7 @@ class Verifier:
         parts: list[str] = []
         params: dict[str, Any] = {}
         for name in invariants.INVARIANTS:
-            statement = next(invariants.violations(name, window=None, grace=self._lease + GRACE))
+            statement = next(invariants.violations(name, window=None, grace=lease + GRACE))
             if relations & set(MENTIONED.findall(statement.sql)):
                 names.append(name)
                 params |= statement.params

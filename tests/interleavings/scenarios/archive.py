@@ -56,6 +56,7 @@ def _all_moved(connection: Connection, world: ArchiveWorld) -> None:
 TWO_MOVES = Scenario(
     name="two_moves",
     capability="archive",
+    only_rows=False,
     set_up=old_dead,
     programs={"A": moves(1), "B": moves(1)},
     check=_all_moved,
@@ -87,6 +88,7 @@ def _moves_children(_world: ArchiveWorld) -> Program:
 TWO_MOVES_OF_CHILDREN = Scenario(
     name="two_moves_of_children",
     capability="archive",
+    only_rows=False,
     set_up=_with_children_left,
     programs={"A": _moves_children, "B": _moves_children},
     check=_all_moved,
@@ -117,6 +119,7 @@ def _archived_or_requeued(connection: Connection, world: ArchiveWorld) -> None:
 MOVE_AND_REQUEUE = Scenario(
     name="move_and_requeue",
     capability="archive",
+    only_rows=False,
     set_up=old_dead,
     programs={
         "A": moves(100),
@@ -139,6 +142,7 @@ def _archived_or_deleted(connection: Connection, world: ArchiveWorld) -> None:
 MOVE_AND_DELETE = Scenario(
     name="move_and_delete",
     capability="archive",
+    only_rows=False,
     set_up=old_dead,
     programs={"A": moves(1), "B": does("delete", lambda world: transitions.delete(world.ids))},
     check=_archived_or_deleted,
@@ -193,6 +197,7 @@ def _exported_once(connection: Connection, world: ArchiveWorld) -> None:
 TWO_EXPORTERS = Scenario(
     name="two_exporters",
     capability="archive",
+    only_rows=False,
     set_up=planned,
     programs={"A": _exports("1"), "B": _exports("2")},
     check=_exported_once,
@@ -227,6 +232,7 @@ def _dropped(connection: Connection, world: ArchiveWorld) -> None:
 TWO_DROPS = Scenario(
     name="two_drops",
     capability="archive",
+    only_rows=False,
     set_up=partial(exported, attempts=False),
     programs={"A": _drops, "B": _drops},
     check=_dropped,
@@ -255,6 +261,7 @@ def _expire(connection: Connection) -> None:
 DROP_AND_RESTORE = Scenario(
     name="drop_and_restore",
     capability="archive",
+    only_rows=False,
     set_up=exported,
     programs={"A": _drops, "B": restores(1)},
     check=_restored_once,
@@ -296,6 +303,7 @@ def _written_again_or_dropped_before(connection: Connection, world: ArchiveWorld
 DROP_AND_BROKEN_FILE = Scenario(
     name="drop_and_broken_file",
     capability="archive",
+    only_rows=False,
     set_up=_broken,
     programs={"A": _drops, "V": _finds_it_broken},
     check=_written_again_or_dropped_before,
@@ -319,6 +327,7 @@ def _restored_both_once(connection: Connection, world: ArchiveWorld) -> None:
 TWO_RESTORES = Scenario(
     name="two_restores",
     capability="archive",
+    only_rows=False,
     set_up=partial(held, attempts=False),
     programs={"A": restores(1, 2), "B": restores(2, 1)},
     check=_restored_both_once,
@@ -364,6 +373,7 @@ def _removed_or_requeued(connection: Connection, world: ArchiveWorld) -> None:
 EXPIRY_AND_REQUEUE = Scenario(
     name="expiry_and_requeue",
     capability="archive",
+    only_rows=False,
     set_up=_restored,
     programs={"A": _expires, "B": does("requeue", lambda world: transitions.requeue(world.ids))},
     check=_removed_or_requeued,

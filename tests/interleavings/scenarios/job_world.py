@@ -23,7 +23,7 @@ MOST_ROUNDS = 10
 class JobWorld:
     """`claimed`: what a worker got and would run. `settled`: jobs whose settlement was accepted, by worker.
 
-    `notes`: what a program wants its check to know.
+    `notes`: what a program wants its check to know. `lost`: notes whose first reply was lost.
     """
 
     ids: list[int]
@@ -31,6 +31,7 @@ class JobWorld:
     claimed: dict[str, list[ClaimedJob]] = field(default_factory=dict)
     settled: dict[str, set[int]] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)
 
 
 JobProgram: TypeAlias = Callable[[JobWorld], Program]
@@ -128,6 +129,7 @@ def does(note: str, operation: Callable[[JobWorld], Any], *, atomic: bool = Fals
         try:
             world.notes[note] = yield Run(operation(world), atomic=atomic)
         except ReplyLost:
+            world.lost.add(note)
             world.notes[f"{note} again"] = yield Run(operation(world), atomic=atomic)
 
     return program

@@ -200,7 +200,7 @@ TWO_REQUEUES = Scenario(
 
 def _deleted_or_requeued(connection: Connection, world: JobWorld) -> None:
     gone = set(world.notes.get("delete", [])) | set(world.notes.get("delete again", []))
-    if "delete again" in world.notes:
+    if "delete" in world.lost:
         # The first reply was lost: what is missing was deleted then.
         gone |= set(world.ids) - states(connection).keys()
     nothing_lost(connection, world, gone)

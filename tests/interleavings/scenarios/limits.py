@@ -118,6 +118,7 @@ SETTLE_AND_LANE_CLAIM = Scenario(
     name="settle_and_lane_claim",
     capability="limits",
     set_up=_holding,
+    knows_transactions=True,
     programs={"A": settles_lanes("A"), "B": _worker("B")},
     check=all_end,
     faulty=frozenset("AB"),
@@ -197,6 +198,7 @@ REQUEUE_AND_LANE_CLAIM = Scenario(
     name="requeue_and_lane_claim",
     capability="limits",
     set_up=_holding,
+    knows_transactions=True,
     programs={
         "A": in_turn(settles_lanes("A", hands_over=False), claims_lanes("A")),
         "B": claims_lanes("B"),
