@@ -8,15 +8,14 @@ ROOT = Path(__file__).parents[2]
 KINDS = {".css", ".html", ".js", ".md", ".py", ".sql", ".tmpl"}
 
 # Words for people (a row or a process is none), measures without a unit, and words of a house or a post office.
+# Of lower case, because a search that ignores case takes three times as long.
 WORDS = re.compile(
-    r"\b(some|no|any|every)body\b|\bwho(m?)ever\b|\bso (many|often)\b|\bwhat became of\b|\bmakes? no sense\b"
-    r"|\bby the way\b|\bthe house\b|\bdoorkeeper\b|\bguests?\b|\bglances?\b|\b(in)?sights?\b|\bsought\b"
-    r"|\bshel(f|ves)\b|\bgates?\b|\bpart(y|ies)\b|\berrands?\b|\bcouriers?\b|\bledgers?\b|\bwording\b|\barchivists?\b"
-    r"|\binspectors?\b|\bverdicts?\b|\bconcerns?\b|\brehearsals?\b|\bsteer(s|ed|ing)?\b|\bstrangers?\b|\bgoes on\b",
-    re.IGNORECASE,
+    r"\b(?:(?:some|no|any|every)body|whom?ever|so (?:many|often)|what became of|makes? no sense|by the way|the house"
+    r"|doorkeeper|guests?|glances?|(?:in)?sights?|sought|shel(?:f|ves)|gates?|part(?:y|ies)|errands?|couriers?|ledgers?"
+    r"|wording|archivists?|inspectors?|verdicts?|concerns?|rehearsals?|steer(?:s|ed|ing)?|strangers?|goes on)\b"
 )
 # Where a word means something else: a Unix account, third parties in the sense of the law, a task's name in a table.
-EXCEPTIONS = re.compile(r"`nobody`|chown -R nobody|\"nobody\"|^# nobody$|third[- ]part(y|ies)")
+EXCEPTIONS = re.compile(r"`nobody`|chown -r nobody|\"nobody\"|^# nobody$|third[- ]part(y|ies)")
 
 
 def _files() -> Iterator[Path]:
@@ -29,7 +28,7 @@ def _files() -> Iterator[Path]:
 
 def _findings() -> Iterator[str]:
     for path in _files():
-        text = path.read_text()
+        text = path.read_text().lower()
         # A line is read again only where the whole text has a match, because that is much faster.
         for number in sorted({text.count("\n", 0, match.start()) for match in WORDS.finditer(text)}):
             line = text.split("\n")[number]
@@ -40,7 +39,7 @@ def _findings() -> Iterator[str]:
 
 def test_the_search_finds_forbidden_words() -> None:
     """Otherwise the test below would check nothing."""
-    assert WORDS.search("Whoever came while this seat was taken") is not None
+    assert WORDS.search("whoever came while this seat was taken") is not None
     assert WORDS.search(EXCEPTIONS.sub("", "runs as `nobody`")) is None
 
 
