@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 
 from msgspec.structs import replace
 
@@ -47,6 +47,10 @@ from sereno.worker import bulk_task
 from sereno.worker.context import Context
 from sereno.worker.worker import Worker
 
+if TYPE_CHECKING:
+    from sereno.jobs.client import Jobs
+    from sereno.jobs.queue_client import Queues
+
 P = ParamSpec("P")
 R = TypeVar("R")
 Payload = TypeVar("Payload")
@@ -76,6 +80,20 @@ class Sereno:
         )
         self.archive = Archive(self.database, self.task)
         self.schedules.declare_built_in(partial(self.archive.schedules, self.schedules))
+
+    @cached_property
+    def jobs(self) -> "Jobs":
+        """Look jobs up, find, count, cancel, retry and delete them."""
+        from sereno.jobs.client import Jobs  # noqa: PLC0415 - few processes need it
+
+        return Jobs(self.database)
+
+    @cached_property
+    def queues(self) -> "Queues":
+        """Depth, oldest age, pause and resume of queues."""
+        from sereno.jobs.queue_client import Queues  # noqa: PLC0415 - few processes need it
+
+        return Queues(self.database)
 
     @property
     def service(self) -> str:
@@ -311,6 +329,10 @@ class Sereno:
                 # New tables must belong to the owner role, and each login role needs its privileges on them.
                 roles.create(connection, self.settings.schema, prefix)
             return applied
+
+    async def amigrate(self) -> list[Migration]:
+        """`migrate` for async code."""
+        return await asyncio.to_thread(self.migrate)
 
     def check_schema(self) -> None:
         """Raise SchemaError if the schema is missing or too old."""

@@ -40,6 +40,18 @@ def _parse(text: str) -> float:
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
+def per_second(rate: float | str) -> float:
+    """Return a rate such as 50, "50/s" or "10/m" per second."""
+    number, _, unit = str(rate).partition("/")
+    try:
+        found = float(number) / {"": 1, "s": 1, "m": 60, "h": 3600}[unit.strip()]
+    except (ValueError, KeyError):
+        raise ConfigurationError(f'{rate!r} is not a rate: write it like "50/s" or "10/m"') from None
+    if not 0 < found < float("inf"):
+        raise ConfigurationError(f"{rate!r} is not a rate: it must be greater than 0")
+    return found
+
+
 def duration_text(length: float) -> str:
     """Return seconds as readable text: "850 ms", "12 s", "3 m 20 s", "5 h 41 m", "2 d 3 h"."""
     if length < 1:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sereno.duration import seconds
+from sereno.duration import per_second, seconds
 from sereno.errors import ConfigurationError
 from sereno.jobs.lifecycle import STATES
 
@@ -128,14 +128,10 @@ class RateType(click.ParamType):  # type: ignore[type-arg]  # see above
     name = "rate"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number, _, unit = str(value).partition("/")
         try:
-            rate = float(number) / {"": 1, "s": 1, "m": 60, "h": 3600}[unit.strip()]
-        except (ValueError, KeyError):
-            self.fail(f"{value!r}: expected a rate such as 50/s or 10/m", param, ctx)
-        if not 0 < rate < float("inf"):
-            self.fail(f"{value!r}: a rate must be greater than 0", param, ctx)
-        return rate
+            return per_second(value)
+        except ConfigurationError as error:
+            self.fail(str(error), param, ctx)
 
 
 def stdout_is_terminal() -> bool:

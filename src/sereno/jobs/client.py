@@ -1,0 +1,161 @@
+"""`app.jobs`: look jobs up, find, count, cancel, retry and delete them, sync or async."""
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from sereno.database.client import DatabaseClient
+from sereno.database.database import Database
+from sereno.database.driver import adrive, drive
+from sereno.database.statement import Plan
+from sereno.duration import per_second
+from sereno.errors import Refused
+from sereno.jobs import operations
+from sereno.jobs.filters import JobFilter
+from sereno.jobs.operations import ChangedJobs, JobDetail, JobTally
+from sereno.jobs.queries.rows import JobLine, JobRow
+from sereno.jobs.queries.search import jobs_wanted
+
+# Jobs read by one statement while a selection is iterated.
+PAGE = 500
+
+
+class JobSelection(DatabaseClient):
+    """The jobs that match a filter, read and changed when a method is called. Async twins have the prefix `a`.
+
+    Each change is written to the audit log with its actor. On the caller's connection, all is one transaction;
+    otherwise every batch of a thousand jobs is.
+    """
+
+    def __init__(self, database: Database, wanted: JobFilter, connection: Any = None) -> None:
+        super().__init__(database)
+        self._wanted = wanted
+        self._connection = connection
+
+    # Read
+
+    def __iter__(self) -> Iterator[JobLine]:
+        """Yield the jobs, newest first."""
+        before: int | None = None
+        while True:
+            page = self._run(operations.list_jobs(self._wanted, limit=PAGE, before=before), self._connection)
+            yield from page.items
+            if (before := page.next) is None:
+                return
+
+    async def __aiter__(self) -> AsyncIterator[JobLine]:
+        before: int | None = None
+        while True:
+            page = await self._arun(operations.list_jobs(self._wanted, limit=PAGE, before=before), self._connection)
+            for line in page.items:
+                yield line
+            if (before := page.next) is None:
+                return
+
+    def count(self) -> JobTally:
+        """Return how many there are, by task, queue and tenant."""
+        return self._run(operations.count(self._wanted), self._connection)
+
+    async def acount(self) -> JobTally:
+        return await self._arun(operations.count(self._wanted), self._connection)
+
+    # Change
+
+    def cancel(self, *, reason: str | None = None, actor: str | None = None) -> ChangedJobs:
+        """Cancel waiting jobs at once, and request running ones to stop."""
+        return self._drive(operations.cancel(self._chosen("cancel"), reason=reason, yes=True, actor=actor))
+
+    async def acancel(self, *, reason: str | None = None, actor: str | None = None) -> ChangedJobs:
+        return await self._adrive(operations.cancel(self._chosen("cancel"), reason=reason, yes=True, actor=actor))
+
+    def retry(self, *, rate: float | str | None = None, actor: str | None = None) -> ChangedJobs:
+        """Requeue finished jobs under their own ids, at once or at a rate: `retry(rate="50/s")`."""
+        return self._drive(self._retry(rate, actor))
+
+    async def aretry(self, *, rate: float | str | None = None, actor: str | None = None) -> ChangedJobs:
+        return await self._adrive(self._retry(rate, actor))
+
+    def delete(self, *, actor: str | None = None) -> ChangedJobs:
+        """Delete jobs and their attempts; running ones stay."""
+        return self._drive(operations.delete(self._chosen("delete"), yes=True, actor=actor))
+
+    async def adelete(self, *, actor: str | None = None) -> ChangedJobs:
+        return await self._adrive(operations.delete(self._chosen("delete"), yes=True, actor=actor))
+
+    def _retry(self, rate: float | str | None, actor: str | None) -> Plan[ChangedJobs]:
+        chosen = None if rate is None else per_second(rate)
+        return operations.retry(self._chosen("retry"), rate=chosen, yes=True, actor=actor)
+
+    def _chosen(self, verb: str) -> JobFilter:
+        if self._wanted.is_empty:
+            raise Refused(f'this would {verb} every job: name which ones, such as find("state:dead")')
+        return self._wanted
+
+    def _drive(self, plan: Plan[ChangedJobs]) -> ChangedJobs:
+        return drive(plan, lambda operation: self._run(operation, self._connection))
+
+    async def _adrive(self, plan: Plan[ChangedJobs]) -> ChangedJobs:
+        return await adrive(plan, lambda operation: self._arun(operation, self._connection))
+
+
+class FoundJob(JobSelection):
+    """One job. `detail`: the job with its attempts, steps and progress, as they were when it was looked up."""
+
+    def __init__(self, database: Database, detail: JobDetail, connection: Any = None) -> None:
+        super().__init__(database, JobFilter(ids=[detail.job.id]), connection)
+        self.detail = detail
+
+    def __repr__(self) -> str:
+        return f"<job {self.id} {self.task} {self.state}>"
+
+    @property
+    def row(self) -> JobRow:
+        return self.detail.job
+
+    @property
+    def id(self) -> int:
+        return self.row.id
+
+    @property
+    def task(self) -> str:
+        return self.row.task
+
+    @property
+    def state(self) -> str:
+        """scheduled, ready, running, succeeded, dead or cancelled."""
+        return self.row.state
+
+    def refresh(self) -> Self:
+        """Look it up again. Raises JobNotFound if it was deleted."""
+        self.detail = self._run(operations.show(self.id), self._connection)
+        return self
+
+    async def arefresh(self) -> Self:
+        self.detail = await self._arun(operations.show(self.id), self._connection)
+        return self
+
+
+class Jobs(DatabaseClient):
+    """`app.jobs.get(4711).cancel()`, `app.jobs.find("task:export state:dead").retry(rate="50/s")`."""
+
+    def __init__(self, database: Database, connection: Any = None) -> None:
+        super().__init__(database)
+        self._connection = connection
+
+    def using(self, connection: Any) -> "Jobs":
+        """Return the same on the caller's connection: changes commit with the caller's transaction."""
+        return Jobs(self._database, connection)
+
+    def get(self, job_id: int) -> FoundJob:
+        """Return a live or finished job, or raise JobNotFound."""
+        return self._found(self._run(operations.show(job_id), self._connection))
+
+    async def aget(self, job_id: int) -> FoundJob:
+        return self._found(await self._arun(operations.show(job_id), self._connection))
+
+    def find(self, search: str = "") -> JobSelection:
+        """Return the jobs that match a search, such as `task:export state:dead age:>1h`; nothing is read yet."""
+        return JobSelection(self._database, jobs_wanted(search, datetime.now(UTC)), self._connection)
+
+    def _found(self, detail: JobDetail) -> FoundJob:
+        return FoundJob(self._database, detail, self._connection)
