@@ -285,8 +285,8 @@ def noted(taken: ClaimedBatch, subject: str, detail: Mapping[str, Any], count: i
     yield from audit.audit(taken.actor, taken.action, subject, {"count": count, **detail, "operation": taken.id})
 
 
-def _retry(found: Sequence[int], taken: ClaimedBatch) -> Operation[BatchResult]:  # noqa: ARG001 - common signature
-    done = yield from transitions.requeue(found)
+def _retry(found: Sequence[int], taken: ClaimedBatch) -> Operation[BatchResult]:
+    done = yield from transitions.requeue(found, ended_by=taken.requested_at)
     return BatchResult(done, conflicts=(yield from transitions.key_conflicts(set(found) - set(done))))
 
 

@@ -172,9 +172,15 @@ def delete(ids: Collection[int], ended_by: datetime | None = None) -> Operation[
     return _ids.decode(rows[0][0])
 
 
-def requeue(ids: Collection[int], spacing: float = 0.0, start: float = 0.0) -> Operation[list[int]]:
-    """Requeue finished jobs under their own ids, `spacing` seconds apart, the first in `start` seconds."""
-    rows = yield Statement(_sql["requeue"], {"ids": sorted(ids), "spacing": spacing, "start": start})
+def requeue(
+    ids: Collection[int], spacing: float = 0.0, start: float = 0.0, ended_by: datetime | None = None
+) -> Operation[list[int]]:
+    """Requeue finished jobs under their own ids, `spacing` seconds apart, the first in `start` seconds.
+
+    None that ended after `ended_by`.
+    """
+    given = {"ids": sorted(ids), "spacing": spacing, "start": start, "ended_by": ended_by}
+    rows = yield Statement(_sql["requeue"], given)
     return _ids.decode(rows[0][0])
 
 

@@ -209,13 +209,14 @@ progress as (delete from sereno.progress where job_id = any(array(select id from
 select coalesce((select json_agg(id) from both_places), '[]')::text;
 
 -- name: requeue
--- Requeue finished jobs under their own ids, with failures reset; the last attempt becomes an attempt row.
+-- Requeue finished jobs under their own ids, with failures reset; the last attempt becomes an attempt row. None that
+-- ended after `ended_by`: it was requeued and ran since it was chosen.
 -- A job whose unique key is taken, by a live job or by an earlier one of the same call, stays finished and is not
 -- returned. The unique index decides, so that a key taken meanwhile by another transaction affects that job alone. Keys
 -- are inserted in the order of enqueue_keyed, so that the two cannot deadlock.
 with free as materialized (
     select * from sereno.history past
-    where id = any(%(ids)s)
+    where id = any(%(ids)s) and (%(ended_by)s::timestamptz is null or finished_at <= %(ended_by)s)
       and not exists (select from sereno.jobs live where live.id = past.id)
       and (unique_key is null or not exists (
           select from sereno.jobs live

@@ -1,15 +1,17 @@
-"""Bulk operations: two workers that carry out one operation, and a batch beside a claim."""
+"""Bulk operations: two workers that carry out one operation, and a batch beside a claim or a requeue."""
 
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from sereno import Dead
 from sereno.bulk import operations
 from sereno.jobs import bulk, transitions
 from sereno.jobs.bulk import BulkBatch
 from sereno.jobs.filters import JobFilter
 from sereno.jobs.job import ClaimedJob
+from sereno.jobs.lifecycle import LIVE
 from sereno.jobs.rows import JobAction
 from sereno.worker import sessions
 from tests.interleavings.program import Program, ReplyLost, Run
@@ -23,6 +25,7 @@ from tests.interleavings.scenarios.job_world import (
     nothing_lost,
     ready,
     settles,
+    states,
 )
 from tests.jobs.job_steps import Connection, add, advance, decided, do, end, session, take, wanted
 
@@ -144,4 +147,40 @@ BULK_DELETE_AND_CLAIM = Scenario(
     faulty=frozenset("A"),
 )
 
-SCENARIOS = (TWO_BULK_WORKERS, BULK_DELETE_AND_CLAIM)
+
+def _dead(connection: Connection) -> JobWorld:
+    """Return a world in which A runs the job of a bulk retry of a dead job."""
+    world = ready(connection, 1)
+    owner = session(connection)
+    end(connection, owner, take(connection, owner, 1), decided(Dead("no")))
+    begun = do(connection, operations.begin("job.retry", JobFilter(states=["dead"]), yes=True, actor="me"))
+    world.notes["operation"] = begun.id
+    (world.notes["A"],) = take(connection, world.sessions["A"], 1, tasks=(bulk.TASK,))
+    return world
+
+
+def _requeues(world: JobWorld) -> Program:
+    """An operator, who retries the same job by its id."""
+    yield Run(transitions.requeue(world.ids))
+
+
+def _retried_by_one(connection: Connection, world: JobWorld) -> None:
+    """A job that the operator has retried, and that has succeeded since, is not run again."""
+    state, changed, left = _finish(connection, world)
+    assert (state, changed + left) in (("done", 0), ("done", 1))
+    succeeded = {job for done in world.settled.values() for job in done}
+    again = succeeded & {job for job, found in states(connection).items() if found in LIVE}
+    assert not again, f"jobs {again} have succeeded and were retried"
+    assert set(nothing_lost(connection, world).values()) == {"succeeded"}
+
+
+BULK_RETRY_AND_REQUEUE = Scenario(
+    name="bulk_retry_and_requeue",
+    capability="jobs",
+    set_up=_dead,
+    programs={"A": _continues, "B": both(_requeues, claims("B"), settles("B"))},
+    check=_retried_by_one,
+    faulty=frozenset("A"),
+)
+
+SCENARIOS = (TWO_BULK_WORKERS, BULK_DELETE_AND_CLAIM, BULK_RETRY_AND_REQUEUE)
