@@ -317,3 +317,22 @@ def test_a_batch_is_not_settled_before_its_children_are_moved(connection: Connec
     assert do(connection, archive.settle_batch(batch, 0)) is False
     assert do(connection, archive.move_children(batch, MOST)) == (2, True)
     assert do(connection, archive.settle_batch(batch, 0))
+
+
+def test_a_file_that_was_found_broken_meanwhile_is_not_verified_again(connection: Connection) -> None:
+    """Two verifiers: the first read the file before it was damaged, and is the last to write."""
+    add_logs(connection, 5)
+    advance(connection, 60 * DAY)
+    do(connection, archive.move_rows("logs", AGE, MOST))
+    ((batch, _),) = do(connection, archive.open_batches())
+    do(connection, archive.plan(batch, 100))
+    assert do(connection, archive.uploaded(batch, 1, measure(connection, batch), "name", "sum", 10))
+    assert do(connection, archive.verified(batch, 1, "sum"))
+    before = do(connection, archive.tries(batch, 1))
+    assert do(connection, archive.checked(batch, 1, "sum", before))
+    do(connection, archive.failed(batch, 1, "its checksum differs"))
+    assert do(connection, archive.reopen(batch, 1))
+    assert do(connection, archive.checked(batch, 1, "sum", before)) is False
+    assert do(connection, archive.open_files()) == [(batch, 1)]
+    assert do(connection, archive.checked(batch, 1, "sum", do(connection, archive.tries(batch, 1))))
+    assert do(connection, archive.tries(batch, 99)) == 0

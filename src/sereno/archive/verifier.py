@@ -81,6 +81,7 @@ class ArchiveVerifier:
 
     def _one(self, file: Manifest, done: VerifyResult) -> None:
         done.files += 1
+        tries = self._database.run(archive.tries(file.batch, file.number))
         try:
             repaired = self._check(file)
         except (UnverifiedFile, ObjectNotFound, InvalidParquetFile) as error:
@@ -97,7 +98,7 @@ class ArchiveVerifier:
             done.rows += file.rows
             done.bytes += file.bytes
             done.problems += [repaired] if repaired else []
-            self._database.run(archive.verified(file.batch, file.number, file.sha256))
+            self._database.run(archive.checked(file.batch, file.number, file.sha256, tries))
 
     def _check(self, manifest: Manifest) -> str | None:
         """Verify a file. Return what was wrong with its manifest and has been repaired."""
