@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv test test-all demo check bench storm interleavings mutants lock pictures schema reference clean
+.PHONY: help venv test test-all demo check bench storm soak interleavings mutants lock pictures schema reference clean
 
 PYTHON := .venv/bin/python
 PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
@@ -45,6 +45,9 @@ bench: $(READY)  ## run all benchmarks in their quick form; ARGS="NAME" runs one
 
 storm: $(READY)  ## run the storm tests: minutes of faults and load
 	@$(PYTHON) -m pytest --tier storm --timeout 3600 $(ARGS)
+
+soak: $(READY)  ## simulate a month of work in less than an hour: nothing may grow
+	@$(PYTHON) -m tests.soak $(ARGS)
 
 interleavings: $(READY)  ## search the orders of statements of all scenarios; ARGS="--help" shows the options
 	@$(PYTHON) -m tests.interleavings $(ARGS)

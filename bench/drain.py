@@ -16,7 +16,7 @@ from bench import ceiling
 from bench.context import BenchContext
 from bench.cpu_time import server_seconds
 from bench.tally import Tally
-from bench.tasks import MONTH, account, register
+from bench.tasks import MONTH, QUEUE, account, register
 from bench.workers import BenchmarkFailed, Workers, working
 from sereno import Sereno
 
@@ -96,11 +96,11 @@ def drain(
     return drained
 
 
-def fill(url: str, jobs: int, *, keep: bool = True) -> int:
+def fill(url: str, jobs: int, *, keep: bool = True, queue: str = QUEUE) -> int:
     """Enqueue the jobs in bulk, and return the last id."""
     app = Sereno(url)
     tasks = register(app)
-    task = tasks.noop if keep else tasks.noop_forgotten
+    task = (tasks.noop if keep else tasks.noop_forgotten).using(queue=queue)
     last = 0
     for first in range(0, jobs, CHUNK):
         numbers = range(first, min(jobs, first + CHUNK))
@@ -146,7 +146,7 @@ def check(tally: Tally, jobs: int, stored: int, expected: int) -> None:
 def _is_settled(connection: psycopg.Connection, last: int, first: int) -> bool:
     # By the primary key, because the index of running rows is full of dead entries under a pinned snapshot.
     tail = connection.execute(
-        "select exists (select from sereno.jobs where id between %s and %s)", [last - TAIL, last]
+        "select exists (select from sereno.jobs where id between %s and %s)", [max(first, last - TAIL), last]
     ).fetchone()
     if tail is None or tail[0]:
         return False

@@ -22,13 +22,13 @@ class BenchmarkFailed(Exception):
     """A worker died, made no progress, or did not do the work that was measured."""
 
 
-def worker_commands(url: str, processes: int, tally: Tally, tasks: str = "") -> list[list[str]]:
+def worker_commands(url: str, processes: int, tally: Tally, tasks: str = "", queue: str = QUEUE) -> list[list[str]]:
     """Return the commands that start the workers; `tasks` is "features" for those of `bench.feature_tasks`.
 
     To measure the supervisor of `sereno worker` instead, return one command here, which registers the tasks of
     `bench.tasks` with `tally.join()` in each of its children.
     """
-    command = [sys.executable, "-m", "bench.worker_process", url, f"{QUEUE}={SLOTS}", str(tally.path), tasks]
+    command = [sys.executable, "-m", "bench.worker_process", url, f"{queue}={SLOTS}", str(tally.path), tasks]
     return [command] * processes
 
 
@@ -66,13 +66,13 @@ class Workers:
 
 
 @contextmanager
-def working(url: str, tally: Tally, processes: int = 1, tasks: str = "") -> Iterator[Workers]:
+def working(url: str, tally: Tally, processes: int = 1, tasks: str = "", queue: str = QUEUE) -> Iterator[Workers]:
     """Run workers on that database for as long as the block lasts."""
     log = tally.path.with_suffix(".log")
     started: list[subprocess.Popen[bytes]] = []
     with log.open("wb") as output:
         try:
-            for command in worker_commands(url, processes, tally, tasks):
+            for command in worker_commands(url, processes, tally, tasks, queue):
                 # Appended one by one, so that started workers are stopped even when the next one fails to start.
                 started.append(subprocess.Popen(command, stdout=output, stderr=output))  # noqa: PERF401
             yield Workers(started, log, tally)

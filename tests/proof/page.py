@@ -9,7 +9,7 @@ import msgspec
 from sereno.monitoring.invariants import INVARIANTS
 from tests.interleavings.scenarios import SCENARIOS
 from tests.mutants.catalogue import Mutant, catalogue
-from tests.proof.results import ROOT, InterleavingsRun, Results
+from tests.proof.results import ROOT, InterleavingsRun, Results, SoakRun
 
 PAGE = ROOT / "docs" / "why" / "proof.md"
 PROMISES = Path(__file__).with_name("promises.toml")
@@ -41,6 +41,19 @@ Repeat them from a checkout:
 | interleavings, all or one scenario | `make interleavings`, `make interleavings ARGS=two_claims` |
 | mutants, all or of one part | `make mutants`, `make mutants ARGS=jobs` |
 | storms | `make storm` |
+| a month of work | `make soak` |
+"""
+
+SOAK = """\
+## Nothing grows in a month
+
+`make soak` runs worker, scheduler and server on a real PostgreSQL and moves sereno's clock from hour to hour, for 30
+days: plain, failing, limited, ordered, unique and delayed jobs, a thousand schedules, notifications over HTTP, bulk
+operations and pauses. History is retained for three days and archived. At the end of each day the sizes and rows of all
+tables and indexes, memory, the plans of the hot statements and a drain are measured. From day 5 on nothing may grow by
+more than a tenth, memory by no more than a twentieth; no plan may change; autovacuum has to keep up; the drains of the
+last days must reach 0.95 of the first ones, in speed and in processor time, each compared with bare SQL. Statistics
+that are retained for longer, the audit, inboxes and the index of the archive may grow with the load, but not faster.
 """
 
 
@@ -66,7 +79,7 @@ def promises() -> list[Promise]:
 def page(results: Results) -> str:
     """Return the text of the page."""
     mutants = catalogue()
-    parts = [HEAD, _recorded(results)]
+    parts = [HEAD, _recorded(results), _soak(results.soak)]
     parts += [_promise(promise, results, mutants) for promise in promises()]
     return "\n".join(parts)
 
@@ -90,6 +103,20 @@ def _recorded(results: Results) -> str:
             f"{sum(found.equivalent.values())} equivalent; the slowest took {found.slowest:.0f} s |"
         )
     return "\n".join([*lines, ""])
+
+
+def _soak(run: SoakRun | None) -> str:
+    """Return the section of the soak."""
+    if run is None:
+        return f"{SOAK}\nNo run is recorded yet: `make soak ARGS=--record`.\n"
+    memory = ", ".join(f"{name} {size:.0f} MiB" for name, size in run.memory.items())
+    rest = f"{run.plans} | {memory} | {run.speed:.2f} of the first | {run.processor:.2f}"
+    lines = [
+        "| days | date | commit | minutes | jobs | relations | plans | memory | last drains by speed | by CPU |",
+        "|--:|---|---|--:|--:|--:|--:|---|--:|--:|",
+        f"| {run.days} | {run.date} | {run.commit} | {run.minutes:.0f} | {run.jobs:,} | {run.relations} | {rest} |",
+    ]
+    return "\n".join([SOAK, *lines, ""])
 
 
 def _promise(promise: Promise, results: Results, mutants: Sequence[Mutant]) -> str:

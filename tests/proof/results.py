@@ -1,4 +1,4 @@
-"""Recorded runs of the interleavings and of the mutants."""
+"""Recorded runs of the interleavings, of the mutants and of the soak."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,9 +38,29 @@ class MutantsRun(msgspec.Struct):
     slowest: float
 
 
+class SoakRun(msgspec.Struct):
+    """Simulated days in which nothing grew.
+
+    `relations`, `plans`: how many were compared. `memory`: MiB by service. `speed`: of the last drains, as a share of
+    the first ones; `processor`: the same by processor time.
+    """
+
+    date: str
+    commit: str
+    days: int
+    minutes: float
+    jobs: int
+    relations: int
+    plans: int
+    memory: dict[str, float]
+    speed: float
+    processor: float
+
+
 class Results(msgspec.Struct, omit_defaults=True):
     interleavings: InterleavingsRun | None = None
     mutants: MutantsRun | None = None
+    soak: SoakRun | None = None
 
 
 def load() -> Results:
