@@ -81,9 +81,11 @@ judged as (
                 when not coalesce(jsonb_path_match((select payload from event), coalesce(own.condition, channel.condition), '{}', true),
                                   own.condition is null and channel.condition is null) then 'condition'
                 when (select throttle_most is not null from event) and (select throttle_most from event) <= (
-                    select count(distinct earlier.event_id) from sereno.deliveries earlier join sereno.events other on other.id = earlier.event_id
+                    select count(distinct earlier.event_id) from sereno.deliveries earlier
                     where earlier.recipient_id = page.id and earlier.channel = channel.name and earlier.state <> 'skipped'
-                      and other.type = (select type from event) and earlier.event_id <> %(event)s
+                      -- One by one, by key: a join would read all events, once per recipient.
+                      and (select other.type from sereno.events other where other.id = earlier.event_id) = (select type from event)
+                      and earlier.event_id <> %(event)s
                       and earlier.created_at > (select now from clock) - make_interval(secs => (select throttle_seconds from event))) then 'throttled'
            end as refused
     from page cross join channel
