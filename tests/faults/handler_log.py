@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Protocol
 
 import psycopg
 
@@ -70,7 +71,16 @@ def _ended_at(connection: psycopg.Connection, run: Run) -> int:
     return int(row[0] * SECOND) - (time.time_ns() - time.monotonic_ns())
 
 
-def peak(runs: Iterable[Run]) -> int:
+class Interval(Protocol):
+    """From its begin until its end, in nanoseconds."""
+
+    @property
+    def begin(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+
+
+def peak(runs: Iterable[Interval]) -> int:
     """Return the largest number of concurrent runs."""
     steps = sorted(step for run in runs for step in ((run.begin, 1), (run.end, -1)))
     most = now = 0

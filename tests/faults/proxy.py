@@ -4,6 +4,7 @@ import select
 import socket
 import threading
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
@@ -12,13 +13,12 @@ from urllib.parse import parse_qs, urlsplit
 class Proxy:
     """Listens on loopback; `url` reaches the same database through it."""
 
-    def __init__(self, target: str, name: str) -> None:
+    def __init__(self, target: str, name: str, user: str = "postgres") -> None:
         self._target = target
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"postgresql://postgres@127.0.0.1:{self._listener.getsockname()[1]}/{name}"
+        self.url = f"postgresql://{user}@127.0.0.1:{self._listener.getsockname()[1]}/{name}"
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._frozen_pairs: list[tuple[socket.socket, socket.socket]] = []
-        self._frozen = threading.Event()
         self._closed = False
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -27,23 +27,25 @@ class Proxy:
         """Start a proxy in front of a server that listens on a Unix socket."""
         parts = urlsplit(url)
         query = parse_qs(parts.query)
-        return cls(f"{query['host'][0]}/.s.PGSQL.{query.get('port', ['5432'])[0]}", parts.path.lstrip("/"))
+        target = f"{query['host'][0]}/.s.PGSQL.{query.get('port', ['5432'])[0]}"
+        return cls(target, parts.path.lstrip("/"), parts.username or "postgres")
 
     def cut(self) -> None:
-        """Reset every connection."""
-        for pair in self._pairs:
-            for end in pair:
-                end.close()
-        self._pairs.clear()
+        """End every connection that is not frozen."""
+        pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            _end(pair)
 
     def freeze(self) -> None:
         """Drop all traffic of the open connections silently; new connections work."""
         frozen, self._pairs = self._pairs, []
         self._frozen_pairs += frozen
-        self._frozen.set()
 
-    def heal(self) -> None:
-        self._frozen.clear()
+    def forget_frozen(self) -> None:
+        """End the frozen connections."""
+        frozen, self._frozen_pairs = self._frozen_pairs, []
+        for pair in frozen:
+            _end(pair)
 
     def __enter__(self) -> Self:
         return self
@@ -53,7 +55,7 @@ class Proxy:
     ) -> None:
         self._closed = True
         self._listener.close()
-        self._pairs += self._frozen_pairs
+        self.forget_frozen()
         self.cut()
 
     def _accept(self) -> None:
@@ -63,31 +65,40 @@ class Proxy:
             except OSError:
                 return
             server = socket.socket(socket.AF_UNIX)
-            server.connect(self._target)
+            try:
+                server.connect(self._target)
+            except OSError:
+                # The server is down.
+                client.close()
+                server.close()
+                continue
             pair = (client, server)
             self._pairs.append(pair)
             threading.Thread(target=self._pump, args=pair, daemon=True).start()
 
     def _pump(self, client: socket.socket, server: socket.socket) -> None:
+        """Copy until one end closes. Only this thread closes the pair: another one could hit a reused descriptor."""
         pair = (client, server)
         try:
             while True:
-                readable, _, _ = select.select([client, server], [], [], 0.05)
-                # A frozen pair is in no list: it stays open and silent.
-                if pair not in self._pairs:
-                    if client.fileno() < 0:
-                        return
-                    # Data stays unread in a frozen pair, so select returns at once.
+                readable, _, _ = select.select([client, server], [], [], 0.5)
+                while pair in self._frozen_pairs:
+                    # It stays open and silent. Its data stays unread, so select would return at once.
                     time.sleep(0.05)
-                    continue
                 for end in readable:
                     data = end.recv(65536)
                     if not data:
                         return
                     (server if end is client else client).sendall(data)
-        except (OSError, ValueError):
+        except OSError:
             return
         finally:
-            if pair in self._pairs or client.fileno() < 0:
-                for end in pair:
-                    end.close()
+            client.close()
+            server.close()
+
+
+def _end(pair: tuple[socket.socket, socket.socket]) -> None:
+    """End both connections; the thread that copies their data closes them."""
+    for end in pair:
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)

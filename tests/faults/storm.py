@@ -81,7 +81,6 @@ class Storm(ABC):
             self.add_work()
             self.wait(lambda: self.at_work([worker]))
             disturb()
-            proxy.heal()
 
     def crash(self, server: EmbeddedPostgres, directory: Path) -> None:
         """Crash the database. A worker that starts while it is down exits with an error, as it should."""

@@ -4,11 +4,7 @@ The log of the provider, which no fault hits, shows which messages it received: 
 never again after the database had recorded the outcome.
 """
 
-import json
-import os
-import subprocess
-import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,12 +16,12 @@ import pytest
 
 from sereno.database.embedded import EmbeddedPostgres
 from sereno.notifications.deliveries.delivery import TRANSITIONS
-from tests.acceptance.conftest import ROOT, WorkerProcess, assert_sound
+from tests.acceptance.conftest import WorkerProcess, assert_sound
 from tests.facts import one, until
 from tests.faults.notified_app import Offer, app, offer_closed, offer_made
+from tests.faults.provider_log import ProviderLog, running_provider
 from tests.faults.proxy import Proxy
 from tests.faults.storm import Storm
-from tests.warm_process import WarmProcess
 
 # Records every change of state of a delivery, by the clock that the provider uses too.
 RECORD_MOVES = """
@@ -63,16 +59,8 @@ ARGUMENTS = ("--processes", "2", "--queue", "notifications=4")
 @pytest.fixture
 def provider(log: Path) -> Iterator[str]:
     """Start the provider and return its URL; the messages that it accepted are in its log."""
-    with WarmProcess(
-        [sys.executable, "-m", "tests.faults.notified_app", str(log)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.kill()
+    with running_provider(log) as url:
+        yield url
 
 
 # The recipients and their preferences: once as rows, once in plain Python.
@@ -236,24 +224,12 @@ def assert_moves_legal(connection: psycopg.Connection) -> None:
 
 def assert_calls_accounted(connection: psycopg.Connection, log: Path) -> None:
     """Check that a message was repeated only for a counted reason, and never after its outcome was recorded."""
-    calls: dict[int, list[tuple[float, str]]] = defaultdict(list)
-    names: dict[str, int] = {}
-    again: set[str] = set()
-    for at, status, subject, detail in map(json.loads, log.read_text().splitlines()):
-        if status == "receipt":
-            again |= {subject} if detail == "retry" else set()
-        else:
-            calls[subject].append((at, status))
-            names[detail] = subject
-    retried = Counter(names[name] for name in again)
+    received = ProviderLog.read(log)
     rows: list[tuple[Any, ...]] = connection.execute(
         "select id, state, unknowns from sereno.deliveries where channel = 'carrier'"
     ).fetchall()
-    for delivery, state, unknowns in rows:
-        refused = sum(status in ("refused", "busy") for _, status in calls[delivery])
-        assert len(calls[delivery]) <= 1 + unknowns + refused + retried[delivery], (delivery, calls[delivery])
-        if state in ("sent", "delivered", "read"):
-            assert "taken" in [status for _, status in calls[delivery]], delivery
+    assert [found for row in rows for found in received.faults(*row)] == []
+    calls = received.calls
     known: dict[int, float] = {}
     for delivery, now, at in connection.execute("select delivery, now, at from moves order by at"):
         if now == "sent":

@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +18,7 @@ import psycopg
 import pytest
 from psycopg.errors import DeadlockDetected
 
-from sereno import Cron, Every, Sereno
+from sereno import Every, Sereno
 from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.statement import run
 from sereno.jobs import settlement
@@ -27,10 +26,10 @@ from sereno.jobs.attempt import SUCCEEDED
 from sereno.jobs.settlement import SettleResult
 from sereno.monitoring.verify import verify
 from sereno.schedules import tick as ticks
-from sereno.schedules.rules.when import When
 from sereno.schedules.ticker import Ticker
 from tests.acceptance.conftest import WorkerProcess
 from tests.facts import advance, one, until, until_at_rest
+from tests.faults.rhythms import Rhythm, create_rhythms
 from tests.faults.server import restart
 from tests.jobs.job_steps import do, line, session, take
 
@@ -41,31 +40,6 @@ Connection = psycopg.Connection[Any]
 TIMEOUT = 90.0
 # Invariants of times, which a clock that is set back during a job breaks.
 TIMES = ("times_in_order", "retry_never_early")
-
-
-@dataclass(frozen=True)
-class Rhythm:
-    """A rule with equidistant instants, which can be counted independently."""
-
-    when: When
-    step: timedelta
-
-
-RHYTHMS = (
-    Rhythm(Every("500ms"), timedelta(seconds=0.5)),
-    Rhythm(Every("1s", count_from="clock"), timedelta(seconds=1)),
-    Rhythm(Cron("*/2 * * * * *"), timedelta(seconds=2)),
-    Rhythm(Every("3s", spread="2s"), timedelta(seconds=3)),
-)
-POLICIES: tuple[dict[str, Any], ...] = (
-    {"overlap": "allow"},
-    {"overlap": "allow", "missed": "all", "missed_limit": 5},
-    {"overlap": "allow", "missed": "skip"},
-    {"overlap": "allow", "max_lateness": "5s"},
-    {"overlap": "skip"},
-    {"overlap": "queue_one"},
-    {"overlap": "cancel_previous"},
-)
 
 
 @pytest.fixture
@@ -80,16 +54,7 @@ def create_schedules(app: Sereno) -> dict[str, tuple[Rhythm, datetime]]:
     @app.task(name="quick")
     def quick(n: int) -> None: ...
 
-    first: dict[str, tuple[Rhythm, datetime]] = {}
-    for number, rhythm in enumerate(RHYTHMS):
-        for policy in POLICIES:
-            key = f"{number} {' '.join(map(str, policy.values()))}"
-            made = app.schedules.upsert(key, quick.job(number), rhythm.when, **policy)
-            assert made.next_run_at is not None
-            first[key] = rhythm, made.next_run_at
-    for number in range(3):
-        app.schedules.upsert(f"end {number}", quick.job(99), Every("500ms", count_from="end"))
-    return first
+    return create_rhythms(app, quick.job(1))
 
 
 def accounted(connection: Connection, first: dict[str, tuple[Rhythm, datetime]]) -> int:

@@ -184,7 +184,6 @@ def test_a_worker_recovers_from_a_cut_or_frozen_network(
             )
             done += 50
             disturb()
-            proxy.heal()
             until(lambda: one(connection, "select count(*) from sereno.history") == done, timeout=90)  # noqa: B023
         assert process.end() == 0
     runs = Counter(line[0] for line in lines(log, "quick"))
