@@ -2,7 +2,8 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv test test-all demo check bench storm soak interleavings mutants lock pictures schema reference clean
+.PHONY: help venv test test-all demo check bench storm storm-nightly soak interleavings mutants
+.PHONY: lock pictures schema reference clean
 
 PYTHON := .venv/bin/python
 PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
@@ -15,7 +16,7 @@ PYTEST := $(PYTHON) -m pytest -p tests.fast_start -n $(JOBS) --dist worksteal
 ARGS ?=
 
 help:  ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo '  ARGS="..." is passed to the program that the target runs: make demo ARGS="--seconds 10"'
 
@@ -48,6 +49,9 @@ storm: $(READY)  ## run the storm tests: minutes of faults and load
 
 soak: $(READY)  ## simulate a month of work in less than an hour: nothing may grow
 	@$(PYTHON) -m tests.soak $(ARGS)
+
+storm-nightly: $(READY)  ## run the full storm of tests/storm: a million jobs under thousands of faults
+	@$(PYTHON) -m tests.storm --jobs 1000000 --kills 2000 --restarts 200 --cuts 300 --freezes 100 $(ARGS)
 
 interleavings: $(READY)  ## search the orders of statements of all scenarios; ARGS="--help" shows the options
 	@$(PYTHON) -m tests.interleavings $(ARGS)

@@ -15,7 +15,7 @@ SELECTIONS = {QUICK: {QUICK}, SLOW: {SLOW}, "all": {QUICK, SLOW}, STORM: {STORM}
 # Fixtures that start a process, a server or a browser.
 EXPENSIVE_FIXTURES = frozenset({"browse", "mariadb", "own_server", "process", "running_chromium", "worker"})
 # Folders whose tests start processes without such a fixture.
-EXPENSIVE_FOLDERS = ("tests/acceptance/", "tests/faults/")
+EXPENSIVE_FOLDERS = ("tests/acceptance/", "tests/faults/", "tests/storm/")
 
 
 def tier_of(node_id: str, marks: Iterable[str], fixtures: Iterable[str]) -> str | None:

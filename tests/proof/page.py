@@ -31,7 +31,7 @@ Each promise below is checked in four ways, or its section says which of them do
 - **Mutants.** One line of our own SQL or Python is broken; a named test must fail. This shows that the tests can find
   what they are for.
 - **Storms.** Workers and servers are killed while jobs run; handlers write to files of their own, which are compared
-  with the database at the end.
+  with the database at the end. In [one of them](../../tests/storm/storm.py) everything works at once.
 
 Repeat them from a checkout:
 
@@ -41,6 +41,7 @@ Repeat them from a checkout:
 | interleavings, all or one scenario | `make interleavings`, `make interleavings ARGS=two_claims` |
 | mutants, all or of one part | `make mutants`, `make mutants ARGS=jobs` |
 | storms | `make storm` |
+| everything at once, in full length | `make storm-nightly` |
 | a month of work | `make soak` |
 """
 
@@ -85,8 +86,9 @@ def page(results: Results) -> str:
 
 
 def _recorded(results: Results) -> str:
-    if results.interleavings is None and results.mutants is None:
-        return "No run is recorded yet: `make interleavings ARGS=--record`, `make mutants ARGS=--record`.\n"
+    if results == Results():
+        commands = ("interleavings", "mutants", "storm-nightly")
+        return f"No run is recorded yet: {', '.join(f'`make {name} ARGS=--record`' for name in commands)}.\n"
     lines = ["## Recorded runs", "", "| run | date | commit | result |", "|---|---|---|---|"]
     if (run := results.interleavings) is not None:
         total = sum(each.schedules for each in run.scenarios.values())
@@ -102,6 +104,10 @@ def _recorded(results: Results) -> str:
             f"| mutants | {found.date} | {found.commit} | {sum(found.killed.values())} killed, none survives, "
             f"{sum(found.equivalent.values())} equivalent; the slowest took {found.slowest:.0f} s |"
         )
+    if (storm := results.storm) is not None:
+        lines.append(f"| `{storm.command}` | {storm.date} | {storm.commit} | no finding in {storm.seconds:,} s |")
+        lines += ["", f"What the storm with seed {storm.seed} counted:", "", "| what | count |", "|---|--:|"]
+        lines += [f"| {name} | {count:,} |" for name, count in storm.figures.items()]
     return "\n".join([*lines, ""])
 
 

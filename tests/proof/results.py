@@ -1,4 +1,4 @@
-"""Recorded runs of the interleavings, of the mutants and of the soak."""
+"""Recorded runs of the interleavings, the mutants, the storm and the soak."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,10 +57,22 @@ class SoakRun(msgspec.Struct):
     processor: float
 
 
+class StormRun(msgspec.Struct):
+    """A run of `tests.storm` that found nothing. `figures`: what was counted, by name."""
+
+    date: str
+    commit: str
+    command: str
+    seed: int
+    seconds: int
+    figures: dict[str, int]
+
+
 class Results(msgspec.Struct, omit_defaults=True):
     interleavings: InterleavingsRun | None = None
     mutants: MutantsRun | None = None
     soak: SoakRun | None = None
+    storm: StormRun | None = None
 
 
 def load() -> Results:

@@ -1,0 +1,124 @@
+"""The application of the storm. Every handler writes its begin and its end to the journal of its process."""
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from sereno import Backoff, Content, Context, LeaseLost, Limit, Rate, Recipient, Retry, Sereno
+from tests.faults.notified_app import Carrier, Offer
+from tests.storm.journal import DIRECTORY, WORKER, Journal, RunBegan, RunEnded, StepRan, now
+
+app = Sereno()
+# Seconds until an attempt that met a fault of the database is repeated.
+AFTER_ERROR = 0.2
+PATIENT = Backoff(20, delays=[AFTER_ERROR], jitter=0)
+
+SLOTS_OF_AN_ACCOUNT = 2
+SLOTS_OF_THE_QUEUE = 4
+STARTS_A_SECOND = 40
+BURST = 5
+STEPS = 3
+
+app.queue("narrow", concurrency=Limit(SLOTS_OF_THE_QUEUE))
+offer_made = app.event("offer.made", Offer, channels=[Carrier()], category="offers")
+_journal = Journal(Path(os.environ.get(DIRECTORY, ".")), os.environ.get(WORKER, ""))
+
+
+@offer_made.template()
+def render(offer: Offer, to: Recipient) -> Content:
+    return Content(f"{offer.code} for {to.key}")
+
+
+@asynccontextmanager
+async def logged(ctx: Context, key: str = "") -> AsyncIterator[None]:
+    """Write the begin and the end of an attempt, both while it holds its slots."""
+    fire = None if ctx.fire is None else (ctx.fire.schedule_id, ctx.fire.at.isoformat())
+    claimed = ctx.claimed_at.timestamp()
+    _journal.write(RunBegan(ctx.job_id, ctx.attempt, ctx.task, key, claimed, now(), fire))
+    outcome, delay = "retry", AFTER_ERROR
+    try:
+        yield
+        outcome, delay = "ok", 0.0
+    except Retry as retry:
+        delay = retry.after or 0.0
+        raise
+    except asyncio.CancelledError:
+        outcome = "cancelled"
+        raise
+    except LeaseLost:
+        outcome = "lost"
+        raise
+    finally:
+        _journal.write(RunEnded(ctx.job_id, ctx.attempt, outcome, delay, now(), time.time()))
+
+
+@app.task(queue="work", retry=PATIENT)
+async def plain(ctx: Context, n: int) -> None:
+    async with logged(ctx):
+        await asyncio.sleep(random.uniform(0, 0.03))
+
+
+@app.task(queue="work", retry=PATIENT)
+async def flaky(ctx: Context, n: int) -> None:
+    """Fail up to two times, and ask for different delays."""
+    async with logged(ctx):
+        if ctx.failures < n % 3:
+            raise Retry("it fails at first", after=0.05 + n % 7 * 0.15)
+
+
+@app.task(queue="work", retry=PATIENT)
+async def counted(ctx: Context, n: int) -> None:
+    async with logged(ctx), ctx.transaction() as connection:
+        await connection.execute("insert into effects (job, attempt) values (%s, %s)", [ctx.job_id, ctx.attempt])
+
+
+@app.task(queue="work", retry=PATIENT)
+async def in_steps(ctx: Context, n: int) -> None:
+    def step(number: int) -> int:
+        _journal.write(StepRan(ctx.job_id, ctx.attempt, number))
+        return n + number
+
+    async with logged(ctx):
+        for number in range(STEPS):
+            assert await ctx.step(f"step {number}", step, number) == n + number
+
+
+@app.task(queue="work", retry=PATIENT, concurrency=Limit(SLOTS_OF_AN_ACCOUNT, key="{account}"))
+async def two_at_once(ctx: Context, account: str, n: int) -> None:
+    async with logged(ctx, account):
+        await asyncio.sleep(random.uniform(0.005, 0.03))
+
+
+@app.task(queue="work", retry=PATIENT, order_key="{account}", dead_blocks=True)
+async def in_order(ctx: Context, account: str, n: int) -> None:
+    async with logged(ctx, account):
+        await asyncio.sleep(random.uniform(0.001, 0.01))
+
+
+@app.task(queue="work", retry=PATIENT, rate=Rate(STARTS_A_SECOND, name="provider", burst=BURST))
+async def rated(ctx: Context, n: int) -> None:
+    async with logged(ctx):
+        pass
+
+
+@app.task(queue="narrow", retry=PATIENT)
+async def narrow(ctx: Context, n: int) -> None:
+    async with logged(ctx):
+        await asyncio.sleep(random.uniform(0.001, 0.01))
+
+
+@app.task(queue="work", retry=PATIENT)
+async def cancelled_in_bulk(ctx: Context, n: int) -> None:
+    """Planned for a time that never comes: a bulk operation cancels it."""
+    async with logged(ctx):
+        pass
+
+
+@app.task(queue="work", retry=PATIENT)
+async def fired(ctx: Context) -> None:
+    async with logged(ctx):
+        pass
