@@ -27,7 +27,7 @@ class FaultKind(StrEnum):
 KILLS = (FaultKind.KILL_CHILD, FaultKind.KILL_SUPERVISOR, FaultKind.KILL_WORKER)
 
 # Seconds of a storm for each fault of a kind, so that faults overlap with work; and jobs a second.
-SECONDS_PER_KILL, SECONDS_PER_RESTART, SECONDS_PER_CUT, SECONDS_PER_FREEZE = 0.45, 8.0, 6.0, 8.0
+SECONDS_PER_KILL, SECONDS_PER_RESTART, SECONDS_PER_CUT, SECONDS_PER_FREEZE = 0.9, 8.0, 6.0, 8.0
 JOBS_PER_SECOND = 700
 SHORTEST = 10.0
 

@@ -27,7 +27,7 @@ BATCH, BULK, EVENT_EVERY, BULK_EVERY = 40, 10, 400, 1000
 # Recipients of each event.
 RECIPIENTS = 20
 # Live jobs above which producers wait.
-MOST_WAITING = 20_000
+MOST_WAITING = 3_000
 # Seconds until a producer tries again while the database does not answer.
 PAUSE = 0.05
 # What a producer sees of faults: no answer, a full disk, no connection left.
@@ -107,8 +107,11 @@ class LibraryProducer(Producer):
         made = storm.app.enqueue_many([storm.app.new_job(task, json.dumps(args).encode()) for task, args in jobs])
         return [JobAccepted(job.id, task) for job, (task, _) in zip(made, jobs, strict=True)]
 
+    _events = 0
+
     def do_more(self, before: int, after: int) -> None:
-        if before // EVENT_EVERY == after // EVENT_EVERY:
+        """Create an event. One that was not acknowledged is followed by another after the next jobs."""
+        if self._events >= after // EVENT_EVERY:
             return
         code = f"O{after}"
         try:
@@ -120,6 +123,7 @@ class LibraryProducer(Producer):
                 event = storm.offer_made.notify(Offer(code, "V", 100), to=list(people), subject=code, conn=connection)
         except FAULTS:
             return
+        self._events += 1
         self._journal.write(EventAccepted(event))
 
 

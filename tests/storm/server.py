@@ -157,6 +157,9 @@ class StormServer:
     def fill_disk(self, released: threading.Event, seconds: float) -> None:
         """Fill the disk of the database, until it has reported that, and for some seconds more."""
         assert self.disk is not None
+        if self._ballast is not None:
+            # It is full already.
+            return
         self._ballast = self.disk / "ballast"
         try:
             with self._up:

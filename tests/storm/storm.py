@@ -27,6 +27,8 @@ RULES = LimitRules(
 )
 # Seconds between two looks at the workers, at dead jobs and at the progress.
 LOOK_EVERY = 1.0
+# Share of the jobs by which faults may be ahead of the producers.
+SLACK = 0.05
 # Seconds without any change after which the calm is given up.
 STANDSTILL = 120.0
 # Seconds that are added to a jump to the next due job, so that it is due.
@@ -83,6 +85,7 @@ def run(size: StormSize, seed: int, directory: Path, show: Show = lambda _: None
 def _blow(made: World, size: StormSize, seed: int, show: Show) -> FaultRunner:
     """Carry out all faults at their times while the producers work."""
     faults = planned(size, seed)
+    total = len(faults)
     runner = FaultRunner(made)
     for worker in made.workers.values():
         worker.wait_started()
@@ -91,15 +94,17 @@ def _blow(made: World, size: StormSize, seed: int, show: Show) -> FaultRunner:
     began = looked = time.monotonic()
     try:
         for number, fault in enumerate(faults):
-            while (left := began + fault.after - time.monotonic()) > 0:
-                time.sleep(min(left, LOOK_EVERY))
-                looked = _look(made, looked, Progress(0, number, len(faults), None, time.monotonic() - began), show)
+            # Producers wait while many jobs wait: on a slow machine the faults keep pace with the work.
+            work = size.jobs * (fault.after / size.seconds - SLACK)
+            while (left := began + fault.after - time.monotonic()) > 0 or made.accepted() < work:
+                time.sleep(min(max(left, LOOK_EVERY / 20), LOOK_EVERY))
+                looked = _look(made, looked, Progress(0, number, total, None, time.monotonic() - began), show)
             runner.carry_out(fault)
-            looked = _look(made, looked, Progress(0, number + 1, len(faults), None, time.monotonic() - began), show)
+            looked = _look(made, looked, Progress(0, number + 1, total, None, time.monotonic() - began), show)
         runner.finish()
         while not made.producers_ended():
             time.sleep(LOOK_EVERY / 4)
-            looked = _look(made, looked, Progress(0, len(faults), len(faults), None, time.monotonic() - began), show)
+            looked = _look(made, looked, Progress(0, total, total, None, time.monotonic() - began), show)
     except BaseException:
         runner.abort()
         raise
