@@ -72,8 +72,8 @@ class Producer(ABC):
                 time.sleep(PAUSE)
                 continue
             self._journal.write(*lines)
-            self.do_more(accepted, accepted + len(lines))
             accepted += len(lines)
+            self.do_more(accepted)
 
     def _job(self) -> tuple[str, dict[str, Any]]:
         """Return a random job. An order key belongs to one producer, so that the order of its jobs is known."""
@@ -92,7 +92,7 @@ class Producer(ABC):
         """Enqueue jobs, all or none, and return them once they are accepted."""
 
     @abstractmethod
-    def do_more(self, before: int, after: int) -> None:
+    def do_more(self, accepted: int) -> None:
         """Do what comes after a number of accepted jobs."""
 
 
@@ -109,11 +109,11 @@ class LibraryProducer(Producer):
 
     _events = 0
 
-    def do_more(self, before: int, after: int) -> None:
+    def do_more(self, accepted: int) -> None:
         """Create an event. One that was not acknowledged is followed by another after the next jobs."""
-        if self._events >= after // EVENT_EVERY:
+        if self._events >= accepted // EVENT_EVERY:
             return
-        code = f"O{after}"
+        code = f"O{accepted}"
         try:
             with storm.app.database.connection() as connection, connection.transaction():
                 # New recipients: the provider reports some addresses as invalid later.
@@ -131,6 +131,7 @@ class SqlProducer(Producer):
     """Uses SQL on a connection of its own. Begins bulk operations."""
 
     _connection: psycopg.Connection | None = None
+    _cancels = 0
 
     def is_full(self) -> bool:
         return _waiting(self._connected()) >= MOST_WAITING
@@ -147,11 +148,12 @@ class SqlProducer(Producer):
             raise
         return [JobAccepted(job, task, tenant) for (job,), (task, _) in zip(made, jobs, strict=True)]
 
-    def do_more(self, before: int, after: int) -> None:
+    def do_more(self, accepted: int) -> None:
         """Enqueue jobs of a new tenant for a distant time, and cancel them in bulk."""
-        if before // BULK_EVERY == after // BULK_EVERY:
+        if self._cancels >= accepted // BULK_EVERY:
             return
-        tenant = f"bulk {after}"
+        self._cancels += 1
+        tenant = f"bulk {self._cancels}"
         try:
             lines = self.enqueue([("cancelled_in_bulk", {"n": n}) for n in range(BULK)], tenant)
         except FAULTS:
