@@ -149,7 +149,7 @@ def serve_forks(control: socket.socket) -> ForkedProcess:
             wakeup_reader.recv(4096)
             _report_ended(control)
         if control in found:
-            message, descriptors, _, _ = socket.recv_fds(control, LARGEST_MESSAGE, MOST_DESCRIPTORS)
+            message, descriptors = _request(control)
             if not message:
                 os._exit(0)
             if _fork(control, descriptors) == 0:
@@ -158,6 +158,16 @@ def serve_forks(control: socket.socket) -> ForkedProcess:
                 for each in (control, wakeup_reader, wakeup_writer):
                     each.close()
                 return ForkedProcess(descriptors, server)
+
+
+def _request(control: socket.socket) -> tuple[bytes, list[int]]:
+    """Return the next request and its descriptors; an empty one when the other process has ended."""
+    try:
+        message, descriptors, _, _ = socket.recv_fds(control, LARGEST_MESSAGE, MOST_DESCRIPTORS)
+    except ConnectionResetError:
+        # It ended before it had read all messages.
+        return b"", []
+    return message, descriptors
 
 
 def _fork(control: socket.socket, descriptors: Sequence[int]) -> int:

@@ -1,7 +1,9 @@
 """Isolated processes are forked from a server that has imported the application, where that is safe."""
 
 import os
+import select
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.worker.fork_server import control_sockets
 from sereno.worker.isolation import pool as isolation
 from tests.facts import auntil, one, state
 from tests.worker import threaded_tasks
@@ -92,3 +95,18 @@ async def test_an_application_that_starts_threads_is_not_forked(
     async with app.working():
         await auntil(lambda: state(connection, job.id) == "succeeded")
     assert int(path.read_text()) == os.getpid()
+
+
+def test_a_fork_server_ends_silently_when_its_worker_ends_before_it_has_read_all_messages() -> None:
+    """The kernel then reports a reset connection: the worker failed to start, or was killed."""
+    ours, theirs = control_sockets()
+    program = "import socket, sys; from sereno.worker.fork_server import serve_forks; "
+    program += "serve_forks(socket.socket(fileno=int(sys.argv[1])))"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(theirs.fileno())], pass_fds=[theirs.fileno()], stderr=subprocess.PIPE
+    ) as server:
+        theirs.close()
+        select.select([ours], [], [])
+        ours.close()
+        _, errors = server.communicate()
+    assert (server.returncode, errors) == (0, b"")
