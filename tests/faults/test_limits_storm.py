@@ -20,7 +20,7 @@ from tests.facts import one, until
 from tests.faults import limited_app
 from tests.faults.handler_log import Run, disorder, excess, longest_delay, peak, read
 from tests.faults.proxy import Proxy
-from tests.faults.storm import Storm
+from tests.faults.worker_faults import WorkerFaults
 
 # Seconds. Times are rounded floating-point numbers.
 ROUNDED = 0.001
@@ -44,7 +44,7 @@ def jobs(first: int, count: int) -> Iterator[NewJob]:
             yield app.calls_the_provider_too.job(n)
 
 
-class LimitsStorm(Storm):
+class LimitsStorm(WorkerFaults):
     """Jobs of every kind, `count` of each kind at a time."""
 
     def __init__(self, start: Callable[..., WorkerProcess], url: str, log: Path, count: int) -> None:

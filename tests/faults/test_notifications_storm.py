@@ -21,7 +21,7 @@ from tests.facts import one, until
 from tests.faults.notified_app import Offer, app, offer_closed, offer_made
 from tests.faults.provider_log import ProviderLog, running_provider
 from tests.faults.proxy import Proxy
-from tests.faults.storm import Storm
+from tests.faults.worker_faults import WorkerFaults
 
 # Records every change of state of a delivery, by the clock that the provider uses too.
 RECORD_MOVES = """
@@ -127,7 +127,7 @@ class AcceptedEvent:
         return ["carrier"] if self.name == "offer.made" else ["carrier", "in_app"]
 
 
-class NotificationsStorm(Storm):
+class NotificationsStorm(WorkerFaults):
     """Events for all recipients, one after the other."""
 
     def __init__(self, start: Callable[..., WorkerProcess], url: str) -> None:

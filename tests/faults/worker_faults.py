@@ -30,7 +30,7 @@ from sereno.jobs
 T = TypeVar("T")
 
 
-class Storm(ABC):
+class WorkerFaults(ABC):
     """The faults. Before each fault there is new work, and each fault hits a process that is at work."""
 
     def __init__(self, start: Callable[..., WorkerProcess], url: str, *, seed: int) -> None:

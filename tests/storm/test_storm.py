@@ -23,7 +23,7 @@ def test_a_plan_follows_from_its_size_and_seed() -> None:
     ("size", "seed"),
     [
         pytest.param(StormSize(2_000, 6, 1, 2, 1), 1, marks=pytest.mark.slow, id="short"),
-        pytest.param(StormSize(50_000, 200, 20, 30, 12), 1, marks=pytest.mark.storm, id="medium"),
+        pytest.param(StormSize(30_000, 150, 15, 24, 10), 1, marks=pytest.mark.storm, id="medium"),
     ],
 )
 @pytest.mark.timeout(3600)

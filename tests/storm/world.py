@@ -29,7 +29,7 @@ from tests.warm_process import WarmProcess
 # The worker that has its connections through the proxy, and all of them.
 PROXIED, WORKERS = "b", ("a", "b")
 ARGUMENTS = (
-    "--processes", "3", "--queue", "work=10", "--queue", "narrow=4", "--queue", "notifications=4",
+    "--processes", "2", "--queue", "work=10", "--queue", "narrow=4", "--queue", "notifications=4",
     "--queue", "default=8",
 )  # fmt: skip
 SETTINGS = {
