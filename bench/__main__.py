@@ -84,7 +84,7 @@ benchmarks:
   peers           drain, enqueue and latency, idle and loaded, of other job queues
   schedule_peers  schedules of other products
   all             every benchmark except ceiling, ratchet, peers and schedule_peers
-  ratchet         a short run, compared with the recorded figures
+  ratchet         a short run of drain and enqueue, compared with the recorded one
   readme          write the recorded figures into README.md
   table           print a Markdown table of the figures in FILE
 """
