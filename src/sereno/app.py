@@ -45,6 +45,7 @@ from sereno.schedules.scheduler import Scheduler
 from sereno.settings import load
 from sereno.worker import bulk_task
 from sereno.worker.context import Context
+from sereno.worker.middleware import Middleware, check_middleware
 from sereno.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 Payload = TypeVar("Payload")
+MiddlewareFunction = TypeVar("MiddlewareFunction", bound=Middleware)
 
 
 class Sereno:
@@ -151,6 +153,23 @@ class Sereno:
         definition, common = declared(self.database, name, options)
         self.registry.add(definition)
         return Task(definition, self.database, self.registry, common)
+
+    def around(self, middleware: MiddlewareFunction) -> MiddlewareFunction:
+        """Run a generator around every attempt of the application's tasks, also of isolated and batch ones.
+
+        It gets the context and yields once, where the handler runs; what the handler raises is raised there:
+
+            @app.around
+            def timed(ctx: Context):
+                began = time.monotonic()
+                try:
+                    yield
+                finally:
+                    ctx.log.info("%.3f s", time.monotonic() - began)
+        """
+        check_middleware(middleware)
+        self.registry.middlewares.append(middleware)
+        return middleware
 
     def queue(self, name: str, *, concurrency: Limits = None, rate: Limits = None, fair_key: str | None = None) -> None:
         """Set limits for all jobs of a queue: `app.queue("reconcile", concurrency=Limit(10), fair_key="{tenant}")`."""

@@ -1,7 +1,7 @@
 """Task and queue definitions, and the registry that holds those of one application."""
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
 
@@ -174,6 +174,12 @@ class Registry:
         self._tasks: dict[str, TaskDefinition] = {}
         self._queues: dict[str, QueueDefinition] = {}
         self.limits: dict[str, AnyLimit] = {}
+        # Generator functions around every attempt.
+        self.middlewares: list[Callable[[Any], Any]] = []
+
+    def middlewares_of(self, task: TaskDefinition) -> Sequence[Callable[[Any], Any]]:
+        """Return what runs around the attempts of a task: nothing around sereno's internal ones."""
+        return () if task.name.startswith(OWN_TASKS) else self.middlewares
 
     def add(self, task: TaskDefinition) -> None:
         if task.name in self._tasks:

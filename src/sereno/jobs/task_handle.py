@@ -1,6 +1,6 @@
 """The object that `@app.task` returns: a callable function that can also be enqueued as a job."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
@@ -65,6 +65,11 @@ class Task(Generic[P, R]):
     @property
     def name(self) -> str:
         return self.definition.name
+
+    @property
+    def middlewares(self) -> Sequence[Callable[[Any], Any]]:
+        """Generator functions around its attempts (`@app.around`)."""
+        return self._registry.middlewares_of(self.definition)
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"

@@ -27,13 +27,14 @@ from sereno.jobs.attempt import (
     Settlement,
 )
 from sereno.jobs.job import ClaimedJob
-from sereno.jobs.task import TaskDefinition
+from sereno.jobs.task import Registry, TaskDefinition
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import MetricTally
 from sereno.worker.attempt_log import logs_successes
 from sereno.worker.context import Context
 from sereno.worker.handler_threads import HandlerThreads, RaisedError
 from sereno.worker.isolation.pool import IsolationPool, runs_alone
+from sereno.worker.middleware import around
 from sereno.worker.outcomes import Outcomes
 from sereno.worker.running_call import RunningCall, task_starter
 from sereno.worker.settler import Settler
@@ -56,8 +57,10 @@ class Executor:
         on_end: Callable[[Sequence[ClaimedJob]], None],
         isolation: IsolationPool,
         threads: int,
+        registry: Registry,
     ) -> None:
         self._database = database
+        self._registry = registry
         self._session = session
         self._settler = settler
         self._outcomes = Outcomes(session, settler, tally)
@@ -77,7 +80,13 @@ class Executor:
         running = RunningCall(definition, jobs, now, None if timeout is None else now + timeout)
         for job in jobs:
             self.running[job.id] = running
-        is_usual = definition.is_async and not definition.batch and not definition.isolate and not jobs[0].crashes
+        is_usual = (
+            definition.is_async
+            and not definition.batch
+            and not definition.isolate
+            and not jobs[0].crashes
+            and not self._registry.middlewares
+        )
         attempt = self._attempt_usual(running, jobs[0]) if is_usual else self._attempt(running)
         running.task = self._create_task(attempt, name=definition.name, context=self._context_variables.copy())
 
@@ -177,12 +186,27 @@ class Executor:
 
     async def _call(self, running: RunningCall, values: tuple[Any, ...], job: ClaimedJob) -> Any:
         definition = running.definition
-        context = None
-        if definition.arguments.context_name is not None:
-            context = running.context = self._context(running, job)
+        if definition.arguments.context_name is not None or self._registry.middlewares:
+            running.context = self._context(running, job)
+        return await self._with_middlewares(running, values)
+
+    async def _with_middlewares(self, running: RunningCall, values: tuple[Any, ...]) -> Any:
+        """Call the handler, inside of the middlewares if there are some."""
+        middlewares = self._registry.middlewares_of(running.definition)
+        if not middlewares or running.context is None:
+            return await self._call_handler(running, values)
+        async with around(middlewares, running.context):
+            result = await self._call_handler(running, values)
+            if type(result) is RaisedError:
+                raise result.error
+            return result
+
+    async def _call_handler(self, running: RunningCall, values: tuple[Any, ...]) -> Any:
+        definition = running.definition
+        call = definition.arguments.call
         if definition.is_async:
-            return await definition.arguments.call(definition.function, values, context)
-        return await running.in_thread(self._threads, definition.arguments.call, definition.function, values, context)
+            return await call(definition.function, values, running.context)
+        return await running.in_thread(self._threads, call, definition.function, values, running.context)
 
     def _context(self, running: RunningCall, job: ClaimedJob, batch: Sequence[ClaimedJob] = ()) -> Context:
         return Context(
@@ -215,20 +239,14 @@ class Executor:
     async def _batch_call(self, running: RunningCall, values: dict[int, Any]) -> dict[int, Ending]:
         definition = running.definition
         called = list(values)
-        context = None
-        if definition.arguments.context_name is not None:
+        if definition.arguments.context_name is not None or self._registry.middlewares:
             jobs = [job for job in running.jobs if job.id in values]
             context = running.context = self._context(running, jobs[0], jobs)
             if len({job.tenant for job in jobs}) > 1:
                 # Log lines of a batch with several tenants must not be attributed to one of them.
                 context.tenant = None
         try:
-            if definition.is_async:
-                result = await definition.arguments.call(definition.function, (list(values.values()),), context)
-            else:
-                result = await running.in_thread(
-                    self._threads, definition.arguments.call, definition.function, (list(values.values()),), context
-                )
+            result = await self._with_middlewares(running, (list(values.values()),))
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is data for the policy

@@ -210,6 +210,7 @@ class Worker:
             self._on_end,
             self._isolation,
             threads=sum(queue.slots for queue in self.queues.values()),
+            registry=self.registry,
         )
         pairs = {f"{name}:{priority}" for name in self.queues for priority in PRIORITIES}
         self.floors = Floors({pair: floor for pair, floor in published.items() if pair in pairs})

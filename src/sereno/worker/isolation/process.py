@@ -19,6 +19,7 @@ from sereno.database.database import Database
 from sereno.jobs.attempt import Ending, settlement
 from sereno.jobs.retry import Backoff
 from sereno.jobs.task import TaskDefinition
+from sereno.jobs.task_handle import Task
 from sereno.settings import Settings
 from sereno.worker.context import Context
 from sereno.worker.event_loop import run_loop
@@ -26,6 +27,7 @@ from sereno.worker.handler_threads import RaisedError, call_safely
 from sereno.worker.isolation.pool import LINE_LIMIT, CallReply, JobRequest, ProcessSettings, environment
 from sereno.worker.isolation.preload import import_and_serve, import_task_module
 from sereno.worker.log_writer import LogWriter
+from sereno.worker.middleware import around
 
 PROGRESS_EVERY = 1.0
 _PR_SET_PDEATHSIG = 1
@@ -73,13 +75,15 @@ async def _attempt(request: JobRequest, database: Database, send_ready: Callable
     job = request.job
     definition: TaskDefinition | None = None
     context = Context(job, request.session, database)
-    ending: Ending
+    ending: Ending = None
     try:
-        definition = _find(request)
+        task = _find(request)
+        definition = task.definition
         # The handler's timeout starts here.
         send_ready()
         context = Context(job, request.session, database, keep_history=definition.history)
-        ending = await _call(definition, context, request)
+        async with around(task.middlewares, context):
+            ending = await _call(definition, context, request)
     except BaseException as error:  # noqa: BLE001 - every way out of a handler is an outcome
         if definition is None:
             send_ready()
@@ -118,7 +122,7 @@ async def _call(definition: TaskDefinition, context: Context, request: JobReques
     finally:
         watch.cancel()
     if type(result) is RaisedError:
-        return result.error
+        raise result.error
     if definition.batch and result is not None:
         (result,) = result
     # Not isinstance: it reads `__class__` of the value, which may raise.
@@ -131,12 +135,12 @@ async def _report_progress(context: Context) -> None:
         await context.flush_progress()
 
 
-def _find(request: JobRequest) -> TaskDefinition:
+def _find(request: JobRequest) -> Task[..., Any]:
     found: Any = import_task_module(request.module, request.main_file)
     for part in request.qualname.split("."):
         found = getattr(found, part)
-    definition: TaskDefinition = found.definition
-    return definition
+    task: Task[..., Any] = found
+    return task
 
 
 if __name__ == "__main__":
