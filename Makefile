@@ -44,8 +44,9 @@ check: $(READY)  ## check lint, format, types and import direction
 bench: $(READY)  ## run all benchmarks in their quick form; ARGS="NAME" runs one
 	@$(PYTHON) -m bench $(or $(ARGS),all --quick)
 
-storm: $(READY)  ## run the storm tests: minutes of faults and load
+storm: $(READY)  ## run the storm tests: hours of faults and load, and a million random interleavings
 	@$(PYTHON) -m pytest --tier storm --timeout 3600 $(ARGS)
+	@$(PYTHON) -m tests.interleavings --random 20000
 
 soak: $(READY)  ## simulate a month of work in less than an hour: nothing may grow
 	@$(PYTHON) -m tests.soak $(ARGS)

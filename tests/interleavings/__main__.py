@@ -1,5 +1,6 @@
 """`python -m tests.interleavings`: search scenarios, or repeat a schedule that failed."""
 
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ from tests.interleavings.schedule_runner import ScheduleFailed, Tally
 from tests.proof import results
 from tests.proof.results import SearchedScenario
 from tests.shared_server import shared_server
+
+# Schedules of a scenario with files take about this many times as long.
+SLOWER = 10
 
 
 @contextmanager
@@ -63,15 +67,19 @@ class Search:
             return Tally(schedules=1, diverged=bool(divergences))
         options: Any = {"faults": self.faults, "pinned": self.pinned}
         if self.count:
-            return explore_random(connections, scenario, seed=self.seed, count=self.count, **options)
+            count = self.count if scenario.only_rows else math.ceil(self.count / SLOWER)
+            return explore_random(connections, scenario, seed=self.seed, count=count, **options)
         return explore_all(connections, scenario, preemptions=self.preemptions, **options)
+
+
+RANDOM_HELP = f"Run this number of random schedules of each scenario instead; 1/{SLOWER} of it for those with files."
 
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[SCENARIO]...")
 @click.option("--preemptions", default=2, show_default=True, help="Search all schedules up to this number.")
 @click.option("--faults", default=1, show_default=True, help="Kills and lost replies in one schedule at most.")
-@click.option("--random", "count", default=0, help="Run this number of random schedules instead, of each scenario.")
+@click.option("--random", "count", default=0, help=RANDOM_HELP)
 @click.option("--seed", default=1, show_default=True, help="Of the random schedules.")
 @click.option("--pinned", is_flag=True, help="Hold a snapshot from before the first move.")
 @click.option("--schedule", help="Repeat this schedule, as it was printed.")

@@ -1,6 +1,7 @@
 """Every scenario holds in every order of its statements, with kills and lost replies.
 
-`make interleavings` searches two preemptions and a fault; the tests here are a part of that.
+`make interleavings` searches two preemptions and a fault, `make storm` a million random orders; the tests here are a
+part of that.
 """
 
 import math
@@ -11,9 +12,8 @@ from tests.interleavings.connections import Connections
 from tests.interleavings.explore import explore_all, explore_random
 from tests.interleavings.scenarios import SCENARIOS
 
-# Random schedules of all scenarios together: in `make test`, and in `make storm`.
+# Random schedules of all scenarios together.
 QUICK = 2_000
-STORM = 1_000_000
 # Those that only have rows take a fraction of the time of those with files and tables.
 FAST = [name for name, scenario in SCENARIOS.items() if scenario.only_rows]
 SLOW = SCENARIOS.keys() - FAST
@@ -48,12 +48,3 @@ def test_a_scenario_holds_with_one_preemption(database_url: str, name: str) -> N
 def test_a_scenario_holds_with_a_fault_beside_a_pinned_snapshot(database_url: str, name: str) -> None:
     with Connections(database_url) as connections:
         explore_all(connections, SCENARIOS[name], preemptions=0, faults=1, pinned=True)
-
-
-@pytest.mark.storm
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_a_scenario_holds_in_random_orders(database_url: str, name: str) -> None:
-    """A thousand schedules of a scenario with files; the others share the rest."""
-    count = 1_000 if name in SLOW else math.ceil(STORM / len(FAST))
-    with Connections(database_url) as connections:
-        assert explore_random(connections, SCENARIOS[name], seed=2, count=count).schedules == count
