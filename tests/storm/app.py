@@ -16,6 +16,8 @@ app = Sereno()
 # Seconds until an attempt that met a fault of the database is repeated.
 AFTER_ERROR = 0.2
 PATIENT = Backoff(20, delays=[AFTER_ERROR], jitter=0)
+# A frozen process is replaced after the timeout of its jobs.
+TIMEOUT = "5s"
 
 SLOTS_OF_AN_ACCOUNT = 2
 SLOTS_OF_THE_QUEUE = 4
@@ -56,13 +58,13 @@ async def logged(ctx: Context, key: str = "") -> AsyncIterator[None]:
         _journal.write(RunEnded(ctx.job_id, ctx.attempt, outcome, delay, now(), time.time()))
 
 
-@app.task(queue="work", retry=PATIENT)
+@app.task(queue="work", retry=PATIENT, timeout=TIMEOUT)
 async def plain(ctx: Context, n: int) -> None:
     async with logged(ctx):
         await asyncio.sleep(random.uniform(0, 0.03))
 
 
-@app.task(queue="work", retry=PATIENT)
+@app.task(queue="work", retry=PATIENT, timeout=TIMEOUT)
 async def flaky(ctx: Context, n: int) -> None:
     """Fail up to two times, and ask for different delays."""
     async with logged(ctx):
@@ -70,13 +72,13 @@ async def flaky(ctx: Context, n: int) -> None:
             raise Retry("it fails at first", after=0.05 + n % 7 * 0.15)
 
 
-@app.task(queue="work", retry=PATIENT)
+@app.task(queue="work", retry=PATIENT, timeout=TIMEOUT)
 async def counted(ctx: Context, n: int) -> None:
     async with logged(ctx), ctx.transaction() as connection:
         await connection.execute("insert into effects (job, attempt) values (%s, %s)", [ctx.job_id, ctx.attempt])
 
 
-@app.task(queue="work", retry=PATIENT)
+@app.task(queue="work", retry=PATIENT, timeout=TIMEOUT)
 async def in_steps(ctx: Context, n: int) -> None:
     def step(number: int) -> int:
         _journal.write(StepRan(ctx.job_id, ctx.attempt, number))
@@ -87,38 +89,38 @@ async def in_steps(ctx: Context, n: int) -> None:
             assert await ctx.step(f"step {number}", step, number) == n + number
 
 
-@app.task(queue="work", retry=PATIENT, concurrency=Limit(SLOTS_OF_AN_ACCOUNT, key="{account}"))
+@app.task(queue="work", retry=PATIENT, timeout=TIMEOUT, concurrency=Limit(SLOTS_OF_AN_ACCOUNT, key="{account}"))
 async def two_at_once(ctx: Context, account: str, n: int) -> None:
     async with logged(ctx, account):
         await asyncio.sleep(random.uniform(0.005, 0.03))
 
 
-@app.task(queue="work", retry=PATIENT, order_key="{account}", dead_blocks=True)
+@app.task(queue="work", retry=PATIENT, timeout=TIMEOUT, order_key="{account}", dead_blocks=True)
 async def in_order(ctx: Context, account: str, n: int) -> None:
     async with logged(ctx, account):
         await asyncio.sleep(random.uniform(0.001, 0.01))
 
 
-@app.task(queue="work", retry=PATIENT, rate=Rate(STARTS_A_SECOND, name="provider", burst=BURST))
+@app.task(queue="work", retry=PATIENT, timeout=TIMEOUT, rate=Rate(STARTS_A_SECOND, name="provider", burst=BURST))
 async def rated(ctx: Context, n: int) -> None:
     async with logged(ctx):
         pass
 
 
-@app.task(queue="narrow", retry=PATIENT)
+@app.task(queue="narrow", retry=PATIENT, timeout=TIMEOUT)
 async def narrow(ctx: Context, n: int) -> None:
     async with logged(ctx):
         await asyncio.sleep(random.uniform(0.001, 0.01))
 
 
-@app.task(queue="work", retry=PATIENT)
+@app.task(queue="work", retry=PATIENT, timeout=TIMEOUT)
 async def cancelled_in_bulk(ctx: Context, n: int) -> None:
     """Planned for a time that never comes: a bulk operation cancels it."""
     async with logged(ctx):
         pass
 
 
-@app.task(queue="work", retry=PATIENT)
+@app.task(queue="work", retry=PATIENT, timeout=TIMEOUT)
 async def fired(ctx: Context) -> None:
     async with logged(ctx):
         pass

@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,7 +13,7 @@ from typing import assert_never
 
 import psycopg
 
-from tests.facts import is_gone, one, until
+from tests.facts import is_gone, one
 from tests.storm.journal import (
     ClockJumped,
     NetworkCut,
@@ -29,8 +30,9 @@ from tests.storm.world import PROXIED, World
 SHORT, LONG = 1.0, 4.0
 # Seconds of a small jump of the clock at most, and of a day.
 SMALL_JUMP, DAY = 90.0, 86400.0
-# Seconds until the sessions of frozen processes have ended: the lease, or the time after which a supervisor kills them.
-FROZEN = 60.0
+# Seconds that processes stay frozen at most. A supervisor replaces a frozen process after the timeouts of its jobs, and
+# those of sereno itself are longer.
+FROZEN = 20.0
 
 # How often a kill looks for a process that runs jobs.
 TRIES = 10
@@ -188,7 +190,10 @@ class FaultRunner:
             world.journal.write(ProcessesFrozen(pids, now()))
             for pid in pids:
                 _send(pid, signal.SIGSTOP)
-            until(lambda: self._released.is_set() or self._have_lost_their_sessions(pids), FROZEN)
+            end = time.monotonic() + FROZEN
+            while time.monotonic() < end and not self._have_lost_their_sessions(pids):
+                if self._released.wait(SHORT / TRIES):
+                    break
         finally:
             for pid in pids:
                 _send(pid, signal.SIGCONT)
