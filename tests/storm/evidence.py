@@ -16,7 +16,6 @@ from tests.storm.journal import (
     NetworkCut,
     ProcessesFrozen,
     ProcessesKilled,
-    ProcessesResumed,
     ProcessStarted,
     RunBegan,
     RunEnded,
@@ -117,7 +116,6 @@ class Evidence:
     steps: list[StepRan] = field(default_factory=list)
     kills: list[ProcessesKilled] = field(default_factory=list)
     freezes: list[ProcessesFrozen] = field(default_factory=list)
-    resumed: list[ProcessesResumed] = field(default_factory=list)
     cuts: list[NetworkCut] = field(default_factory=list)
     server_faults: list[ServerFault] = field(default_factory=list)
     jumps: list[ClockJumped] = field(default_factory=list)
@@ -133,7 +131,6 @@ class Evidence:
             (self.steps, StepRan),
             (self.kills, ProcessesKilled),
             (self.freezes, ProcessesFrozen),
-            (self.resumed, ProcessesResumed),
             (self.cuts, NetworkCut),
             (self.server_faults, ServerFault),
             (self.jumps, ClockJumped),

@@ -53,7 +53,6 @@ class FaultRunner:
         self._released = threading.Event()
         # A process is not frozen twice, and what is killed is not frozen meanwhile.
         self._frozen: set[str] = set()
-        self.done: Counter[FaultKind] = Counter()
         self.skipped: Counter[FaultKind] = Counter()
 
     def carry_out(self, fault: PlannedFault) -> None:
@@ -72,10 +71,8 @@ class FaultRunner:
                 self._jump(rng.uniform(2.1, 2.9) * DAY)
             case FaultKind.FULL_DISK if self._world.server.disk is None:
                 self.skipped[fault.kind] += 1
-                return
             case _:
                 self._lasting.append(self._threads.submit(self._last, fault.kind, rng))
-        self.done[fault.kind] += 1
 
     def finish(self) -> None:
         """Wait until the lasting faults are over; raise what failed in their threads."""

@@ -15,7 +15,7 @@ from tests.storm.evidence import Evidence
 from tests.storm.faults import FaultRunner
 from tests.storm.journal import ClockJumped
 from tests.storm.judge import Judge, LimitRules
-from tests.storm.plan import KILLS, FaultKind, StormSize, planned
+from tests.storm.plan import FaultKind, StormSize, planned
 from tests.storm.world import World, world
 
 RULES = LimitRules(
@@ -78,7 +78,7 @@ def run(size: StormSize, seed: int, directory: Path, show: Show = lambda _: None
     read = evidence.read(made.journals, ProviderLog.read(made.provider_log), state)
     findings = Judge(read, RULES).findings()
     findings += [f"a worker ended with code {code}" for code in codes if code != 0]
-    figures = _figures(read, runner.done) | {"bulk retries of dead jobs": retries}
+    figures = _figures(read) | {"bulk retries of dead jobs": retries}
     return StormReport(findings, figures, [str(kind) for kind in runner.skipped], time.monotonic() - began)
 
 
@@ -161,21 +161,22 @@ def _unfinished(made: World) -> str:
     return str([made.server.ask(lambda c, q=query: c.execute(q.encode()).fetchall()) for query in queries])  # type: ignore[misc]
 
 
-def _figures(read: Evidence, done: Counter[FaultKind]) -> dict[str, int]:
-    state = read.state
+def _figures(read: Evidence) -> dict[str, int]:
+    """Count what the journals and the database show."""
+    state, faults = read.state, Counter(fault.what for fault in read.server_faults)
     return {
         "jobs accepted": len(read.accepted),
         "jobs": len(state.ended),
         "attempts": len(read.runs),
-        "kills": sum(done[kind] for kind in KILLS),
+        "kills": len(read.kills),
         "kills that hit a running job": read.hits,
-        "restarts of PostgreSQL": done[FaultKind.RESTART],
-        "network cuts": done[FaultKind.CUT] + done[FaultKind.SILENCE],
+        "restarts of PostgreSQL": faults[FaultKind.RESTART],
+        "network cuts": len(read.cuts),
         "freezes": len(read.freezes),
         "clock jumps": len(read.jumps),
-        "full disks": done[FaultKind.FULL_DISK],
-        "connection limits": done[FaultKind.NO_CONNECTIONS],
-        "slow disks": done[FaultKind.SLOW_DISK],
+        "full disks": faults[FaultKind.FULL_DISK],
+        "connection limits": faults[FaultKind.NO_CONNECTIONS],
+        "slow disks": faults[FaultKind.SLOW_DISK],
         "fires": len(state.fires),
         "events": len(read.events),
         "deliveries": len(state.deliveries),
