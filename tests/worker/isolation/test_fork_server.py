@@ -3,14 +3,17 @@
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.jobs.job import ClaimedJob
 from sereno.worker.fork_server import control_sockets
 from sereno.worker.isolation import pool as isolation
 from tests.facts import auntil, one, state
@@ -110,3 +113,19 @@ def test_a_fork_server_ends_silently_when_its_worker_ends_before_it_has_read_all
         ours.close()
         _, errors = server.communicate()
     assert (server.returncode, errors) == (0, b"")
+
+
+def test_an_isolated_process_ends_silently_when_its_worker_ends_before_it_has_read_the_reply(app: Sereno) -> None:
+    ours, theirs = socket.socketpair()
+    settings = isolation.ProcessSettings(app.url, msgspec.to_builtins(app.settings), sys.path)
+    job = ClaimedJob(1, 1, "work", "default", 5, 1, None, msgspec.Raw(b"{}"), 0.0, 0.0)
+    request = isolation.JobRequest("not_a_module", "work", None, job, 1)
+    command = [*isolation.COMMAND, str(theirs.fileno()), str(os.getpid())]
+    with subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE) as process:
+        theirs.close()
+        for message in (settings, request):
+            ours.sendall(msgspec.json.encode(message) + b"\n")
+        select.select([ours], [], [])
+        ours.close()
+        _, errors = process.communicate()
+    assert (process.returncode, errors) == (0, b"")

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -63,11 +64,13 @@ async def _serve(connection: socket.socket) -> None:
     os.environ |= environment(process_settings.url, settings)
     database = Database(settings, lambda: process_settings.url)
     async with LogWriter(process_settings.url, settings):
-        while line := await reader.readline():
-            request = msgspec.json.decode(line, type=JobRequest)
-            response = await _attempt(request, database, lambda: writer.write(b"ready\n"))
-            writer.write(msgspec.json.encode(response) + b"\n")
-            await writer.drain()
+        # A worker that ended before it had read the reply resets the connection. Errors of handlers are outcomes.
+        with suppress(ConnectionError):
+            while line := await reader.readline():
+                request = msgspec.json.decode(line, type=JobRequest)
+                response = await _attempt(request, database, lambda: writer.write(b"ready\n"))
+                writer.write(msgspec.json.encode(response) + b"\n")
+                await writer.drain()
     os._exit(0)
 
 
