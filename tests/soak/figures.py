@@ -9,12 +9,16 @@ NUMBER = re.compile(r"_\d+(?=_|$)")
 
 
 class RelationFigures(msgspec.Struct):
-    """A table, index or TOAST table, or a family of them: how many, bytes, rows, dead rows. Only tables have rows."""
+    """A table, index or TOAST table, or a family of them: how many, bytes, rows, dead rows. Only tables have rows.
+
+    `threshold`: dead rows that autovacuum leaves alone in a table of any size, up to which its size goes up and down.
+    """
 
     relations: int = 0
     bytes: int = 0
     rows: int = 0
     dead: int = 0
+    threshold: int = 0
 
 
 class DrainShare(msgspec.Struct):

@@ -31,6 +31,9 @@ HOURS = 24
 # Hours of the day in which operators act.
 HOUR_OF_RETRY, HOUR_OF_CANCEL, HOUR_OF_PAUSE = 9, 15, 18
 TO_CANCEL = "to-cancel"
+# What a visitor of the dashboard and a client of the API read, and how often.
+PATHS = ("/", "/jobs", "/schedules", "/api/v1/jobs?limit=50", "/api/v1/queues", "/api/v1/metrics")
+HOURS_BETWEEN_VISITS = 4
 # Fires of a schedule a day.
 FIRES = 4
 JOBS_OF_AN_ACCOUNT = 5
@@ -56,7 +59,7 @@ class Load:
     schedules: int = 1_000
     recipients: int = 40
     events: int = 48
-    drained: int = 10_000
+    drained: int = 20_000
 
     def scaled(self, share: float) -> "Load":
         """Return this share of the load; at least one of each in an hour."""
@@ -139,8 +142,9 @@ class LoadGenerator:
         for n in range(self._per_hour(self._load.requests)):
             made = self._post("/jobs", {"task": plain.name, "arguments": {"n": n}}, key=f"{day}-{hour}-{n}")
             self._get(f"/api/v1/jobs/{made['id']}")
-        for path in ("/", "/jobs", "/schedules", "/api/v1/jobs?limit=50", "/api/v1/queues", "/api/v1/metrics"):
-            self._get(path)
+        if hour % HOURS_BETWEEN_VISITS == 0:
+            for path in PATHS:
+                self._get(path)
         yesterday = one(self._connection, "select sereno.now()") - timedelta(days=1)
         if hour == HOUR_OF_RETRY:
             self._in_background("retry", task=always_fails.name, states=["dead"], created_after=_text(yesterday))

@@ -11,15 +11,20 @@ from tests.soak.figures import RelationFigures, family
 # Tables of sereno and of PostgreSQL's catalog, which grows when partitions come and go; their indexes and TOAST tables.
 RELATIONS = """
 with tables as (
-    select pg_class.oid, nspname, relname, reltoastrelid from pg_class join pg_namespace n on n.oid = relnamespace
+    select pg_class.oid, nspname, relname, reltoastrelid,
+           coalesce((select option_value from pg_options_to_table(reloptions)
+                     where option_name = 'autovacuum_vacuum_threshold'),
+                    current_setting('autovacuum_vacuum_threshold'))::integer as threshold
+    from pg_class join pg_namespace n on n.oid = relnamespace
     where relkind = 'r' and nspname in ('sereno', 'sereno_archive', 'pg_catalog')
 )
-select nspname, relname, null, pg_relation_size(oid), pg_stat_get_dead_tuples(oid) from tables
+select nspname, relname, null, pg_relation_size(oid), pg_stat_get_dead_tuples(oid), threshold from tables
 union all
-select nspname, tables.relname, i.relname, pg_relation_size(i.oid), 0
+select nspname, tables.relname, i.relname, pg_relation_size(i.oid), 0, threshold
 from tables join pg_index on indrelid = tables.oid join pg_class i on i.oid = indexrelid
 union all
-select nspname, relname, 'toast', pg_total_relation_size(reltoastrelid), pg_stat_get_dead_tuples(reltoastrelid)
+select nspname, relname, 'toast', pg_total_relation_size(reltoastrelid), pg_stat_get_dead_tuples(reltoastrelid),
+       threshold
 from tables where reltoastrelid <> 0
 """
 TABLES = """
@@ -54,12 +59,13 @@ SCHEMAS = {"sereno": "", "sereno_archive": "archive:", "pg_catalog": "catalog:"}
 def relations(connection: psycopg.Connection) -> dict[str, RelationFigures]:
     """Return the figures of all relations, partitions and batches added up."""
     found: dict[str, RelationFigures] = defaultdict(RelationFigures)
-    for schema, table, part, size, dead in connection.execute(RELATIONS):
+    for schema, table, part, size, dead, threshold in connection.execute(RELATIONS):
         name = f"{SCHEMAS[schema]}{family(table)}" + (f".{family(part)}" if part else "")
         figures = found[name]
         figures.relations += 1
         figures.bytes += size
         figures.dead += dead
+        figures.threshold += threshold
     for schema, table in connection.execute(TABLES).fetchall():
         query = sql.SQL("select count(*) from {}").format(sql.Identifier(schema, table))
         row = connection.execute(query).fetchone()

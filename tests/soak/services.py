@@ -39,7 +39,7 @@ SETTINGS = {
     "SERENO_ARCHIVE_EXPORT_CRON": "17 5 * * *",
     # Statistics are written with each heartbeat. A heartbeat that overlaps with a move of the clock by an hour renews
     # the lease by the old clock, so the lease is longer than that.
-    "SERENO_HEARTBEAT": "1",
+    "SERENO_HEARTBEAT": "0.25",
     "SERENO_LEASE": "7200",
     "SERENO_LOG_LEVEL": "warning",
     "SERENO_LOG_FORMAT": "json",

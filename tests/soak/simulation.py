@@ -5,6 +5,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
@@ -34,6 +35,14 @@ select name, count from (values
                      where application_name in ('sereno housekeeping', 'sereno scheduler housekeeping')))
 ) as work (name, count)
 where count > 0
+"""
+# Attempts of this hour that are not in the statistics yet, which workers write with each heartbeat. Tasks without a
+# history are counted there only.
+UNCOUNTED = """
+select (select count(*) from sereno.history where finished_at >= %(moved_at)s and state in ('succeeded', 'dead'))
+     + (select count(*) from sereno.attempts where finished_at >= %(moved_at)s)
+     - (select coalesce(sum(succeeded + retried + dead + cancelled + other), 0) from sereno.minutes
+        where minute >= date_trunc('minute', %(moved_at)s::timestamptz))
 """
 ARCHIVED = """
 select count(*) from sereno.history
@@ -115,8 +124,9 @@ class Simulation:
             raise SoakFailed(f"invariants do not hold: {broken}")
 
     def _move(self, seconds: float) -> None:
+        # Read before the move: a duty may be done between the move and the next statement.
+        self._moved_at = one(self._connection, "select sereno.now()") + timedelta(seconds=seconds)
         advance(self._connection, seconds)
-        self._moved_at = one(self._connection, "select sereno.now()")
 
     def _wait(self) -> None:
         """Wait until the work of this hour is done, maintenance included."""
@@ -125,6 +135,8 @@ class Simulation:
             return self._connection.execute(LEFT, {"moved_at": self._moved_at}).fetchall()
 
         until_at_rest(lambda: not left(), left)
+        moved_at = {"moved_at": self._moved_at}
+        until(lambda: self._connection.execute(UNCOUNTED, moved_at).fetchall()[0][0] <= 0)
 
     def _last_job(self) -> int:
         return int(one(self._connection, "select coalesce(pg_sequence_last_value('sereno.jobs_id_seq'), 0)"))
