@@ -8,7 +8,7 @@ from sereno import Backoff, Content, Context, Limit, Rate, Recipient, Sereno, in
 from sereno.worker.maintenance import duties
 
 # Seconds. An hour of the moved clock takes seconds, so that each process has to check more often what is due.
-duties.CHECK_EVERY = 0.5
+duties.CHECK_EVERY = 0.25
 
 TENANTS = ("north", "south", "east", "west")
 

@@ -52,7 +52,7 @@ where relkind in ('r', 't') and nspname in ('sereno', 'sereno_archive', 'pg_cata
 order by relname
 """
 # Seconds. Autovacuum checks each second, so only a table that it cannot clean needs longer.
-VACUUM_TIMEOUT = 20.0
+VACUUM_TIMEOUT = 60.0
 SCHEMAS = {"sereno": "", "sereno_archive": "archive:", "pg_catalog": "catalog:"}
 
 

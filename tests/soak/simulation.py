@@ -94,7 +94,8 @@ class Simulation:
         if done != len(ARCHIVE_TASKS):
             raise SoakFailed(f"day {number}: {done} of {len(ARCHIVE_TASKS)} archive jobs succeeded")
         self._show(f"day {number}, measure")
-        # The scheduler counts them when it wakes up, after some seconds.
+        # The scheduler counts them when it wakes up, as it does when the clock is set.
+        advance(self._connection, 1.0)
         until(lambda: one(self._connection, "select count(*) from sereno.schedule_ends") == 0)
         behind = measure.behind(self._connection)
         figures = DayFigures(
@@ -143,9 +144,9 @@ class Simulation:
 
 
 @contextmanager
-def scratch() -> Iterator[Path]:
+def scratch(parent: Path | None) -> Iterator[Path]:
     """Return a new directory that PostgreSQL can use, also if this process is root."""
-    directory = Path(tempfile.mkdtemp(prefix="sereno-soak-"))
+    directory = Path(tempfile.mkdtemp(prefix="sereno-soak-", dir=parent))
     directory.chmod(0o755)
     try:
         yield directory
@@ -154,11 +155,16 @@ def scratch() -> Iterator[Path]:
 
 
 def simulate(
-    days: int, load: Load, rounds: int, report: Report, show: Callable[[str], None] = lambda _: None
+    days: int,
+    load: Load,
+    rounds: int,
+    report: Report,
+    show: Callable[[str], None] = lambda _: None,
+    parent: Path | None = None,
 ) -> list[DayFigures]:
-    """Simulate the days and return their figures; each is reported when it has ended."""
+    """Simulate the days and return their figures; each is reported when it has ended. `parent`: for all data."""
     found = []
-    with scratch() as directory, services(directory) as running:
+    with scratch(parent) as directory, services(directory) as running:
         simulation = Simulation(running, load, rounds, show)
         try:
             simulation.prepare()

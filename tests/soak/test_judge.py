@@ -54,8 +54,8 @@ def test_growth_of_a_relation_is_found(subtests: pytest.Subtests) -> None:
                 days = month()
                 for each in days:
                     value = getattr(each.relations[name], field)
-                    # A day adds 2 % of the size of a settled day, or 20 rows of a small table.
-                    setattr(each.relations[name], field, value + each.day * max(20, value // 50))
+                    # A day adds 4 % of the size of a settled day, or 20 rows of a small table.
+                    setattr(each.relations[name], field, value + each.day * max(20, value // 25))
                 assert subjects(days) == [name]
 
 
