@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
+from uuid import NAMESPACE_URL, uuid5
 
 import httpx
 import psycopg
@@ -164,7 +165,8 @@ class LoadGenerator:
         _check(self._client.get(path))
 
     def _post(self, path: str, body: dict[str, object], key: str | None) -> dict[str, object]:
-        headers = {} if key is None else {"Idempotency-Key": key}
+        # At random places of the index, as the keys of real clients are.
+        headers = {} if key is None else {"Idempotency-Key": str(uuid5(NAMESPACE_URL, key))}
         response = self._client.post(f"/api/v1{path}", json=body, headers=headers)
         _check(response)
         found: dict[str, object] = response.json()
