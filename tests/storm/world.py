@@ -15,7 +15,7 @@ from sereno import Limit, Sereno
 from sereno.bulk.operations import begin
 from sereno.jobs.filters import JobFilter
 from tests.acceptance.conftest import ROOT, WorkerProcess
-from tests.facts import is_gone, one
+from tests.facts import TIMEOUT, is_gone, one
 from tests.faults.provider_log import running_provider
 from tests.faults.proxy import Proxy
 from tests.faults.rhythms import Rhythm, create_rhythms
@@ -104,6 +104,9 @@ class World:
     # Workers
 
     def start_worker(self, name: str) -> None:
+        """Start a worker; one of this name has ended or was killed."""
+        if name in self.workers:
+            self.workers[name].process.wait(TIMEOUT)
         url = self.proxy.url if name == PROXIED else self.server.url
         self.starts += 1
         log = self.directory / f"worker-{name}-{self.starts}"
@@ -184,6 +187,7 @@ class World:
         """End all processes that are left."""
         for producer in self.producers:
             producer.kill()
+            producer.wait(TIMEOUT)
         for name, worker in self.workers.items():
             self.orphans.update(self.processes(name))
             worker.kill()
