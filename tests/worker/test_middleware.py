@@ -12,7 +12,7 @@ from tests.facts import auntil, one
 from tests.worker import middleware_app
 from tests.worker.middleware_app import async_task, batch_task, isolated_async_task, isolated_task, sync_task
 
-TASKS = [async_task, sync_task, isolated_task, isolated_async_task, batch_task]
+TASKS = [async_task, sync_task, isolated_task, pytest.param(isolated_async_task, marks=pytest.mark.slow), batch_task]
 
 
 @pytest.fixture
