@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 # Seconds. Handlers that usually take less are short.
 SHORT = 0.0001
@@ -25,6 +25,7 @@ WEIGHT = 0.05
 CHECK_AFTER = 0.001
 
 
+@final
 class RaisedError(NamedTuple):
     """What a sync handler raised, as a value: futures refuse StopIteration, and SystemExit ends the event loop."""
 

@@ -85,8 +85,7 @@ async def _attempt(request: JobRequest, database: Database, send_ready: Callable
         # The handler's timeout starts here.
         send_ready()
         context = Context(job, request.session, database, keep_history=definition.history)
-        async with around(task.middlewares, context):
-            ending = await _call(definition, context, request)
+        ending = await _with_middlewares(task, context, request)
     except BaseException as error:  # noqa: BLE001 - every way out of a handler is an outcome
         if definition is None:
             send_ready()
@@ -110,7 +109,22 @@ async def _attempt(request: JobRequest, database: Database, send_ready: Callable
     )
 
 
-async def _call(definition: TaskDefinition, context: Context, request: JobRequest) -> Ending:
+async def _with_middlewares(task: Task[..., Any], context: Context, request: JobRequest) -> Ending:
+    """Call the handler, inside of the middlewares if there are some: they see what it raises."""
+    if not task.middlewares:
+        result = await _call(task.definition, context, request)
+        # Not isinstance, here and below: it reads `__class__` of the value, which may raise.
+        return result.error if type(result) is RaisedError else result
+    async with around(task.middlewares, context):
+        result = await _call(task.definition, context, request)
+        if type(result) is RaisedError:
+            raise result.error
+        return result
+    # A middleware has suppressed the error.
+    return None
+
+
+async def _call(definition: TaskDefinition, context: Context, request: JobRequest) -> Ending | RaisedError:
     values = definition.arguments.decode(request.job.args)
     if definition.batch:
         values = ([values[0]],)
@@ -125,10 +139,9 @@ async def _call(definition: TaskDefinition, context: Context, request: JobReques
     finally:
         watch.cancel()
     if type(result) is RaisedError:
-        raise result.error
+        return result
     if definition.batch and result is not None:
         (result,) = result
-    # Not isinstance: it reads `__class__` of the value, which may raise.
     return result if issubclass(type(result), BaseException) else None
 
 
