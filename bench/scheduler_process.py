@@ -10,11 +10,10 @@ from pathlib import Path
 
 import psycopg
 
-from bench.workers import BenchmarkFailed
+from bench.workers import BenchmarkFailed, stop_process
 
 SECONDS_BETWEEN_POLLS = 0.05
 SECONDS_TO_WAIT = 180
-SECONDS_TO_STOP = 15
 
 LEADERS = "select count(*) from sereno.leases where name = 'scheduler' and until > sereno.now()"
 
@@ -57,12 +56,7 @@ def running_scheduler(url: str) -> Iterator[SchedulerProcess]:
                     scheduler.wait_for(lambda: fetch_int(connection, LEADERS) == 1, "leading")
                 yield scheduler
             finally:
-                process.terminate()
-                try:
-                    process.wait(SECONDS_TO_STOP)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+                stop_process(process)
 
 
 def fetch_int(connection: psycopg.Connection, query: str) -> int:

@@ -80,12 +80,14 @@ def working(url: str, tally: Tally, processes: int = 1, tasks: str = "", queue: 
             for process in started:
                 process.terminate()
             for process in started:
-                _wait_or_kill(process)
+                stop_process(process)
 
 
-def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
+def stop_process(process: subprocess.Popen[bytes], seconds: float = SECONDS_TO_STOP) -> None:
+    """Terminate the process; kill it if it has not ended after this time."""
+    process.terminate()
     try:
-        process.wait(SECONDS_TO_STOP)
+        process.wait(seconds)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

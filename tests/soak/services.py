@@ -12,6 +12,7 @@ import psycopg
 
 from bench.process import family, resident_mebibytes
 from bench.server import PARAMETERS, Server
+from bench.workers import stop_process
 from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.migrate import migrate
 from tests.facts import until
@@ -126,12 +127,7 @@ def _process(output: Path, words: list[str], environment: dict[str, str]) -> Ite
     try:
         yield Process(output, process)
     finally:
-        process.terminate()
-        try:
-            process.wait(SECONDS_TO_STOP)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        stop_process(process, SECONDS_TO_STOP)
 
 
 @contextmanager
