@@ -20,8 +20,8 @@ from sereno.jobs.queries.search import jobs_wanted
 PAGE = 500
 
 
-class JobSelection(DatabaseClient):
-    """The jobs that match a filter, read and changed when a method is called. Async twins have the prefix `a`.
+class JobChanges(DatabaseClient):
+    """Changes the jobs that match a filter when a method is called. Async twins have the prefix `a`.
 
     Each change is written to the audit log with its actor. On the caller's connection, all is one transaction;
     otherwise every batch of a thousand jobs is.
@@ -31,35 +31,6 @@ class JobSelection(DatabaseClient):
         super().__init__(database)
         self._wanted = wanted
         self._connection = connection
-
-    # Read
-
-    def __iter__(self) -> Iterator[JobLine]:
-        """Yield the jobs, newest first."""
-        before: int | None = None
-        while True:
-            page = self._run(operations.list_jobs(self._wanted, limit=PAGE, before=before), self._connection)
-            yield from page.items
-            if (before := page.next) is None:
-                return
-
-    async def __aiter__(self) -> AsyncIterator[JobLine]:
-        before: int | None = None
-        while True:
-            page = await self._arun(operations.list_jobs(self._wanted, limit=PAGE, before=before), self._connection)
-            for line in page.items:
-                yield line
-            if (before := page.next) is None:
-                return
-
-    def count(self) -> JobTally:
-        """Return how many there are, by task, queue and tenant."""
-        return self._run(operations.count(self._wanted), self._connection)
-
-    async def acount(self) -> JobTally:
-        return await self._arun(operations.count(self._wanted), self._connection)
-
-    # Change
 
     def cancel(self, *, reason: str | None = None, actor: str | None = None) -> ChangedJobs:
         """Cancel waiting jobs at once, and request running ones to stop."""
@@ -98,7 +69,36 @@ class JobSelection(DatabaseClient):
         return await adrive(plan, lambda operation: self._arun(operation, self._connection))
 
 
-class FoundJob(JobSelection):
+class JobSelection(JobChanges):
+    """The jobs that match a search, read when they are iterated or counted."""
+
+    def __iter__(self) -> Iterator[JobLine]:
+        """Yield the jobs, newest first."""
+        before: int | None = None
+        while True:
+            page = self._run(operations.list_jobs(self._wanted, limit=PAGE, before=before), self._connection)
+            yield from page.items
+            if (before := page.next) is None:
+                return
+
+    async def __aiter__(self) -> AsyncIterator[JobLine]:
+        before: int | None = None
+        while True:
+            page = await self._arun(operations.list_jobs(self._wanted, limit=PAGE, before=before), self._connection)
+            for line in page.items:
+                yield line
+            if (before := page.next) is None:
+                return
+
+    def count(self) -> JobTally:
+        """Return how many there are, by task, queue and tenant."""
+        return self._run(operations.count(self._wanted), self._connection)
+
+    async def acount(self) -> JobTally:
+        return await self._arun(operations.count(self._wanted), self._connection)
+
+
+class FoundJob(JobChanges):
     """One job. `detail`: the job with its attempts, steps and progress, as they were when it was looked up."""
 
     def __init__(self, database: Database, detail: JobDetail, connection: Any = None) -> None:
