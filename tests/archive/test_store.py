@@ -329,10 +329,10 @@ def test_a_file_that_was_found_broken_meanwhile_is_not_verified_again(connection
     assert do(connection, archive.uploaded(batch, 1, measure(connection, batch), "name", "sum", 10))
     assert do(connection, archive.verified(batch, 1, "sum"))
     before = do(connection, archive.tries(batch, 1))
-    assert do(connection, archive.checked(batch, 1, "sum", before))
+    assert do(connection, archive.verified(batch, 1, "sum", since=before))
     do(connection, archive.failed(batch, 1, "its checksum differs"))
     assert do(connection, archive.reopen(batch, 1))
-    assert do(connection, archive.checked(batch, 1, "sum", before)) is False
+    assert do(connection, archive.verified(batch, 1, "sum", since=before)) is False
     assert do(connection, archive.open_files()) == [(batch, 1)]
-    assert do(connection, archive.checked(batch, 1, "sum", do(connection, archive.tries(batch, 1))))
+    assert do(connection, archive.verified(batch, 1, "sum", since=do(connection, archive.tries(batch, 1))))
     assert do(connection, archive.tries(batch, 99)) == 0

@@ -76,21 +76,16 @@ def uploaded(batch: int, number: int, measured: FileMeasure, name: str, sha256: 
     return bool((yield Statement(_sql["uploaded"], facts | measured.params())))
 
 
-def verified(batch: int, number: int, sha256: str) -> Operation[bool]:
-    """Mark a file as verified. Return False if another checksum was recorded."""
-    return bool((yield Statement(_sql["verified"], {"batch": batch, "number": number, "sha256": sha256})))
+def verified(batch: int, number: int, sha256: str, *, since: int | None = None) -> Operation[bool]:
+    """Mark a file as verified. Return False if another checksum was recorded, or if `tries` are no longer `since`."""
+    given = {"batch": batch, "number": number, "sha256": sha256, "tries": since}
+    return bool((yield Statement(_sql["verified"], given)))
 
 
 def tries(batch: int, number: int) -> Operation[int]:
     """Return how often a file was written or found broken."""
     rows = yield Statement(_sql["tries"], {"batch": batch, "number": number})
     return int(rows[0][0]) if rows else 0
-
-
-def checked(batch: int, number: int, sha256: str, before: int) -> Operation[bool]:
-    """Mark a file as verified again. Return False if its `tries` have changed since `before`."""
-    given = {"batch": batch, "number": number, "sha256": sha256, "tries": before}
-    return bool((yield Statement(_sql["checked"], given)))
 
 
 def failed(batch: int, number: int, error: str) -> Operation[None]:

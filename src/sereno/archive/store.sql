@@ -56,22 +56,16 @@ where batch_id = %(batch)s and number = %(number)s and verified_at is null
 returning 1;
 
 -- name: verified
--- The contents read back are those of the table.
+-- The contents read back are those of the table. With `tries`: and the file was not written or found broken meanwhile.
 update sereno.archive_files
 set verified_at = coalesce(verified_at, sereno.now()), checked_at = sereno.now(), failed_at = null, error = null
 where batch_id = %(batch)s and number = %(number)s and sha256 = %(sha256)s
+  and (%(tries)s::integer is null or tries = %(tries)s)
 returning 1;
 
 -- name: tries
 -- How often the file was written or found broken: a verifier compares it before and after it has read the file.
 select tries from sereno.archive_files where batch_id = %(batch)s and number = %(number)s;
-
--- name: checked
--- Like `verified`, for a file that was read again: not if it was written or found broken in the meantime.
-update sereno.archive_files
-set verified_at = coalesce(verified_at, sereno.now()), checked_at = sereno.now(), failed_at = null, error = null
-where batch_id = %(batch)s and number = %(number)s and sha256 = %(sha256)s and tries = %(tries)s
-returning 1;
 
 -- name: failed
 -- A file could not be written or verified: recorded until it can.

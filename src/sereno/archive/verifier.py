@@ -98,7 +98,7 @@ class ArchiveVerifier:
             done.rows += file.rows
             done.bytes += file.bytes
             done.problems += [repaired] if repaired else []
-            self._database.run(archive.checked(file.batch, file.number, file.sha256, tries))
+            self._database.run(archive.verified(file.batch, file.number, file.sha256, since=tries))
 
     def _check(self, manifest: Manifest) -> str | None:
         """Verify a file. Return what was wrong with its manifest and has been repaired."""
