@@ -53,8 +53,10 @@ days: plain, failing, limited, ordered, unique and delayed jobs, a thousand sche
 operations and pauses. History is retained for three days and archived. At the end of each day the sizes and rows of all
 tables and indexes, memory, the plans of the hot statements and a drain are measured. From day 5 on nothing may grow by
 more than a tenth, memory by no more than a twentieth; no plan may change; autovacuum has to keep up; the drains of the
-last days must reach 0.95 of the first ones, in speed and in processor time, each compared with bare SQL. Statistics
-that are retained for longer, the audit, inboxes and the index of the archive may grow with the load, but not faster.
+last days must reach 0.95 of the first ones, in speed and in processor time, each compared with bare SQL. What is kept
+for longer is compared from the day on which the first of it is deleted: sessions from day 9, statistics by minute from
+day 10, the catalog of PostgreSQL from day 22. Statistics that are retained for more than a month, the audit, inboxes
+and the index of the archive may grow with the load, but not faster.
 """
 
 
