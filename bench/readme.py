@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import floor, log10
 from pathlib import Path
 
+from bench import ratchet
 from bench.peers.catalogue import PEERS, Peer
 from bench.peers.schedule_catalogue import SCHEDULE_PEERS
 from bench.recorded import Recording
@@ -263,6 +264,9 @@ def _origin(recordings: Mapping[str, Recording]) -> str:
     """Return when, on what and of which commit the benchmarks were recorded."""
     names: dict[tuple[str, str, str], list[str]] = {}
     for name, recording in sorted(recordings.items()):
+        # No table shows the short run.
+        if name == ratchet.NAME:
+            continue
         names.setdefault((recording.date, recording.commit, recording.environment), []).append(name)
     lines = [
         f"- {', '.join(benchmarks)}: {date}, commit {commit}; {environment}"
