@@ -159,6 +159,7 @@ def test_archived_rows_are_readable_by_roles_that_could_read_the_table(
                     connected.execute(f"select * from sereno_archive.{held}".encode())
 
 
+@pytest.mark.slow
 def test_one_login_can_have_two_roles(roles: Roles, connection: psycopg.Connection) -> None:
     """`sereno run` needs it: a worker and a server in one process."""
     name = roles.name("both")

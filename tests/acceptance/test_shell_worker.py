@@ -161,6 +161,7 @@ def test_a_cancelled_program_is_stopped(shell: Shell, connection: psycopg.Connec
     until(lambda: state(connection, job) == "cancelled")
 
 
+@pytest.mark.slow
 def test_a_shell_worker_whose_session_died_opens_a_new_one(
     shell: Shell, connection: psycopg.Connection, log: Path
 ) -> None:

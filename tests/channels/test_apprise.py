@@ -68,6 +68,7 @@ async def test_each_url_has_its_own_outcome(receiver: Receiver) -> None:
 FAULTS: tuple[Fault, ...] = ("half", "silence", "close", "busy", "broken", "denied")
 
 
+@pytest.mark.slow
 async def test_a_failure_without_a_reason_is_unknown_and_waits_for_an_operator(
     caplog: pytest.LogCaptureFixture, subtests: pytest.Subtests
 ) -> None:

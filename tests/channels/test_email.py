@@ -126,6 +126,7 @@ async def test_each_reply_of_the_server_has_an_outcome(subtests: pytest.Subtests
 BEFORE_THE_DOT: tuple[Step, ...] = ("CONNECT", "EHLO", "MAIL", "RCPT", "DATA")
 
 
+@pytest.mark.slow
 async def test_a_connection_cut_before_the_final_dot_is_retried(subtests: pytest.Subtests) -> None:
     for step in BEFORE_THE_DOT:
         for fault in [CLOSE, SILENCE]:
@@ -284,6 +285,7 @@ INVALID_MESSAGES: list[tuple[dict[str, Any], type]] = [
 ]
 
 
+@pytest.mark.slow
 async def test_an_invalid_message_does_not_affect_the_others(subtests: pytest.Subtests) -> None:
     for fields, kind in INVALID_MESSAGES:
         with subtests.test(fields=str(fields)[:80]):

@@ -377,6 +377,7 @@ async def receipts_with_fault(fault: Fault) -> Sequence[Receipt]:
         return await Expo().receipts([UUID], exchange)
 
 
+@pytest.mark.slow
 async def test_a_provider_with_a_fault_has_no_receipts() -> None:
     faults: tuple[Fault, ...] = get_args(Fault)
     assert await asyncio.gather(*map(receipts_with_fault, faults)) == [()] * len(faults)

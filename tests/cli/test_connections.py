@@ -262,6 +262,7 @@ def test_a_request_whose_end_is_ambiguous_is_refused(server: Server) -> None:
     assert [re.findall(rb"HTTP/1.1 (\d+) ", response) for response in responses] == [[b"400"]] * len(AMBIGUOUS)
 
 
+@pytest.mark.slow
 def test_bad_requests_are_logged_at_a_limited_rate(server: Server) -> None:
     for _ in range(50):
         assert server.exchange(b"\x00\r\n\r\n").startswith(b"HTTP/1.1 400 ")

@@ -10,6 +10,8 @@ SOURCES = ROOT / "src" / "sereno"
 
 # The kinds of nodes that a rule reads.
 Node = ast.Call | ast.FunctionDef | ast.AsyncFunctionDef | ast.Import | ast.ImportFrom
+# A tuple: `isinstance` with a union takes several times as long.
+_KINDS = (ast.Call, ast.FunctionDef, ast.AsyncFunctionDef, ast.Import, ast.ImportFrom)
 
 
 @cache
@@ -27,7 +29,7 @@ def nodes() -> Iterator[tuple[Path, Node]]:
 @cache
 def _nodes() -> dict[Path, list[Node]]:
     return {
-        path: [node for node in ast.walk(ast.parse(text)) if isinstance(node, Node)]
+        path: [node for node in ast.walk(ast.parse(text)) if isinstance(node, _KINDS)]
         for path, text in texts().items()
         if path.suffix == ".py"
     }

@@ -15,13 +15,9 @@ from tests.facts import one, until
 HERE = "/tools/sereno"
 # Seconds. Only a process that hangs takes this long.
 LONGEST_START = 100
-FRAMEWORKS = [
-    pytest.param("fastapi", marks=pytest.mark.quick),
-    pytest.param("litestar", marks=pytest.mark.slow),
-]
 
 
-@pytest.fixture(params=FRAMEWORKS)
+@pytest.fixture(params=["fastapi", "litestar"])
 def shop(request: pytest.FixtureRequest, database_url: str, connection: psycopg.Connection) -> Iterator[Served]:
     connection.execute(
         "create table orders (id bigint generated always as identity, total integer, confirmed boolean default false)"
@@ -30,6 +26,7 @@ def shop(request: pytest.FixtureRequest, database_url: str, connection: psycopg.
         yield found
 
 
+@pytest.mark.slow
 def test_a_mounted_server_and_its_worker_run_until_they_are_stopped(
     shop: Served, app: Sereno, connection: psycopg.Connection
 ) -> None:

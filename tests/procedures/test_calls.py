@@ -222,6 +222,7 @@ async def test_limit_keys_can_use_its_parameters(
     assert await run(reporting, connection, job.id) == "succeeded"
 
 
+@pytest.mark.slow
 async def test_an_error_inside_is_retried_by_the_tasks_policy(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow
 ) -> None:

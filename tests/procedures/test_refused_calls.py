@@ -62,6 +62,7 @@ async def test_a_revoked_procedure_is_refused(
     ]
 
 
+@pytest.mark.slow
 async def test_a_missing_procedure_is_refused(
     reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow
 ) -> None:
@@ -313,6 +314,7 @@ EXTRA_PRIVILEGES = (
 )
 
 
+@pytest.mark.slow
 async def test_a_login_with_more_privileges_is_refused(
     reporting: Sereno,
     connection: psycopg.Connection,

@@ -135,6 +135,7 @@ def test_connections_left_by_an_earlier_test_are_closed(kit: Kit, sereno_kit: Ca
         elsewhere.commit()
 
 
+@pytest.mark.slow
 def test_session_ids_are_not_reused_by_the_next_test(kit: Kit, sereno_kit: Callable[[Sereno], Kit]) -> None:
     def sessions() -> list[int]:
         with psycopg.connect(kit.app.url, autocommit=True) as connection:

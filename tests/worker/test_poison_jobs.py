@@ -100,6 +100,7 @@ async def test_a_log_filter_that_raises_blocks_no_settlement(
     assert "a log line (job.dead) was not written: RuntimeError" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 async def test_an_invalid_progress_note_blocks_no_other_note(app: Sereno, connection: psycopg.Connection) -> None:
     done = asyncio.Event()
     notes: list[Any] = ["a\x00b", "\ud800", object(), "fine"]

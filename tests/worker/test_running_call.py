@@ -139,6 +139,7 @@ async def test_cancelling_a_sync_handler_that_has_not_started_sets_its_flag(
     assert one(connection, "select reason from sereno.history") == "stopped on request"
 
 
+@pytest.mark.slow
 async def test_a_sync_handler_that_has_not_started_by_its_deadline_never_runs(
     app: Sereno, connection: psycopg.Connection, threads_may_start: threading.Event
 ) -> None:
@@ -174,6 +175,7 @@ async def test_cancelling_a_running_sync_handler_sets_its_flag(app: Sereno, conn
         await auntil(lambda: state(connection, job.id) == "dead")
 
 
+@pytest.mark.slow
 async def test_a_cancel_works_without_notify(database_url: str, connection: psycopg.Connection) -> None:
     app = Sereno(database_url, notify=False, heartbeat=0.5, lease=5)
 
@@ -261,6 +263,7 @@ async def test_an_isolated_task_past_its_deadline_is_killed(
     assert one(connection, "select error_type from sereno.history") == "TimeoutError"
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 async def test_a_job_that_kills_its_process_is_dead_after_three_crashes(
     app: Sereno, connection: psycopg.Connection, isolated: None

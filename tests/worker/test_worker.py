@@ -206,6 +206,7 @@ async def test_a_session_declared_dead_is_fenced_and_replaced(
     assert one(connection, "select attempt from sereno.history") == 2
 
 
+@pytest.mark.slow
 async def test_jobs_of_a_claim_whose_reply_was_lost_are_released(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work() -> None: ...

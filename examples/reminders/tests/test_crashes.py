@@ -56,6 +56,7 @@ def test_a_worker_killed_between_finding_and_sending_loses_nothing(
     assert all(delivery.attempts == 1 for delivery in kit.deliveries())
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_a_mail_is_sent_again_after_a_kill_while_sending(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
     """The server accepted the mail but the worker died first: sent again with the same Message-ID, and counted."""

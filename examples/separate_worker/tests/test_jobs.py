@@ -63,6 +63,7 @@ async def test_a_lead_and_its_job_are_written_together_or_not_at_all(kit: Kit) -
     assert await scalar(b"select count(*) from separate_worker.leads") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 async def test_a_busy_or_broken_crm_is_retried_and_a_refusal_is_a_dead_letter(kit: Kit, crm: Crm) -> None:
     busy = await lead("form-1")

@@ -106,6 +106,7 @@ async def test_late_details_are_announced_and_stored(world: World) -> None:
     assert world.tenders() == {code: ("Metropolitana", 7_000_000, "Municipality 1", False)}
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 async def test_both_sources_down_is_a_failure_and_the_next_cycle_starts_anew(world: World) -> None:
     world.page.fault = world.api.fault = "close"

@@ -35,6 +35,7 @@ def fail_to_the_end(kit: Kit, run_sql: RunSql) -> list[timedelta]:
     return waits
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_a_trigger_is_disabled_after_the_last_retry(kit: Kit, run_sql: RunSql, failing: None) -> None:
     waits = fail_to_the_end(kit, run_sql)

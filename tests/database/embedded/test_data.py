@@ -16,6 +16,7 @@ from tests.database.embedded.server_steps import end_server, execute, query, ser
 DEBIAN_BIN_DIRS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 
 
+@pytest.mark.slow
 def test_data_survives_a_restart(directory: Path) -> None:
     with EmbeddedPostgres(directory) as server:
         execute(server.url, "create table stored as select 42 as answer")

@@ -129,6 +129,7 @@ def test_a_missing_wheel_is_explained(place: Path, monkeypatch: pytest.MonkeyPat
     assert "SERENO_DATABASE_URL" in str(raised.value)
 
 
+@pytest.mark.slow
 def test_a_failure_shows_the_output_of_postgres(directory: Path) -> None:
     server = EmbeddedPostgres(directory, parameters={"shared_buffers": "plenty"})
     with pytest.raises(EmbeddedPostgresError) as raised:

@@ -233,7 +233,10 @@ def _work(
 
 @pytest.mark.parametrize(
     "choices",
-    [[ONE], [keys(("one", ""), ("each", "a")), keys(("each", "a"), ("each2", "b")), keys(("each2", "b"), ("one", ""))]],
+    [
+        pytest.param([ONE], marks=pytest.mark.slow),
+        [keys(("one", ""), ("each", "a")), keys(("each", "a"), ("each2", "b")), keys(("each2", "b"), ("one", ""))],
+    ],
 )
 def test_concurrent_claims_never_put_two_jobs_into_one_slot(
     database_url: str, choices: list[dict[str, object]]

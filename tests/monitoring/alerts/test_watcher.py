@@ -187,6 +187,7 @@ main(["scheduler"], prog_name="sereno")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 async def test_a_killed_leader_loses_no_alert(app: Sereno, connection: psycopg.Connection) -> None:
     rule(app, **ONLY)

@@ -48,6 +48,7 @@ def test_a_preview_equals_the_message_of_a_worker_and_compiles_nothing_here(tmp_
     assert made == words.render("e", "email", "pt-BR", None, {"code": "é<"}, ADA)
 
 
+@pytest.mark.slow
 def test_missing_and_invalid_templates_are_reported() -> None:
     assert render_apart(TemplateSet(None), "e", "email", {}, ADA) is None
     with pytest.raises(TemplateFailed, match=r"row e/any\.body, line 2: 'nme' is undefined"):

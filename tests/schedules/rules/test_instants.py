@@ -315,6 +315,7 @@ CATCH_UP: list[When] = [
 ]
 
 
+@pytest.mark.slow
 def test_latest_and_count_equal_a_walk(subtests: pytest.Subtests) -> None:
     for when in CATCH_UP:
         with subtests.test(when=when):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import httpx
 import psycopg
+import pytest
 
 from tests.facts import until
 from tests.server.api.conftest import PLAIN, Served
@@ -15,6 +16,7 @@ def test_probes_need_no_token(bare_served: Served) -> None:
         assert (answer.status_code, answer.text) == (200, "ok\n")
 
 
+@pytest.mark.slow
 def test_a_server_without_its_database_is_live_but_not_ready(
     serve: Callable[..., Served], connection: psycopg.Connection
 ) -> None:

@@ -66,6 +66,7 @@ def _client(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_waiting")
 async def test_a_user_with_too_many_reads_waits_and_others_do_not(
     app: Sereno, serve: Serve, connection: psycopg.Connection, database_url: str, monkeypatch: pytest.MonkeyPatch

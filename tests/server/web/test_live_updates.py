@@ -140,6 +140,7 @@ def test_a_text_being_typed_is_not_replaced(browse: Visits, work: Any) -> None:
     expect(page.locator("#now-newest tbody tr")).to_have_count(2)
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_the_page_reconnects_after_a_restart(browse: Visits, database_url: str, port: int) -> None:
     app = Sereno(database_url, secret=SHARED)

@@ -306,6 +306,7 @@ def test_signing_out_removes_the_cookie(browse: Visits, secret: str, site: Serve
     expect(page).to_have_title("Sign in · sereno")
 
 
+@pytest.mark.slow
 def test_a_copy_of_the_cookie_is_invalid_after_signing_out(
     app: Sereno, client: httpx.Client, secret: str, serve: Callable[..., Served], connection: psycopg.Connection
 ) -> None:

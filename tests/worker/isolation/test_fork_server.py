@@ -47,6 +47,7 @@ async def run_job(app: Sereno, connection: psycopg.Connection, path: Path) -> in
     return int(path.read_text())  # noqa: ASYNC240 - a few bytes
 
 
+@pytest.mark.slow
 async def test_a_process_is_forked_from_the_server_and_ends_with_the_worker(
     isolated: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:

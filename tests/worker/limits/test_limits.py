@@ -42,6 +42,7 @@ async def test_a_concurrency_limit_applies_to_each_key(
     assert inside.most == {"a": 2, "b": 2}
 
 
+@pytest.mark.slow
 async def test_several_limits_apply_together(app: Sereno, connection: psycopg.Connection, inside: Inside) -> None:
     @app.task(concurrency=[Limit(2, key="{account}"), Limit(3, name="together")])
     async def work(account: str) -> None:
@@ -159,6 +160,7 @@ async def test_a_rate_allows_its_burst_and_then_one_start_per_token(
     assert len(inside.starts) == 13
 
 
+@pytest.mark.slow
 async def test_a_job_costs_its_units(database_url: str, connection: psycopg.Connection) -> None:
     app = Sereno(database_url, poll=0.1)
     started: list[int] = []

@@ -118,6 +118,7 @@ async def test_a_blocking_dead_letter_is_resolved_by_retry_or_delete(
     assert [name for name in ran if name[0] == "a"] == expected
 
 
+@pytest.mark.slow
 async def test_an_order_key_and_a_limit_apply_together(app: Sereno, connection: psycopg.Connection) -> None:
     inside = Inside()
     ran: dict[str, list[int]] = defaultdict(list)

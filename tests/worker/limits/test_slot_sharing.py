@@ -82,6 +82,7 @@ async def test_short_jobs_of_a_key_share_a_slot_and_never_overlap(app: Sereno, c
     assert one(connection, "select count(*) from sereno.jobs") == 0
 
 
+@pytest.mark.slow
 async def test_short_jobs_behind_a_slow_one_are_released_soon(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

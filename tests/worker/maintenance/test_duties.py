@@ -46,6 +46,7 @@ async def test_due_jobs_are_promoted_while_housekeeping_waits(
             holder.close()
 
 
+@pytest.mark.slow
 async def test_schedules_fire_while_the_housekeeping_of_the_scheduler_waits(
     app: Sereno, connection: psycopg.Connection
 ) -> None:

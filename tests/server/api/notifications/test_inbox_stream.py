@@ -268,6 +268,7 @@ async def test_any_number_of_streams_make_one_query_a_second(
     assert len(queries) - before <= 2, "queries continue although no stream is open"
 
 
+@pytest.mark.slow
 async def test_a_stream_survives_an_outage_of_the_database(
     app: Sereno, served: Served, put: Put, connection: psycopg.Connection, server_url: str, database_url: str
 ) -> None:

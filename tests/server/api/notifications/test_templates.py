@@ -71,6 +71,7 @@ def test_rows_take_precedence_over_files(ask: Ask, connection: psycopg.Connectio
     assert one(connection, "select count(*) from sereno.audit where action like 'template.%%'") == 3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("event_templates")
 def test_lint_reports_unknown_fields(ask: Ask) -> None:
     client = ask("admin")

@@ -194,6 +194,7 @@ def test_a_preview_notes_a_change_of_the_clock(ask: Ask, connection: psycopg.Con
     assert one(connection, "select count(*) from sereno.schedules") == 0
 
 
+@pytest.mark.slow
 def test_schedules_are_paused_resumed_spread_and_deleted_in_bulk(
     tasks: Sereno, ask: Ask, connection: psycopg.Connection
 ) -> None:

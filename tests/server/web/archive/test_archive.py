@@ -71,6 +71,7 @@ class TestWithArchive:
         yield made
         made.close()
 
+    @pytest.mark.slow
     def test_the_headline_reports_the_state_of_the_archive(
         self, app: Sereno, read: Read, ask: Ask, served: Served, connection: psycopg.Connection
     ) -> None:

@@ -92,6 +92,7 @@ def test_selected_jobs_are_changed_after_a_dry_run(
     assert state(connection, jobs[2]) == "cancelled"
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_all_matching_jobs_are_changed_in_the_background(
     browse: Visits, jobs: list[int], connection: psycopg.Connection

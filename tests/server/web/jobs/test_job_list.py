@@ -105,6 +105,7 @@ def test_the_jobs_page_is_accessible(browse: Visits, inspect_page: InspectPage, 
     inspect_page(page, "job", LIGHT_DESKTOP, DARK_DESKTOP, LIGHT_PHONE)
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_a_facet_is_a_term_of_the_search(browse: Visits, jobs: list[int]) -> None:
     page = browse("jobs")

@@ -71,6 +71,7 @@ def test_a_tenant_sees_only_its_own_log_lines(read: Read, lines: list[int]) -> N
     assert read("logs", "viewer", "ann", q="tenant:bob").status_code == 404
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_a_log_line_is_opened_and_closed(browse: Visits, inspect_page: InspectPage, lines: list[int]) -> None:
     page = browse("logs", "viewer")

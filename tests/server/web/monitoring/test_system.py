@@ -53,6 +53,7 @@ def test_settings_have_a_source_and_no_secret(ask: Ask, serve: Callable[..., Ser
     assert "keep_history_days" in text
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_a_token_is_shown_once_and_revoked(
     browse: Visits, inspect_page: InspectPage, connection: psycopg.Connection, served: Served

@@ -12,6 +12,7 @@ from tests.server.web.monitoring.tenant_rows import HOSTILE, create_tenants
 from tests.server.web.visit import InspectPage, Visits
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_a_tenant_is_paused_and_resumed(
     app: Sereno, browse: Visits, inspect_page: InspectPage, connection: psycopg.Connection

@@ -172,6 +172,7 @@ def test_previews_are_sandboxed(read: Read, ask: Ask, served: Served, notified: 
     assert httpx.post(f"{served.url}/template-preview", params=where, headers=viewer, timeout=30).status_code == 403
 
 
+@pytest.mark.slow
 def test_the_size_is_shown_relative_to_the_providers_limit(app: Sereno, read: Read) -> None:
     class Small(Pager):
         name = "small"
@@ -189,6 +190,7 @@ def test_the_size_is_shown_relative_to_the_providers_limit(app: Sereno, read: Re
     assert "12 of 10 bytes" in page
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_a_delivery_is_requeued(browse: Visits, notified: NotifiedEvents, connection: psycopg.Connection) -> None:
     number = notified.deliveries["fails pager"]

@@ -327,6 +327,7 @@ def test_saving_an_unchanged_form_changes_nothing(
     assert connection.execute("select to_jsonb(s) from sereno.schedules s order by key").fetchall() == before
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_a_schedule_is_paused_resumed_run_and_deleted(
     four_schedules: None, connection: Connection, browse: Visits
