@@ -2,9 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
 
 from bench.tally import WorkerCounter
 from sereno import Sereno
@@ -20,15 +18,13 @@ MESSAGE = "a small message, about as long as the arguments of a real job"
 # Duration of the simulated call, in seconds.
 CALL = 0.01
 
-Handler = Coroutine[Any, Any, None]
-
 
 @dataclass(frozen=True)
 class Tasks:
-    noop: Task[[str, str], Handler]
-    noop_forgotten: Task[[str, str], Handler]
-    stamped: Task[[int, str], Handler]
-    call: Task[[int, str], Handler]
+    noop: Task[[str, str], None]
+    noop_forgotten: Task[[str, str], None]
+    stamped: Task[[int, str], None]
+    call: Task[[int, str], None]
 
 
 def register(app: Sereno, counter: WorkerCounter | None = None) -> Tasks:

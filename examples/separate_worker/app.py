@@ -58,7 +58,9 @@ async def follow_ups(ctx: Context) -> None:
     ctx.log.info("cycle complete: %s jobs", len(jobs))
 
 
-async def add_lead(connection: psycopg.AsyncConnection, organisation: str, reference: str, email: str) -> Job | None:
+async def add_lead(
+    connection: psycopg.AsyncConnection, organisation: str, reference: str, email: str
+) -> Job[None] | None:
     """Store the lead and its job together; return None if this organisation has sent that reference before."""
     async with connection.transaction():
         made = await connection.execute(

@@ -16,14 +16,19 @@ if TYPE_CHECKING:
         InvalidAddress,
         InvalidArguments,
         InvalidSchedule,
+        JobCancelled,
+        JobFailed,
+        JobNotFound,
         LeaseLost,
         RejectedCallback,
+        ResultUnavailable,
         SchemaError,
         SerenoError,
         UnknownTask,
     )
     from sereno.jobs.attempt import Cancel, Dead, Outcome, Retry, RetryAfter, Snooze
-    from sereno.jobs.job import FireInfo, Job, NewJob
+    from sereno.jobs.handle import Job
+    from sereno.jobs.job import FireInfo, NewJob
     from sereno.jobs.limits.limit import Limit, Rate
     from sereno.jobs.retry import Backoff
     from sereno.jobs.task_handle import Task
@@ -51,6 +56,9 @@ __all__ = [
     "InvalidArguments",
     "InvalidSchedule",
     "Job",
+    "JobCancelled",
+    "JobFailed",
+    "JobNotFound",
     "LeaseLost",
     "Limit",
     "NewJob",
@@ -60,6 +68,7 @@ __all__ = [
     "Rate",
     "Recipient",
     "RejectedCallback",
+    "ResultUnavailable",
     "Retry",
     "RetryAfter",
     "SchemaError",
@@ -81,7 +90,8 @@ _HOMES = {
     "jobs.task_handle": ("Task",),
     "jobs.attempt": ("Cancel", "Dead", "Outcome", "Retry", "RetryAfter", "Snooze"),
     "notifications.event": ("Content", "Digest", "Recipient", "Throttle"),
-    "jobs.job": ("FireInfo", "Job", "NewJob"),
+    "jobs.handle": ("Job",),
+    "jobs.job": ("FireInfo", "NewJob"),
     "jobs.limits.limit": ("Limit", "Rate"),
     "notifications.recipients.quiet_hours": ("QuietHours",),
     "jobs.retry": ("Backoff",),
@@ -94,8 +104,12 @@ _HOMES = {
         "InvalidAddress",
         "InvalidArguments",
         "InvalidSchedule",
+        "JobCancelled",
+        "JobFailed",
+        "JobNotFound",
         "LeaseLost",
         "RejectedCallback",
+        "ResultUnavailable",
         "SchemaError",
         "SerenoError",
         "UnknownTask",

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
@@ -24,12 +24,13 @@ from sereno.errors import ConfigurationError
 from sereno.jobs.bulk import Change
 from sereno.jobs.enqueue import aenqueue, enqueue
 from sereno.jobs.enqueue_stream import aenqueue_stream, enqueue_stream
-from sereno.jobs.job import Job, JobOptions, NewJob
+from sereno.jobs.handle import Job
+from sereno.jobs.job import EnqueuedJob, JobOptions, NewJob
 from sereno.jobs.keys import keys_of
 from sereno.jobs.limits.client import LimitsClient
 from sereno.jobs.limits.limit import Limits
 from sereno.jobs.task import Registry, TaskOptions, check_options, define, define_queue
-from sereno.jobs.task_handle import Task
+from sereno.jobs.task_handle import AsyncTask, Task
 from sereno.jobs.task_rows import declare_code
 from sereno.monitoring.alerts.registry import AlertRegistry
 from sereno.monitoring.alerts.scheduler import scheduler_with_alerts
@@ -85,10 +86,10 @@ class Sereno:
 
     @cached_property
     def jobs(self) -> "Jobs":
-        """Look jobs up, find, count, cancel, retry and delete them."""
+        """Look jobs up, find, count, wait for, cancel, retry and delete them."""
         from sereno.jobs.client import Jobs  # noqa: PLC0415 - few processes need it
 
-        return Jobs(self.database)
+        return Jobs(self.database, self.registry)
 
     @cached_property
     def queues(self) -> "Queues":
@@ -116,7 +117,11 @@ class Sereno:
     # Tasks
 
     @overload
+    def task(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
     def task(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
@@ -134,13 +139,15 @@ class Sereno:
         concurrency=Limit(2, key="{tenant}"): at most two at once for each tenant. rate=Rate(10, per="1s"): at most ten
         starts a second. fair_key="{tenant}": tenants take turns. order_key="{account}": one after another, in order;
         dead_blocks: a dead job blocks the jobs after it. tenants=False: tokens of a tenant cannot run it over HTTP.
+        result=False: do not store what it returns; a task with a return annotation does.
         """
         check_options("task", options, TaskOptions)
 
         def decorate(decorated: Callable[..., Any]) -> Task[..., Any]:
             definition = define(decorated, context=Context, batch=batch, isolate=isolate, **options)
             self.registry.add(definition)
-            return Task(definition, self.database, self.registry)
+            kind = AsyncTask if definition.is_async else Task
+            return kind(definition, self.database, self.registry)
 
         return decorate if function is None else decorate(function)
 
@@ -241,17 +248,20 @@ class Sereno:
 
     # Enqueue
 
-    def enqueue_many(self, jobs: Iterable[NewJob], connection: Any = None) -> list[Job]:
+    def enqueue_many(self, jobs: Iterable[NewJob], connection: Any = None) -> list[Job[Any]]:
         """Enqueue any number of jobs, all or none. A list takes one statement; a generator is streamed."""
         if isinstance(jobs, Sequence) or connection is not None:
-            return enqueue(self.database, list(jobs), connection)
-        return enqueue_stream(self.database, jobs)
+            return self._handles(enqueue(self.database, list(jobs), connection))
+        return self._handles(enqueue_stream(self.database, jobs))
 
-    async def aenqueue_many(self, jobs: Iterable[NewJob], connection: Any = None) -> list[Job]:
+    async def aenqueue_many(self, jobs: Iterable[NewJob], connection: Any = None) -> list[Job[Any]]:
         """`enqueue_many` for async code."""
         if isinstance(jobs, Sequence) or connection is not None:
-            return await aenqueue(self.database, list(jobs), connection)
-        return await aenqueue_stream(self.database, jobs)
+            return self._handles(await aenqueue(self.database, list(jobs), connection))
+        return self._handles(await aenqueue_stream(self.database, jobs))
+
+    def _handles(self, jobs: Iterable[EnqueuedJob]) -> list[Job[Any]]:
+        return [Job(self.database, job, self.registry.result_type(job.task)) for job in jobs]
 
     def new_job(self, task: str, arguments: bytes, options: JobOptions | None = None) -> NewJob:
         """Return a job for a registered task, from its name and JSON arguments, with the usual checks."""

@@ -1,9 +1,9 @@
 """The types of `@app.task(…)`, `@app.schedule(…)` and `@app.cycle(…)`, for type checkers only."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
-from sereno.jobs.task_handle import Task
+from sereno.jobs.task_handle import AsyncTask, Task
 from sereno.worker.context import Context
 
 P = ParamSpec("P")
@@ -15,9 +15,15 @@ class ScheduleDecorator:
     """The type of `@app.schedule(...)` and `@app.cycle(...)`; never instantiated."""
 
     @overload
-    def __call__(self, function: Task[P, R], /) -> Task[P, R]: ...
+    def __call__(self, function: AsyncTask[P, R], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Task[P, R], /) -> Task[P, R]: ...  # type: ignore[overload-overlap]  # AsyncTask first
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
     @overload
     def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
     def __call__(self, function: Any, /) -> Any:
@@ -28,7 +34,11 @@ class TaskDecorator:
     """The type of `@app.task(...)`; never instantiated."""
 
     @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
     def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
     def __call__(self, function: Any, /) -> Any:

@@ -11,6 +11,9 @@ SerenoError
 ├── InvalidSchedule           the schedule is invalid; nothing was written
 ├── DuplicateJob              a job with this unique key exists, and on_conflict is "raise"
 ├── JobNotFound               no job has this id
+├── JobFailed                 the job whose result was asked for is dead
+├── JobCancelled              the job whose result was asked for was cancelled
+├── ResultUnavailable         the job succeeded, but its result was not kept or cannot be read
 ├── DatabaseUnavailable       PostgreSQL did not answer
 │   └── ConnectionsInUse        every allowed connection is in use; a job that raises this is snoozed
 ├── ArchiveUnavailable        the archive storage did not answer, or holds unexpected files
@@ -54,6 +57,30 @@ class DuplicateJob(SerenoError):
 
 class JobNotFound(SerenoError):
     """No job has this id."""
+
+
+class JobFailed(SerenoError):
+    """The job whose result was asked for is dead; `error_type` and `error_message` are those of its last attempt."""
+
+    def __init__(
+        self, message: str, job_id: int, error_type: str | None = None, error_message: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+        self.error_type = error_type
+        self.error_message = error_message
+
+
+class JobCancelled(SerenoError):
+    """The job whose result was asked for was cancelled."""
+
+    def __init__(self, message: str, job_id: int) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+
+class ResultUnavailable(SerenoError):
+    """The job succeeded, but its result was not kept or cannot be read."""
 
 
 class DatabaseUnavailable(SerenoError):

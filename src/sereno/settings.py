@@ -53,6 +53,7 @@ _AT_LEAST_ONE = (
     "pool_size",
     "server_connections",
     "arguments_limit",
+    "max_result_bytes",
     "keep_history_days",
     "keep_fires_days",
     "keep_deliveries_days",
@@ -75,6 +76,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     notify: bool = True
     pool_size: int = 4
     arguments_limit: int = 1024 * 1024
+    max_result_bytes: int = 1024 * 1024
 
     queues: dict[str, int] | None = None
     channels: list[str] | None = None

@@ -13,7 +13,7 @@ from sereno.database.statement import Operation, run
 from sereno.jobs import attempt_partitions, transitions
 from sereno.jobs import settlement as attempts
 from sereno.jobs.attempt import Ending, Settlement, settlement
-from sereno.jobs.job import PRIORITIES, ClaimedJob, Job, JobOptions, NewJob
+from sereno.jobs.job import PRIORITIES, ClaimedJob, EnqueuedJob, JobOptions, NewJob
 from sereno.jobs.retry import Backoff
 from sereno.jobs.settlement import SettleResult
 from sereno.worker import sessions
@@ -42,7 +42,7 @@ def new(task: str = "work", args: bytes = b"{}", **options: Any) -> NewJob:
 
 def add(connection: Connection, count: int = 1, task: str = "work", **options: Any) -> list[int]:
     """Enqueue `count` equal jobs; return their ids."""
-    made: list[Job] = do(connection, transitions.enqueue([new(task, **options)] * count))
+    made: list[EnqueuedJob] = do(connection, transitions.enqueue([new(task, **options)] * count))
     return [job.id for job in made]
 
 

@@ -33,7 +33,7 @@ async def test_a_context_variable_of_one_job_is_not_seen_by_the_next(app: Sereno
         async def visit_async(number: int) -> None:
             visit(number)
 
-        task = visit_async  # type: ignore[assignment]
+        task = visit_async
     await app.aenqueue_many([task.job(number) for number in range(5)])
     async with app.working({"default": 1}):
         await auntil(lambda: len(seen) == 5)

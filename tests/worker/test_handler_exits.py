@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from sereno import Backoff, Sereno
-from sereno.jobs.job import Job
+from sereno.jobs.handle import Job
 from sereno.jobs.task_handle import Task
 from tests.facts import auntil, one, state
 from tests.worker.isolation import isolated_tasks
@@ -25,12 +25,12 @@ async def assert_all_settle(app: Sereno, connection: psycopg.Connection, task: T
     assert_settled(connection, jobs, is_sync=is_sync)
 
 
-async def enqueue_exits(app: Sereno, task: Task[Any, Any]) -> dict[str, Job]:
+async def enqueue_exits(app: Sereno, task: Task[Any, Any]) -> dict[str, Job[Any]]:
     """Enqueue one job per exception; return them by the name of the exception."""
     return dict(zip(EXITS, await app.aenqueue_many([task.job(name) for name in EXITS]), strict=True))
 
 
-def assert_settled(connection: psycopg.Connection, jobs: dict[str, Job], *, is_sync: bool) -> None:
+def assert_settled(connection: psycopg.Connection, jobs: dict[str, Job[Any]], *, is_sync: bool) -> None:
     assert {name: state(connection, job.id) for name, job in jobs.items()} == dict.fromkeys(EXITS, "dead")
     rows = connection.execute("select id, error_type, error_message, crashes, attempt from sereno.history").fetchall()
     found = {name: row[1:] for name, job in jobs.items() for row in rows if row[0] == job.id}

@@ -17,7 +17,7 @@ from sereno.jobs import operations as jobs
 from sereno.jobs import transitions as jobs_store
 from sereno.jobs.bulk import BatchCounts, BulkRequest, Change, ClaimedBatch
 from sereno.jobs.filters import DeliveryFilter, JobFilter, ScheduleFilter
-from sereno.jobs.job import MOST_TAGS, Job, JobOptions, NewJob, check_date
+from sereno.jobs.job import MOST_TAGS, EnqueuedJob, JobOptions, NewJob, check_date
 from sereno.jobs.lifecycle import FINAL
 from sereno.jobs.queries.rows import JobRow
 from sereno.jobs.rows import BulkOperation, JobAction, ScheduleAction
@@ -288,7 +288,7 @@ def edited(row: JobRow, arguments: bytes, make_job: MakeJob) -> NewJob:
     return make_job(row.task, arguments, options)
 
 
-def retry_edited(row: JobRow, job: NewJob, *, actor: str | None = None) -> Operation[Job]:
+def retry_edited(row: JobRow, job: NewJob, *, actor: str | None = None) -> Operation[EnqueuedJob]:
     """Enqueue a job made by `edited`; the original job stays unchanged."""
     (made,) = yield from jobs_store.enqueue([job])
     author = actor or default_actor()

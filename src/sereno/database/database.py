@@ -29,6 +29,8 @@ class Database:
         self._url: str | None = None
         self._pool: ConnectionPool[psycopg.Connection[Any]] = ConnectionPool()
         self._loops: dict[asyncio.AbstractEventLoop, LoopConnections] = {}
+        # Called by `close`, before the connections are closed.
+        self.on_close: list[Callable[[], None]] = []
         self.configure(settings)
 
     def configure(self, settings: Settings) -> None:
@@ -129,6 +131,8 @@ class Database:
         self._url = None
 
     def close(self) -> None:
+        for close in self.on_close:
+            close()
         self._pool.clear()
         self._forget_closed_loops()
 

@@ -83,6 +83,7 @@ tenant_hours           siud    s       s
 tokens                 -       siu     su(used_at)
 tries                  siud    s       s
 unique_keys            siud    siud    s
+waiters                siud    siud    s
 weights                siud    siud    s
 """
 

@@ -39,7 +39,8 @@ CREATE TYPE sereno.outcome AS (
 	error_message text,
 	traceback text,
 	frame text,
-	history boolean
+	history boolean,
+	result sereno.bounded_json
 );
 
 CREATE TYPE sereno.ready_range AS (
@@ -1961,6 +1962,16 @@ begin
     return null;
 end $$;
 
+CREATE FUNCTION sereno.notify_finished(ids bigint[]) RETURNS void
+    LANGUAGE sql
+    AS $$
+    select pg_notify('sereno.finished', string_agg(id::text, ','))
+    from unnest(ids) with ordinality as finished(id, place)
+    where coalesce(current_setting('sereno.notify', true), '') <> 'off'
+      and exists (select from sereno.waiters where until > pg_catalog.clock_timestamp())
+    group by (place - 1) / 300
+$$;
+
 CREATE FUNCTION sereno.notify_ready(queue text, due_in double precision) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -2736,6 +2747,7 @@ begin
         from jsonb_each(item)
         where case when key in ('id', 'attempt', 'delay', 'retries', 'seconds') then jsonb_typeof(value) not in ('number', 'null')
                    when key = 'history' then jsonb_typeof(value) not in ('boolean', 'null')
+                   when key = 'result' then octet_length(value::text) > 1048576
                    else key not in ('outcome', 'until', 'reason', 'error_type', 'error_message', 'traceback', 'frame')
                         or jsonb_typeof(value) not in ('string', 'null') end;
         exit when wrong is not null;
@@ -3116,7 +3128,7 @@ begin
     ),
     mine as materialized (
         select held.*, given.outcome as given, given.reason, given.error_type, given.error_message, given.traceback, given.frame,
-               given.history, decided, decided in ('retry', 'snooze', 'release', 'crash') as continues,
+               given.history, given.result, decided, decided in ('retry', 'snooze', 'release', 'crash') as continues,
                case when given.seconds is null then held.claimed_at
                     else greatest(held.claimed_at, moment - make_interval(secs => given.seconds)) end as started_at,
                case when given.outcome = 'release' then held.run_at
@@ -3163,12 +3175,12 @@ begin
         insert into sereno.history (
             id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
             releases, priority, state, queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for,
-            keys, reason, error_type, error_message, traceback, fingerprint)
+            keys, reason, error_type, error_message, traceback, fingerprint, result)
         select id, session_id, moment, started_at, run_at, created_at, expires_at, attempt,
                failures + (given in ('retry', 'dead'))::integer, crashes + (given = 'crash')::integer,
                snoozes + (given = 'snooze')::integer, releases + (given = 'release')::integer, priority, final, queue, task, tenant,
                unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, cause, error_type, error_message,
-               traceback, fingerprint
+               traceback, fingerprint, case when final = 'succeeded' then nullif(result, 'null') end
         from ending where final <> 'succeeded' or history is not false
     ),
     ended as (
@@ -3200,6 +3212,8 @@ begin
                                  where d.state = 'succeeded' and given.history is false and given.attempt > 1));
     end if;
     perform sereno.hand_over(limiters);
+    perform sereno.notify_finished(array(select d.id from unnest(done) as d where d.run_at is null))
+    where exists (select from sereno.waiters);
     perform sereno.notify_ready(queue, min(extract(epoch from run_at - moment))::double precision)
     from sereno.jobs where id = any(ids) and id in (select d.id from unnest(done) as d where d.run_at is not null) group by queue;
 
@@ -4224,7 +4238,8 @@ CREATE TABLE sereno.history (
     planned_at timestamp with time zone,
     stands_for integer,
     keys jsonb,
-    fingerprint text
+    fingerprint text,
+    result jsonb
 )
 PARTITION BY LIST (state);
 
@@ -4258,7 +4273,8 @@ CREATE TABLE sereno.history_dead (
     planned_at timestamp with time zone,
     stands_for integer,
     keys jsonb,
-    fingerprint text
+    fingerprint text,
+    result jsonb
 );
 
 CREATE TABLE sereno.history_done (
@@ -4291,7 +4307,8 @@ CREATE TABLE sereno.history_done (
     planned_at timestamp with time zone,
     stands_for integer,
     keys jsonb,
-    fingerprint text
+    fingerprint text,
+    result jsonb
 )
 PARTITION BY RANGE (finished_at);
 
@@ -4325,7 +4342,8 @@ CREATE TABLE sereno.history_done_default (
     planned_at timestamp with time zone,
     stands_for integer,
     keys jsonb,
-    fingerprint text
+    fingerprint text,
+    result jsonb
 );
 
 CREATE TABLE sereno.idempotency_keys (
@@ -4871,6 +4889,20 @@ CREATE TABLE sereno.unique_keys (
     until timestamp with time zone NOT NULL
 );
 
+CREATE TABLE sereno.waiters (
+    id bigint NOT NULL,
+    until timestamp with time zone NOT NULL
+);
+
+ALTER TABLE sereno.waiters ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME sereno.waiters_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE sereno.weights (
     key text NOT NULL,
     weight double precision NOT NULL,
@@ -5110,6 +5142,9 @@ ALTER TABLE ONLY sereno.tries
 
 ALTER TABLE ONLY sereno.unique_keys
     ADD CONSTRAINT unique_keys_key UNIQUE NULLS NOT DISTINCT (task, unique_key, tenant);
+
+ALTER TABLE ONLY sereno.waiters
+    ADD CONSTRAINT waiters_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY sereno.weights
     ADD CONSTRAINT weights_pkey PRIMARY KEY (key);

@@ -137,6 +137,8 @@ class Settlement:
     crashed: int = 0
     started: bool = True
     throttle: "Throttle | None" = None
+    # What the task returned, as JSON.
+    result: bytes | None = None
 
 
 class Throttle(NamedTuple):

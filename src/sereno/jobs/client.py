@@ -1,6 +1,6 @@
-"""`app.jobs`: look jobs up, find, count, cancel, retry and delete them, sync or async."""
+"""`app.jobs`: look jobs up, find, count, wait for, cancel, retry and delete them, sync or async."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -8,13 +8,17 @@ from sereno.database.client import DatabaseClient
 from sereno.database.database import Database
 from sereno.database.driver import adrive, drive
 from sereno.database.statement import Plan
-from sereno.duration import per_second
+from sereno.duration import Duration, per_second
 from sereno.errors import Refused
-from sereno.jobs import operations
+from sereno.jobs import finish_listener, operations
 from sereno.jobs.filters import JobFilter
+from sereno.jobs.finish_listener import FinishedJob
+from sereno.jobs.handle import Job, result_of
 from sereno.jobs.operations import ChangedJobs, JobDetail, JobTally
 from sereno.jobs.queries.rows import JobLine, JobRow
 from sereno.jobs.queries.search import jobs_wanted
+from sereno.jobs.result import ResultType
+from sereno.jobs.task import Registry
 
 # Jobs read by one statement while a selection is iterated.
 PAGE = 500
@@ -101,9 +105,12 @@ class JobSelection(JobChanges):
 class FoundJob(JobChanges):
     """One job. `detail`: the job with its attempts, steps and progress, as they were when it was looked up."""
 
-    def __init__(self, database: Database, detail: JobDetail, connection: Any = None) -> None:
+    def __init__(
+        self, database: Database, detail: JobDetail, result_type: ResultType | None, connection: Any = None
+    ) -> None:
         super().__init__(database, JobFilter(ids=[detail.job.id]), connection)
         self.detail = detail
+        self._result_type = result_type
 
     def __repr__(self) -> str:
         return f"<job {self.id} {self.task} {self.state}>"
@@ -125,6 +132,20 @@ class FoundJob(JobChanges):
         """scheduled, ready, running, succeeded, dead or cancelled."""
         return self.row.state
 
+    def result(self, timeout: Duration | None = None) -> Any:
+        """Wait for the job and return what its task returned, as `Job.result` does."""
+        return result_of(self.wait(timeout), self._result_type)
+
+    async def aresult(self, timeout: Duration | None = None) -> Any:
+        return result_of(await self.wait_async(timeout), self._result_type)
+
+    def wait(self, timeout: Duration | None = None) -> FinishedJob:
+        """Wait until the job has succeeded, is dead or was cancelled, and return how it ended."""
+        return finish_listener.wait(self._database, [self.id], timeout)[0]
+
+    async def wait_async(self, timeout: Duration | None = None) -> FinishedJob:
+        return (await finish_listener.wait_async(self._database, [self.id], timeout))[0]
+
     def refresh(self) -> Self:
         """Look it up again. Raises JobNotFound if it was deleted."""
         self.detail = self._run(operations.show(self.id), self._connection)
@@ -138,13 +159,14 @@ class FoundJob(JobChanges):
 class Jobs(DatabaseClient):
     """`app.jobs.get(4711).cancel()`, `app.jobs.find("task:export state:dead").retry(rate="50/s")`."""
 
-    def __init__(self, database: Database, connection: Any = None) -> None:
+    def __init__(self, database: Database, registry: Registry, connection: Any = None) -> None:
         super().__init__(database)
+        self._registry = registry
         self._connection = connection
 
     def using(self, connection: Any) -> "Jobs":
         """Return the same on the caller's connection: changes commit with the caller's transaction."""
-        return Jobs(self._database, connection)
+        return Jobs(self._database, self._registry, connection)
 
     def get(self, job_id: int) -> FoundJob:
         """Return a live or finished job, or raise JobNotFound."""
@@ -157,5 +179,22 @@ class Jobs(DatabaseClient):
         """Return the jobs that match a search, such as `task:export state:dead age:>1h`; nothing is read yet."""
         return JobSelection(self._database, jobs_wanted(search, datetime.now(UTC)), self._connection)
 
+    def wait(self, jobs: Iterable[Job[Any] | FoundJob | int], timeout: Duration | None = None) -> list[FinishedJob]:
+        """Wait until all of these jobs have finished; return how each ended, in the same order.
+
+        Raises TimeoutError if one takes longer, and JobNotFound if one does not exist.
+        """
+        return finish_listener.wait(self._database, _ids(jobs), timeout)
+
+    async def wait_async(
+        self, jobs: Iterable[Job[Any] | FoundJob | int], timeout: Duration | None = None
+    ) -> list[FinishedJob]:
+        """`wait` for async code."""
+        return await finish_listener.wait_async(self._database, _ids(jobs), timeout)
+
     def _found(self, detail: JobDetail) -> FoundJob:
-        return FoundJob(self._database, detail, self._connection)
+        return FoundJob(self._database, detail, self._registry.result_type(detail.job.task), self._connection)
+
+
+def _ids(jobs: Iterable[Job[Any] | FoundJob | int]) -> list[int]:
+    return [job if isinstance(job, int) else job.id for job in jobs]

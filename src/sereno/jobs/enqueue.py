@@ -5,20 +5,20 @@ from typing import Any
 
 from sereno.database.caller_connection import arun_on_caller, run_on_caller
 from sereno.database.database import Database
-from sereno.jobs.job import Job, NewJob
+from sereno.jobs.job import EnqueuedJob, NewJob
 from sereno.jobs.transitions import ENQUEUE_ONE, one_job_values
 from sereno.jobs.transitions import enqueue as enqueue_operation
 
 
-def enqueue_one(database: Database, job: NewJob, connection: Any = None) -> Job:
+def enqueue_one(database: Database, job: NewJob, connection: Any = None) -> EnqueuedJob:
     """Enqueue one job. A plain job on the application's own connection, the most common call, takes a fast path."""
     if connection is None and job.keys is None and job.options.is_plain:
         (job_id, _) = database.first_row(ENQUEUE_ONE, one_job_values(job))
-        return Job(int(job_id or 0), job.task)
+        return EnqueuedJob(int(job_id or 0), job.task)
     return enqueue(database, [job], connection)[0]
 
 
-def enqueue(database: Database, jobs: Sequence[NewJob], connection: Any = None) -> list[Job]:
+def enqueue(database: Database, jobs: Sequence[NewJob], connection: Any = None) -> list[EnqueuedJob]:
     operation = enqueue_operation(jobs)
     if connection is not None:
         return run_on_caller(connection, operation, database.settings.schema, notify=database.settings.notify)
@@ -27,7 +27,7 @@ def enqueue(database: Database, jobs: Sequence[NewJob], connection: Any = None) 
     return database.run_one(operation)
 
 
-async def aenqueue(database: Database, jobs: Sequence[NewJob], connection: Any = None) -> list[Job]:
+async def aenqueue(database: Database, jobs: Sequence[NewJob], connection: Any = None) -> list[EnqueuedJob]:
     operation = enqueue_operation(jobs)
     if connection is not None:
         return await arun_on_caller(connection, operation, database.settings.schema, notify=database.settings.notify)

@@ -14,20 +14,20 @@ from psycopg.rows import tuple_row
 
 from sereno.database.database import Database
 from sereno.database.statement import Operation
-from sereno.jobs.job import Job, NewJob
+from sereno.jobs.job import EnqueuedJob, NewJob
 from sereno.jobs.transitions import enqueue
 
 # Jobs per statement: large enough to amortise its fixed cost, small enough that the server starts early.
 CHUNK = 2_000
 
 
-def enqueue_stream(database: Database, jobs: Iterable[NewJob]) -> list[Job]:
-    created: list[Job] = []
+def enqueue_stream(database: Database, jobs: Iterable[NewJob]) -> list[EnqueuedJob]:
+    created: list[EnqueuedJob] = []
     with ExitStack() as stack:
         connection = stack.enter_context(database.connection())
         stack.enter_context(connection.transaction())
         stack.enter_context(connection.pipeline())
-        sent: list[tuple[Operation[list[Job]], psycopg.Cursor[Any]]] = []
+        sent: list[tuple[Operation[list[EnqueuedJob]], psycopg.Cursor[Any]]] = []
         for chunk in chunks(jobs):
             operation = enqueue(chunk)
             statement = next(operation)
@@ -39,13 +39,13 @@ def enqueue_stream(database: Database, jobs: Iterable[NewJob]) -> list[Job]:
     return created
 
 
-async def aenqueue_stream(database: Database, jobs: Iterable[NewJob]) -> list[Job]:
-    created: list[Job] = []
+async def aenqueue_stream(database: Database, jobs: Iterable[NewJob]) -> list[EnqueuedJob]:
+    created: list[EnqueuedJob] = []
     async with AsyncExitStack() as stack:
         connection = await stack.enter_async_context(database.aconnection())
         await stack.enter_async_context(connection.transaction())
         await stack.enter_async_context(connection.pipeline())
-        sent: list[tuple[Operation[list[Job]], psycopg.AsyncCursor[Any]]] = []
+        sent: list[tuple[Operation[list[EnqueuedJob]], psycopg.AsyncCursor[Any]]] = []
         for chunk in chunks(jobs):
             operation = enqueue(chunk)
             statement = next(operation)
@@ -63,11 +63,11 @@ def chunks(jobs: Iterable[NewJob]) -> Iterator[list[NewJob]]:
         yield chunk
 
 
-def created_jobs(operation: Operation[list[Job]], rows: list[tuple[Any, ...]]) -> list[Job]:
+def created_jobs(operation: Operation[list[EnqueuedJob]], rows: list[tuple[Any, ...]]) -> list[EnqueuedJob]:
     """Return the result of a one-statement operation for these rows."""
     try:
         operation.send(rows)
     except StopIteration as end:
-        created: list[Job] = end.value
+        created: list[EnqueuedJob] = end.value
         return created
     raise AssertionError("enqueue yielded more than one statement")

@@ -122,7 +122,7 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
         return row
 
 
-class Job(msgspec.Struct, frozen=True, gc=False):
+class EnqueuedJob(msgspec.Struct, frozen=True, gc=False):
     """The result of an enqueue: the job's id, and whether it was created or existed already (unique key)."""
 
     id: int

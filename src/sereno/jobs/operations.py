@@ -15,7 +15,7 @@ from sereno.jobs import bulk_selection
 from sereno.jobs import transitions as store
 from sereno.jobs.bulk_selection import TALLY_BOUND
 from sereno.jobs.filters import JobFilter
-from sereno.jobs.job import Job, NewJob
+from sereno.jobs.job import EnqueuedJob, NewJob
 from sereno.jobs.lifecycle import FINAL
 from sereno.jobs.queries import jobs as job_queries
 from sereno.jobs.queries.rows import AttemptRow, JobLine, JobRow, ProgressRow, StepRow
@@ -84,7 +84,7 @@ def show(job_id: int) -> Operation[JobDetail]:
     return JobDetail(row, [*tried, *_last_attempt(row)], steps, progress)
 
 
-def enqueue(jobs: Sequence[NewJob], *, actor: str | None = None) -> Operation[list[Job]]:
+def enqueue(jobs: Sequence[NewJob], *, actor: str | None = None) -> Operation[list[EnqueuedJob]]:
     """Enqueue the jobs and write the actor to the audit log."""
     made = yield from store.enqueue(jobs)
     for job in made:

@@ -15,7 +15,7 @@ _sql = queries("jobs/settlement")
 _ids = msgspec.json.Decoder(list[int])
 _object = msgspec.json.Decoder(dict[str, Any])
 
-Way = Literal["succeed", "forget", "bury", "reschedule"]
+Way = Literal["succeed", "succeed_with_results", "forget", "bury", "reschedule"]
 
 
 class SettleResult(msgspec.Struct, gc=False):
@@ -37,7 +37,10 @@ class SettleResult(msgspec.Struct, gc=False):
     def way(self) -> Way:
         match self.settlement.outcome:
             case "succeeded":
-                return "succeed" if self.keep_history else "forget"
+                if not self.keep_history:
+                    return "forget"
+                has_more = self.settlement.result is not None or self.settlement.reason is not None
+                return "succeed_with_results" if has_more else "succeed"
             case "dead" | "cancelled":
                 return "bury"
             case _:
@@ -47,7 +50,8 @@ class SettleResult(msgspec.Struct, gc=False):
         row: dict[str, Any] = {"id": self.id, "attempt": self.attempt, "began": self.began}
         settlement = self.settlement
         if settlement.outcome == "succeeded":
-            return row
+            result = settlement.result
+            return row | {"result": None if result is None else msgspec.Raw(result), "reason": settlement.reason}
         error = settlement.error
         row |= {
             "outcome": settlement.outcome,

@@ -29,7 +29,37 @@ ended as (
     select schedule_id, id, 'succeeded', (select now from clock) from gone where schedule_id is not null
 )
 -- Null if all were applied, as usual: the ids are sent only if some were not.
-select case when (select count(*) from gone) < %(count)s then (select coalesce(json_agg(id), '[]')::text from gone) end;
+select case when (select count(*) from gone) < %(count)s then (select coalesce(json_agg(id), '[]')::text from gone) end,
+       (select sereno.notify_finished(array(select id from gone)) where exists (select from sereno.waiters));
+
+-- name: succeed_with_results
+-- The same for jobs whose task keeps what it returned.
+with clock as materialized (select sereno.now() as now),
+item as materialized (
+    select * from jsonb_to_recordset(%(items)s::text::jsonb) as i(
+        id bigint, attempt integer, began real, result jsonb, reason text)
+),
+gone as (
+    delete from sereno.jobs
+    where id = any(%(ids)s) and session_id = %(session)s and (id, attempt) in (select id, attempt from item)
+    returning *
+),
+recorded as (
+    insert into sereno.history_done (
+        id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
+        releases, priority, state, queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for,
+        keys, result, reason)
+    select id, session_id, (select now from clock), claimed_at + began * interval '1 second', run_at, created_at,
+           expires_at, attempt, failures, crashes, snoozes, releases, priority, 'succeeded', queue, task, tenant,
+           unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, result, reason
+    from gone join item using (id, attempt)
+),
+ended as (
+    insert into sereno.schedule_ends (schedule_id, job_id, state, finished_at)
+    select schedule_id, id, 'succeeded', (select now from clock) from gone where schedule_id is not null
+)
+select (select coalesce(json_agg(id), '[]')::text from gone),
+       (select sereno.notify_finished(array(select id from gone)) where exists (select from sereno.waiters));
 
 -- name: forget
 -- A success whose task has history=False; its earlier attempts are deleted too (see `forget_attempts`).
@@ -77,7 +107,8 @@ ended as (
     select schedule_id, id, item.outcome, sereno.now(), coalesce(item.error_type || ': ' || item.error_message, item.reason)
     from gone join item using (id, attempt) where schedule_id is not null
 )
-select coalesce(json_agg(id), '[]')::text from gone;
+select (select coalesce(json_agg(id), '[]')::text from gone),
+       (select sereno.notify_finished(array(select id from gone)) where exists (select from sereno.waiters));
 
 -- name: reschedule
 -- Retry, snooze, release or crash: the job waits again. It never runs before the stored run_at.
@@ -154,7 +185,8 @@ notified as (
     where exists (select from sereno.sessions where idle and id <> %(session)s and queues ? queue)
 )
 select coalesce((select json_agg(id) from (select id from moved union all select id from stopped) as applied), '[]')::text,
-       (select count(*) from notified);
+       (select count(*) from notified),
+       (select sereno.notify_finished(array(select id from stopped)) where exists (select from sereno.waiters));
 
 -- name: settled_before
 -- Of settlements that were not applied: those that an earlier try, whose reply was lost, applied. The others lost the job.

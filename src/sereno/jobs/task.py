@@ -10,6 +10,7 @@ from sereno.errors import ConfigurationError, UnknownTask
 from sereno.jobs.arguments import Arguments
 from sereno.jobs.job import DEFAULT_PRIORITY, PRIORITIES, check_queue_name
 from sereno.jobs.limits.limit import NO_RULE, AnyLimit, KeyRule, Limits, Rate, rule
+from sereno.jobs.result import ResultType, result_type
 from sereno.jobs.retry import Backoff
 
 DEFAULT_TIMEOUT = "10m"
@@ -37,6 +38,8 @@ class TaskDefinition:
     is_async: bool
     rule: KeyRule = NO_RULE
     tenants: bool = True
+    # The type of the result that it keeps; None if it keeps none.
+    result: ResultType | None = None
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -68,6 +71,7 @@ class TaskOptions(LimitOptions, total=False):
     history: bool
     settle_at_once: bool
     tenants: bool
+    result: bool
 
 
 def define(
@@ -96,6 +100,9 @@ def define(
     if batch and isolate:
         raise ConfigurationError(f"task {chosen}: a batch task cannot be isolated: remove batch or isolate")
     arguments = Arguments(chosen, function, context=context, each=batch > 0)
+    history = options.get("history", True)
+    if options.get("result") and not history:
+        raise ConfigurationError(f"task {chosen}: a result is stored with the history: remove history=False")
     keys = rule_of(chosen, options)
     check_words(f"task {chosen}", keys, arguments.names)
     return TaskDefinition(
@@ -108,11 +115,12 @@ def define(
         timeout=None if timeout is None else seconds(timeout),
         isolate=isolate,
         batch=batch,
-        history=options.get("history", True),
+        history=history,
         settle_at_once=options.get("settle_at_once", False),
         is_async=inspect.iscoroutinefunction(function),
         rule=keys,
         tenants=options.get("tenants", True),
+        result=result_type(chosen, function, batch=batch > 0, wanted=options.get("result") if history else False),
     )
 
 
@@ -221,6 +229,11 @@ class Registry:
         except KeyError:
             known = ", ".join(sorted(self._tasks)) or "none"
             raise UnknownTask(f"no task named {name}; this application has: {known}") from None
+
+    def result_type(self, name: str) -> ResultType | None:
+        """Return the type of a task's result; None if it keeps none, or is a task of another application."""
+        task = self._tasks.get(name)
+        return None if task is None else task.result
 
     def get(self, name: str) -> TaskDefinition | None:
         return self._tasks.get(name)

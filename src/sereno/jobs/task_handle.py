@@ -1,8 +1,8 @@
 """The object that `@app.task` returns: a callable function that can also be enqueued as a job."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 import msgspec
 
@@ -10,7 +10,8 @@ from sereno.database.database import Database
 from sereno.duration import Duration
 from sereno.errors import ConfigurationError
 from sereno.jobs.enqueue import aenqueue, enqueue_one
-from sereno.jobs.job import Job, JobOptions, NewJob, OnConflict, UniqueFor
+from sereno.jobs.handle import Job
+from sereno.jobs.job import JobOptions, NewJob, OnConflict, UniqueFor
 from sereno.jobs.keys import keys_of
 from sereno.jobs.limits.limit import NO_RULE, KeyRule
 from sereno.jobs.task import LimitOptions, Registry, TaskDefinition, check_options, check_words, rule_of
@@ -42,7 +43,10 @@ class EnqueueOptions(LimitOptions, total=False):
 
 
 class Task(Generic[P, R]):
-    """Created by `@app.task`. Call it to run the function here; `enqueue` or `aenqueue` it to run it on a worker."""
+    """Created by `@app.task`. Call it to run the function here; `enqueue` or `aenqueue` it to run it on a worker.
+
+    P: the parameters of the function. R: what it returns, which is the result of its jobs.
+    """
 
     __slots__ = ("_connection", "_database", "_options", "_registry", "_rule", "definition")
 
@@ -82,7 +86,7 @@ class Task(Generic[P, R]):
             )
         return self.definition.function(*args, **kwargs)  # type: ignore[no-any-return]  # the registry forgets R
 
-    def using(self, connection: Any = _UNCHANGED, /, **options: Unpack[EnqueueOptions]) -> "Task[P, R]":
+    def using(self, connection: Any = _UNCHANGED, /, **options: Unpack[EnqueueOptions]) -> Self:
         """Return the same task with options: the caller's transaction, a delay, a unique key, a tenant.
 
         Limits given here apply in addition to those of the task and the queue; each needs a name.
@@ -98,7 +102,7 @@ class Task(Generic[P, R]):
         extra = self._rule
         if any(options.get(name) for name in _LIMITS):
             extra = self._extra(rule_of("", options))
-        return Task(self.definition, self._database, self._registry, checked, chosen, extra)
+        return type(self)(self.definition, self._database, self._registry, checked, chosen, extra)
 
     def _extra(self, rule: KeyRule) -> KeyRule:
         if any(str(limit.name).startswith(".") for limit in rule.limits):
@@ -127,10 +131,21 @@ class Task(Generic[P, R]):
         keys = keys_of(self.definition, (*rules, self._rule), options, raw)
         return NewJob(self.name, raw, options, keys, self._rule is not None)
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Enqueue a job. Durable when this returns, or when the transaction of `using(connection)` commits."""
-        return enqueue_one(self._database, self.job(*args, **kwargs), self._connection)
+        job = enqueue_one(self._database, self.job(*args, **kwargs), self._connection)
+        return Job(self._database, job, self.definition.result)
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """`enqueue` for async code."""
-        return (await aenqueue(self._database, [self.job(*args, **kwargs)], self._connection))[0]
+        (job,) = await aenqueue(self._database, [self.job(*args, **kwargs)], self._connection)
+        return Job(self._database, job, self.definition.result)
+
+
+class AsyncTask(Task[P, R]):
+    """A task of an async function: the same, except that a call of it has to be awaited."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:  # type: ignore[override]
+        return super().__call__(*args, **kwargs)  # type: ignore[return-value]  # the function is async

@@ -12,7 +12,7 @@ from sereno.database.statement import Operation, Statement, queries
 from sereno.duration import seconds
 from sereno.errors import DuplicateJob
 from sereno.jobs.claim_reply import decode_claimed
-from sereno.jobs.job import ClaimedJob, Job, NewJob
+from sereno.jobs.job import ClaimedJob, EnqueuedJob, NewJob
 from sereno.jobs.rows import KeyConflict
 
 _sql = queries("jobs/transitions")
@@ -23,7 +23,7 @@ _results = msgspec.json.Decoder(list[dict[str, Any]])
 EVERYTHING = 86400.0 * 36500
 
 
-def enqueue(jobs: Sequence[NewJob]) -> Operation[list[Job]]:
+def enqueue(jobs: Sequence[NewJob]) -> Operation[list[EnqueuedJob]]:
     """Write the jobs with one statement; return them in the same order. Jobs with unique keys take a slower path."""
     if not jobs:
         return []
@@ -34,10 +34,12 @@ def enqueue(jobs: Sequence[NewJob]) -> Operation[list[Job]]:
     if not any(job.options.unique_key for job in jobs):
         limited = any(job.keys is not None for job in jobs)
         rows = yield Statement(_sql["enqueue_limited" if limited else "enqueue"], {"jobs": payload})
-        return [Job(job_id, job.task) for job_id, job in zip(sorted(_ids.decode(rows[0][0])), jobs, strict=True)]
+        return [
+            EnqueuedJob(job_id, job.task) for job_id, job in zip(sorted(_ids.decode(rows[0][0])), jobs, strict=True)
+        ]
     rows = yield Statement(_sql["enqueue_keyed"], {"jobs": payload})
     accepted = [
-        Job(result["id"], job.task, result["created"])
+        EnqueuedJob(result["id"], job.task, result["created"])
         for result, job in zip(_results.decode(rows[0][0]), jobs, strict=True)
     ]
     for wanted, job in zip(jobs, accepted, strict=True):
@@ -60,13 +62,13 @@ def one_job_values(job: NewJob) -> list[bytes | None]:
     return [values[name] for name in ENQUEUE_ONE.names]
 
 
-def _enqueue_alike(first: NewJob, jobs: Sequence[NewJob]) -> Operation[list[Job]]:
+def _enqueue_alike(first: NewJob, jobs: Sequence[NewJob]) -> Operation[list[EnqueuedJob]]:
     """Enqueue jobs that differ only in their arguments."""
     options = first.options
     shared = {"task": first.task, "queue": options.queue, "priority": options.priority}
     if len(jobs) == 1 and options.is_plain:
         rows = yield Statement(_sql["enqueue_one"], {**shared, "args": first.args.decode()})
-        return [Job(rows[0][0], first.task)]
+        return [EnqueuedJob(rows[0][0], first.task)]
     payload = b"[" + b",".join([job.args for job in jobs]) + b"]"
     rest = {
         "run_at": options.run_at,
@@ -77,7 +79,7 @@ def _enqueue_alike(first: NewJob, jobs: Sequence[NewJob]) -> Operation[list[Job]
         "trace": options.trace,
     }
     rows = yield Statement(_sql["enqueue_alike"], {**shared, **rest, "args": payload.decode()})
-    return [Job(job_id, first.task) for job_id in sorted(_ids.decode(rows[0][0]))]
+    return [EnqueuedJob(job_id, first.task) for job_id in sorted(_ids.decode(rows[0][0]))]
 
 
 class ReadyIndex(NamedTuple):

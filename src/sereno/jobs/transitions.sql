@@ -176,7 +176,8 @@ stopping as (
 ),
 notified as (select pg_notify('sereno.cancel', id::text) from stopping)
 select coalesce((select json_agg(id) from gone), '[]')::text, coalesce((select json_agg(id) from stopping), '[]')::text,
-       (select count(*) from notified);
+       (select count(*) from notified),
+       (select sereno.notify_finished(array(select id from gone)) where exists (select from sereno.waiters));
 
 -- name: delete
 -- Delete waiting and finished jobs and release their unique keys. Never a running job, and none that ended after `ended_by`:

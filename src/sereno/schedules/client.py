@@ -13,7 +13,8 @@ from sereno.database.driver import adrive, drive
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError, InvalidSchedule
 from sereno.jobs.filters import ScheduleFilter
-from sereno.jobs.job import Job, NewJob
+from sereno.jobs.handle import Job
+from sereno.jobs.job import NewJob
 from sereno.schedules import operations, queries, store
 from sereno.schedules.declarations import synchronise
 from sereno.schedules.rows import FireRow, ScheduleRow, UpsertResult
@@ -160,12 +161,12 @@ class Schedules(DatabaseClient):
     ) -> int:
         return await self._arun(_change(operations.delete, key, which), connection)
 
-    def run(self, key: str, *, actor: str | None = None, connection: Any = None) -> Job:
+    def run(self, key: str, *, actor: str | None = None, connection: Any = None) -> Job[Any]:
         """Run a schedule now, independently of its rule."""
-        return self._run(operations.run_now(key, actor=actor), connection)
+        return Job(self._database, self._run(operations.run_now(key, actor=actor), connection), None)
 
-    async def arun(self, key: str, *, actor: str | None = None, connection: Any = None) -> Job:
-        return await self._arun(operations.run_now(key, actor=actor), connection)
+    async def arun(self, key: str, *, actor: str | None = None, connection: Any = None) -> Job[Any]:
+        return Job(self._database, await self._arun(operations.run_now(key, actor=actor), connection), None)
 
     # Read
 

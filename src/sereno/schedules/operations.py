@@ -14,7 +14,7 @@ from sereno.database.statement import Operation
 from sereno.duration import Duration, seconds
 from sereno.errors import InvalidSchedule, Refused
 from sereno.jobs.filters import ScheduleFilter
-from sereno.jobs.job import Job, check_date
+from sereno.jobs.job import EnqueuedJob, check_date
 from sereno.schedules import queries, store, tick
 from sereno.schedules.fire_job import fire_job
 from sereno.schedules.fires import record_again
@@ -217,7 +217,7 @@ def _respread(row: ScheduleRow, when: When, now: int) -> dict[str, Any]:
     return {"id": row.id, "rule": decode_object(when), "shift": place, "next": moved}
 
 
-def run_now(key: str, *, actor: str | None = None) -> Operation[Job]:
+def run_now(key: str, *, actor: str | None = None) -> Operation[EnqueuedJob]:
     """Run a schedule now, independently of its rule and its overlap policy. Return the job."""
     row = yield from store.lock_one(key)
     now = yield from clock()
@@ -251,7 +251,7 @@ def backfill_plan(key: str, start: datetime, end: datetime) -> Operation[Backfil
 
 def backfill(
     key: str, instants: Sequence[datetime], *, pace: BackfillPace | None = None, actor: str | None = None
-) -> Operation[list[Job]]:
+) -> Operation[list[EnqueuedJob]]:
     """Run these instants, after those that were already created at the same pace. Return the jobs."""
     row = yield from store.lock_one(key)
     now = yield from clock()
@@ -271,7 +271,7 @@ def batches(instants: Sequence[datetime]) -> Iterator[Sequence[datetime]]:
 
 def _fire(
     row: ScheduleRow, instants: Sequence[int], now: int, delays: Sequence[float], *, shift: int
-) -> Operation[list[Job]]:
+) -> Operation[list[EnqueuedJob]]:
     """Fire instants manually, each recorded so that it cannot fire twice. `shift`: their offset from the rule."""
     records = [{"id": row.id, "planned": at} for at in instants]
     fresh = yield from record_again(records)
@@ -293,7 +293,7 @@ def _fire(
     )
     new = sum(created for _, created in made)
     yield from store.note_manual(row.id, made[-1][0], fired=new, duplicates=len(made) - new)
-    return [Job(made_id, row.task, created) for made_id, created in made]
+    return [EnqueuedJob(made_id, row.task, created) for made_id, created in made]
 
 
 JOB_FIELDS = (

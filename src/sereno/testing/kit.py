@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from sereno.app import Sereno
 from sereno.duration import Duration, seconds
-from sereno.jobs.job import Job
+from sereno.jobs.handle import Job
 from sereno.jobs.task_handle import Task
 from sereno.testing import test_support
 from sereno.testing.process import POLL_INTERVAL, TIMEOUT, WorkerProcess, wait_for
@@ -118,7 +118,7 @@ class Kit:
 
     # Query
 
-    def job(self, job: Job | int) -> JobState:
+    def job(self, job: Job[Any] | int) -> JobState:
         """Return the current state of one job."""
         wanted = job if isinstance(job, int) else job.id
         found = [each for each in self.jobs() if each.id == wanted]

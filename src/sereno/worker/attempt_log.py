@@ -39,8 +39,11 @@ def report(job: ClaimedJob, decision: Settlement, ran: float, session: int, fing
 
 
 def report_after_success(job: ClaimedJob, ending: Ending) -> None:
-    """Log an error that a handler raised after its own transaction had settled the job; the outcome stays."""
-    text = describe(ending) if isinstance(ending, BaseException) else storable(ending)
+    """Log what a handler raised or returned after its own transaction had settled the job; the outcome stays."""
+    if isinstance(ending, Settlement):
+        text = "it returned a result, which is not stored: call ctx.set_result in the transaction"
+    else:
+        text = str(describe(ending)) if isinstance(ending, BaseException) else storable(ending)
     emit(
         logging.WARNING,
         "job.error_after_success",

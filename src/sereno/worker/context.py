@@ -21,6 +21,7 @@ from sereno.errors import ConfigurationError, InvalidArguments, LeaseLost
 from sereno.jobs.attempt import LONGEST_CLOSE, SUCCEEDED, Snooze, Throttle
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.limits.store import throttle
+from sereno.jobs.result import ResultType
 from sereno.jobs.settlement import SettleResult, keep_step, report_progress, settle, steps
 from sereno.telemetry.log_events import JobLogger
 from sereno.text import check_text
@@ -39,6 +40,7 @@ class Context:
         database: Database,
         *,
         keep_history: bool = True,
+        result_type: ResultType | None = None,
         began: Callable[[], float] = lambda: 0.0,
         throttler: Callable[[int, int, Throttle], None] | None = None,
         batch: Sequence[ClaimedJob] = (),
@@ -63,6 +65,9 @@ class Context:
         self.reported: tuple[float, str | None] | None = None
         self._database = database
         self._keep_history = keep_history
+        self._result_type = result_type
+        # The success that `set_result` prepared.
+        self.success = SUCCEEDED
         self._began = began
         self._job = job
         self._jobs = batch or (job,)
@@ -73,6 +78,11 @@ class Context:
     def settled(self) -> bool:
         """Whether `transaction` has committed."""
         return bool(self.settled_ids)
+
+    @property
+    def max_result_bytes(self) -> int:
+        """The largest result that is stored."""
+        return self._database.settings.max_result_bytes
 
     @property
     def fence(self) -> tuple[int, int, int]:
@@ -111,6 +121,18 @@ class Context:
             self._throttler(self.job_id, self.attempt, wanted)
         elif not self._database.run_one(throttle(self.session, self.job_id, self.attempt, *wanted)):
             raise ConfigurationError(f"ctx.throttle: there is no limit named {limit}")
+
+    def set_result(self, value: Any) -> None:
+        """Set what `job.result()` returns, for a handler that uses `transaction`: it commits with the transaction.
+
+        Without a transaction, return the value instead.
+        """
+        if self._result_type is None:
+            raise ConfigurationError(
+                f"ctx.set_result: task {self.task} keeps no result; annotate what it returns, or declare it with "
+                "result=True"
+            )
+        self.success = self._result_type.settlement(value, self.max_result_bytes)
 
     def transaction(self) -> "Transaction":
         """Return a transaction whose commit also settles this job as succeeded, so its effects happen exactly once.
@@ -184,7 +206,7 @@ class Context:
                 job.id,
                 job.attempt,
                 started - job.seen,
-                SUCCEEDED,
+                self.success,
                 self._keep_history,
                 side_rows=self.used_side_rows or job.attempt > 1,
             )

@@ -113,7 +113,8 @@ class Executor:
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is data for the policy
             ending = self._raised(running, error)
         else:
-            ending = running.stopped if running.stopped is not None and not running.is_settled else _as_ending(result)
+            stopped = running.stopped is not None and not running.is_settled
+            ending = running.stopped if stopped else self._returned(definition, result)
         if not running.is_abandoned:
             self._end_usual(running, job, ending)
 
@@ -176,7 +177,13 @@ class Executor:
             return self._raised(running, result.error)
         if running.stopped is not None and not running.is_settled:
             return running.stopped
-        return _as_ending(result)
+        return self._returned(definition, result)
+
+    def _returned(self, definition: TaskDefinition, result: Any) -> Ending:
+        """Return the ending of a call that returned: an outcome, or a success with its result if the task keeps it."""
+        if result is None or definition.result is None or issubclass(type(result), BaseException):
+            return _as_ending(result)
+        return definition.result.settlement(result, self._database.settings.max_result_bytes)
 
     def _raised(self, running: RunningCall, error: BaseException) -> Ending:
         """Return the raised error as the ending, unless the call was stopped from outside."""
@@ -214,6 +221,7 @@ class Executor:
             self._session,
             self._database,
             keep_history=running.definition.history,
+            result_type=running.definition.result,
             began=lambda: running.started - job.seen,
             throttler=self._settler.throttle,
             batch=batch,

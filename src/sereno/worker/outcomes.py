@@ -54,6 +54,8 @@ class Outcomes:
         if is_settled and ending is not None:
             report_after_success(job, ending)
             ending = None
+        if ending is None and context is not None:
+            ending = context.success
         decision = self._decide(definition, job, ending)
         ran = ended - running.started
         self._ended.add(job.queue, job.task, decision.outcome, job.waited, ran, job.tenant)

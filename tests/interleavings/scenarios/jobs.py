@@ -7,7 +7,7 @@ from sereno.database.statement import Operation
 from sereno.errors import LeaseLost
 from sereno.jobs import pauses, settlement, transitions
 from sereno.jobs.attempt import Snooze
-from sereno.jobs.job import Job
+from sereno.jobs.job import EnqueuedJob
 from sereno.worker import sessions
 from tests.interleavings.program import Program, Run
 from tests.interleavings.scenario import Scenario
@@ -313,7 +313,7 @@ STEP_AND_EXPIRY = Scenario(
 )
 
 
-def _enqueue_unique(_world: JobWorld) -> Operation[list[Job]]:
+def _enqueue_unique(_world: JobWorld) -> Operation[list[EnqueuedJob]]:
     return transitions.enqueue([new(unique_key="invoice 7")])
 
 

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+from typing import Any
 
 import psycopg
 import pytest
 
 from sereno import Sereno, Task
-from sereno.jobs.job import Job
+from sereno.jobs.handle import Job
 from tests.facts import one
 
 Work = Task[[int], None]
@@ -23,11 +24,13 @@ def work(app: Sereno) -> Work:
     return work
 
 
-def all_at_once(url: str, callers: int, action: Callable[[psycopg.Connection, int], list[Job]]) -> list[list[Job]]:
+def all_at_once(
+    url: str, callers: int, action: Callable[[psycopg.Connection, int], list[Job[Any]]]
+) -> list[list[Job[Any]]]:
     """Run each caller on its own connection, all started together."""
     barrier = Barrier(callers)
 
-    def call(number: int) -> list[Job]:
+    def call(number: int) -> list[Job[Any]]:
         with psycopg.connect(url) as connection:
             barrier.wait()
             made = action(connection, number)
@@ -54,7 +57,7 @@ def test_twenty_concurrent_callers_with_one_key_create_one_job(
 def test_a_rolled_back_caller_leaves_the_key_to_the_next(work: Work, database_url: str) -> None:
     keyed = work.using(unique_key="k")
 
-    def act(callers: psycopg.Connection, number: int) -> list[Job]:
+    def act(callers: psycopg.Connection, number: int) -> list[Job[Any]]:
         job = keyed.using(callers).enqueue(number)
         if number % 2:
             callers.rollback()
@@ -70,8 +73,8 @@ def test_opposite_orders_of_keys_do_not_deadlock(app: Sereno, work: Work, databa
     keys = [f"k{number}" for number in range(50)]
     rounds = 10
 
-    def act(callers: psycopg.Connection, number: int) -> list[Job]:
-        made: list[Job] = []
+    def act(callers: psycopg.Connection, number: int) -> list[Job[Any]]:
+        made: list[Job[Any]] = []
         for number_of_round in range(rounds):
             order = keys if (number + number_of_round) % 2 else keys[::-1]
             jobs = [

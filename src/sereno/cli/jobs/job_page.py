@@ -60,6 +60,10 @@ def _lines(detail: JobDetail) -> Iterator[tuple[str, str]]:
     if job.session_id is not None:
         yield "session", f"{job.session_id}" + (f" ({job.host}, pid {job.pid})" if job.host else "")
     yield "arguments", json.dumps(job.args, ensure_ascii=False)
+    if job.result is not None:
+        yield "result", json.dumps(job.result, ensure_ascii=False)
+    elif job.state == "succeeded" and job.reason:
+        yield "reason", job.reason
     if detail.progress is not None:
         note = f", {detail.progress.note}" if detail.progress.note else ""
         yield "progress", f"{detail.progress.fraction:.0%}{note} ({short_time(detail.progress.updated_at)})"

@@ -15,7 +15,7 @@ from sereno.errors import InvalidArguments, Refused
 
 if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
-    from sereno.jobs.job import Job
+    from sereno.jobs.job import EnqueuedJob
     from sereno.schedules.operations import Backfill
 
 # Instants that are listed before a backfill; the others are only counted.
@@ -110,7 +110,7 @@ def _jobs_to_make(plan: "Backfill", wanted: Sequence[datetime]) -> str:
     return f"at most {jobs}" if plan.schedule.unique_key and len(wanted) > 1 else jobs
 
 
-def _report_made(jobs: "Sequence[Job]", left: int, form: str) -> None:
+def _report_made(jobs: "Sequence[EnqueuedJob]", left: int, form: str) -> None:
     made = [job.id for job in jobs if job.created]
     there = len(jobs) - len(made)
     if chosen_form(form) in ("json", "jsonl"):
@@ -156,11 +156,11 @@ def _typed(text: str, clock: tzinfo) -> str:
     return f"{text}, {clock}" if bare else text
 
 
-def _make(context: "CommandContext", key: str, wanted: Sequence[datetime], rate: float | None) -> "list[Job]":
+def _make(context: "CommandContext", key: str, wanted: Sequence[datetime], rate: float | None) -> "list[EnqueuedJob]":
     from sereno.schedules.operations import BackfillPace, batches  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.operations import backfill as operation  # noqa: PLC0415 - see above
 
-    made: list[Job] = []
+    made: list[EnqueuedJob] = []
     pace = BackfillPace(rate)
     with progress(len(wanted), "Creating jobs") as bar:
         for some in batches(wanted):

@@ -201,6 +201,22 @@ create function sereno.ready_queues() returns setof text
     select queue from plain where queue is not null union select queue from limited where queue is not null
     $$;
 
+-- Processes that wait for jobs to finish, each until it says so again. While there is one, settlements notify them.
+create table sereno.waiters (
+    id     bigint generated always as identity primary key,
+    until  timestamptz not null
+);
+
+-- Tell the processes that wait which jobs have finished. The real clock: a test that moves sereno's does not end waits.
+create function sereno.notify_finished(ids bigint[]) returns void
+    language sql volatile as $$
+    select pg_notify('sereno.finished', string_agg(id::text, ','))
+    from unnest(ids) with ordinality as finished(id, place)
+    where coalesce(current_setting('sereno.notify', true), '') <> 'off'
+      and exists (select from sereno.waiters where until > pg_catalog.clock_timestamp())
+    group by (place - 1) / 300
+$$;
+
 -- A unique key that outlives its job: for a period, or for ever.
 create table sereno.unique_keys (
     task        text not null,
@@ -259,6 +275,7 @@ create table sereno.progress (
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
 -- Finished jobs. `fingerprint`: the group of the error that ended the job (see error_groups); null for a success.
+-- `result`: what the task returned; null if it keeps no result.
 create table sereno.history (
     id             bigint not null,
     session_id     bigint,
@@ -289,7 +306,8 @@ create table sereno.history (
     planned_at     timestamptz,
     stands_for     integer,
     keys           jsonb,
-    fingerprint    text
+    fingerprint    text,
+    result         jsonb
 ) partition by list (state);
 
 create index history_id on sereno.history (id);

@@ -903,7 +903,7 @@ end $$;
 -- An outcome of an attempt as a worker reports it.
 create type sereno.outcome as (
     id bigint, attempt integer, outcome text, delay double precision, until timestamptz, retries integer, seconds double precision,
-    reason text, error_type text, error_message text, traceback text, frame text, history boolean);
+    reason text, error_type text, error_message text, traceback text, frame text, history boolean, result sereno.bounded_json);
 
 -- Return the outcomes with texts cut to their stored length, or raise an error that names the job and the problem.
 create function sereno.read_outcomes(outcomes jsonb) returns setof sereno.outcome
@@ -924,6 +924,7 @@ begin
         from jsonb_each(item)
         where case when key in ('id', 'attempt', 'delay', 'retries', 'seconds') then jsonb_typeof(value) not in ('number', 'null')
                    when key = 'history' then jsonb_typeof(value) not in ('boolean', 'null')
+                   when key = 'result' then octet_length(value::text) > 1048576
                    else key not in ('outcome', 'until', 'reason', 'error_type', 'error_message', 'traceback', 'frame')
                         or jsonb_typeof(value) not in ('string', 'null') end;
         exit when wrong is not null;
@@ -979,7 +980,7 @@ begin
     ),
     mine as materialized (
         select held.*, given.outcome as given, given.reason, given.error_type, given.error_message, given.traceback, given.frame,
-               given.history, decided, decided in ('retry', 'snooze', 'release', 'crash') as continues,
+               given.history, given.result, decided, decided in ('retry', 'snooze', 'release', 'crash') as continues,
                case when given.seconds is null then held.claimed_at
                     else greatest(held.claimed_at, moment - make_interval(secs => given.seconds)) end as started_at,
                case when given.outcome = 'release' then held.run_at
@@ -1026,12 +1027,12 @@ begin
         insert into sereno.history (
             id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
             releases, priority, state, queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for,
-            keys, reason, error_type, error_message, traceback, fingerprint)
+            keys, reason, error_type, error_message, traceback, fingerprint, result)
         select id, session_id, moment, started_at, run_at, created_at, expires_at, attempt,
                failures + (given in ('retry', 'dead'))::integer, crashes + (given = 'crash')::integer,
                snoozes + (given = 'snooze')::integer, releases + (given = 'release')::integer, priority, final, queue, task, tenant,
                unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, cause, error_type, error_message,
-               traceback, fingerprint
+               traceback, fingerprint, case when final = 'succeeded' then nullif(result, 'null') end
         from ending where final <> 'succeeded' or history is not false
     ),
     ended as (
@@ -1063,6 +1064,8 @@ begin
                                  where d.state = 'succeeded' and given.history is false and given.attempt > 1));
     end if;
     perform sereno.hand_over(limiters);
+    perform sereno.notify_finished(array(select d.id from unnest(done) as d where d.run_at is null))
+    where exists (select from sereno.waiters);
     perform sereno.notify_ready(queue, min(extract(epoch from run_at - moment))::double precision)
     from sereno.jobs where id = any(ids) and id in (select d.id from unnest(done) as d where d.run_at is not null) group by queue;
 

@@ -12,9 +12,10 @@ from sereno.jobs.operations import JobDetail
 
 
 def hidden(detail: JobDetail) -> JobDetail:
-    """Return the job with likely secrets masked in its arguments and step results."""
+    """Return the job with likely secrets masked in its arguments, its result and step results."""
     steps = [replace(step, result=masked(step.result)) for step in detail.steps]
-    return replace(detail, job=replace(detail.job, args=masked(detail.job.args)), steps=steps)
+    job = replace(detail.job, args=masked(detail.job.args), result=masked(detail.job.result))
+    return replace(detail, job=job, steps=steps)
 
 
 def reveal(detail: JobDetail, *, actor: str | None = None) -> Operation[Mapping[str, Any]]:

@@ -69,6 +69,8 @@ class JobRow:
     planned_at: datetime | None
     # Its limit keys, fair key and order key; None when it has none.
     keys: Mapping[str, Any] | None
+    # What the task returned, if it keeps its result.
+    result: Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,9 @@ from sereno.server.api.jobs import (
     workers,
 )
 from sereno.server.api.jobs import (
+    result as job_result,
+)
+from sereno.server.api.jobs import (
     reveal as job_reveal,
 )
 from sereno.server.api.monitoring import (
@@ -51,6 +54,7 @@ from sereno.version import __version__
 SECTIONS = (
     jobs,
     job_reveal,
+    job_result,
     alerts,
     error_groups,
     bulk,

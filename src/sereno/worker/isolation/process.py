@@ -84,8 +84,12 @@ async def _attempt(request: JobRequest, database: Database, send_ready: Callable
         definition = task.definition
         # The handler's timeout starts here.
         send_ready()
-        context = Context(job, request.session, database, keep_history=definition.history)
+        context = Context(
+            job, request.session, database, keep_history=definition.history, result_type=definition.result
+        )
         ending = await _with_middlewares(task, context, request)
+        if ending is None:
+            ending = context.success
     except BaseException as error:  # noqa: BLE001 - every way out of a handler is an outcome
         if definition is None:
             send_ready()
@@ -106,6 +110,7 @@ async def _attempt(request: JobRequest, database: Database, send_ready: Callable
         failed=decision.failed,
         throttle=decision.throttle,
         settled=context.settled,
+        result=None if decision.result is None else msgspec.Raw(decision.result),
     )
 
 
@@ -142,7 +147,9 @@ async def _call(definition: TaskDefinition, context: Context, request: JobReques
         return result
     if definition.batch and result is not None:
         (result,) = result
-    return result if issubclass(type(result), BaseException) else None
+    if result is None or issubclass(type(result), BaseException):
+        return result  # type: ignore[no-any-return]  # None, or an exception
+    return None if definition.result is None else definition.result.settlement(result, context.max_result_bytes)
 
 
 async def _report_progress(context: Context) -> None:

@@ -18,7 +18,7 @@ from sereno.archive.queries import ArchivedLocation, BatchLine, BatchState, DayL
 from sereno.database.statement import Operation
 from sereno.errors import Refused
 from sereno.jobs import operations as jobs
-from sereno.jobs.job import Job, JobOptions
+from sereno.jobs.job import EnqueuedJob, JobOptions
 from sereno.server.api.paging import Page, Paging, page_of, paging
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
@@ -106,7 +106,7 @@ def _run(context: ServerContext, router: Router) -> None:
         return StartedCycle(move.id, export.id)
 
 
-def _enqueue(context: ServerContext, who: Principal) -> Operation[list[Job]]:
+def _enqueue(context: ServerContext, who: Principal) -> Operation[list[EnqueuedJob]]:
     wanted = [
         context.app.new_job(MOVE, b"{}", JobOptions(unique_key=f"{MOVE} now")),
         context.app.new_job(EXPORT, b"{}", JobOptions(unique_key=f"{EXPORT} now", delay=EXPORT_AFTER)),

@@ -12,7 +12,7 @@ from sereno.database.clock import clock
 from sereno.database.driver import adrive
 from sereno.database.statement import Operation, Plan
 from sereno.errors import InvalidArguments
-from sereno.jobs.job import Job, check_date
+from sereno.jobs.job import EnqueuedJob, check_date
 from sereno.schedules import operations as schedules
 from sereno.schedules.lists import clock_of
 from sereno.schedules.rows import ScheduleRow
@@ -98,7 +98,7 @@ def routes(context: ServerContext, router: Router, in_thread: SerialThread) -> N
         """Run the schedule now, whatever its rule, and even if a run is in progress."""
         allowed = await context.open_tasks(who)
 
-        def operation() -> Operation[Job]:
+        def operation() -> Operation[EnqueuedJob]:
             yield from _theirs(key, who, allowed, locked=True)
             return (yield from schedules.run_now(key, actor=who.actor))
 
@@ -144,9 +144,9 @@ def _planned(
 
 def _make(
     key: str, wanted: Sequence[datetime], rate: float | None, who: Principal, allowed: Collection[str] | None
-) -> Plan[list[Job]]:
+) -> Plan[list[EnqueuedJob]]:
     """Create the jobs in transactions of a few hundred."""
-    made: list[Job] = []
+    made: list[EnqueuedJob] = []
     pace = schedules.BackfillPace(rate)
     for some in schedules.batches(wanted):
         made += yield _some(key, some, pace, who, allowed)
@@ -155,7 +155,7 @@ def _make(
 
 def _some(
     key: str, some: Sequence[datetime], pace: schedules.BackfillPace, who: Principal, allowed: Collection[str] | None
-) -> Operation[list[Job]]:
+) -> Operation[list[EnqueuedJob]]:
     yield from _theirs(key, who, allowed, locked=True)
     return (yield from schedules.backfill(key, some, pace=pace, actor=who.actor))
 

@@ -65,6 +65,7 @@ class JobDrawer:
     why: Sequence[str] = ()
     attempts: Sequence[AttemptLine] = ()
     arguments: str = ""
+    result: str = ""
     is_masked: bool = False
     is_cut: bool = False
     steps: Sequence[tuple[Any, str]] = ()
@@ -139,6 +140,7 @@ def _drawn(page: PageRequest, seen: Cached[JobDetail], reasons: Sequence[str], o
         why=reasons,
         attempts=[AttemptLine(each, tracebacks.read(each.traceback)) for each in reversed(detail.attempts)],
         arguments=arguments[:LONGEST],
+        result="" if job.result is None else _pretty(job.result)[:LONGEST],
         is_masked=job.args != seen.value.job.args,
         is_cut=len(arguments) > LONGEST,
         steps=[(step, _pretty(step.result)[:LONGEST]) for step in detail.steps],
