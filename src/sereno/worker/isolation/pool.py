@@ -65,7 +65,8 @@ class CallReply(msgspec.Struct):
     failed: int = 0
     settled: bool = False
     throttle: Throttle | None = None
-    result: msgspec.Raw | None = None
+    # As JSON text.
+    result: str | None = None
 
 
 class ProcessSettings(msgspec.Struct):
@@ -286,7 +287,7 @@ def _settlement(response: CallReply) -> Settlement:
         error=response.error,
         failed=response.failed,
         throttle=response.throttle,
-        result=None if response.result is None else bytes(response.result),
+        result=None if response.result is None else response.result.encode(),
     )
 
 

@@ -110,7 +110,7 @@ async def _attempt(request: JobRequest, database: Database, send_ready: Callable
         failed=decision.failed,
         throttle=decision.throttle,
         settled=context.settled,
-        result=None if decision.result is None else msgspec.Raw(decision.result),
+        result=None if decision.result is None else decision.result.decode(),
     )
 
 
