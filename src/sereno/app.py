@@ -25,7 +25,7 @@ from sereno.jobs.bulk import Change
 from sereno.jobs.enqueue import aenqueue, enqueue
 from sereno.jobs.enqueue_stream import aenqueue_stream, enqueue_stream
 from sereno.jobs.handle import Job
-from sereno.jobs.job import EnqueuedJob, JobOptions, NewJob
+from sereno.jobs.job import EnqueuedJob, JobOptions, NewJob, OnDead
 from sereno.jobs.keys import keys_of
 from sereno.jobs.limits.client import LimitsClient
 from sereno.jobs.limits.limit import Limits
@@ -51,6 +51,7 @@ from sereno.worker.worker import Worker
 
 if TYPE_CHECKING:
     from sereno.jobs.client import Jobs
+    from sereno.jobs.group import Group
     from sereno.jobs.queue_client import Queues
 
 P = ParamSpec("P")
@@ -259,6 +260,25 @@ class Sereno:
         if isinstance(jobs, Sequence) or connection is not None:
             return self._handles(await aenqueue(self.database, list(jobs), connection))
         return self._handles(await aenqueue_stream(self.database, jobs))
+
+    def group(
+        self,
+        jobs: Iterable["NewJob | Group"],
+        then: NewJob | None = None,
+        *,
+        on_dead: OnDead = "wait",
+        name: str | None = None,
+        tenant: str | None = None,
+    ) -> "Group":
+        """Return a group of jobs: `app.group([load.job(n) for n in parts], then=report.job()).enqueue()`.
+
+        `then` runs once, when all of them have succeeded. on_dead: what a dead one means: "wait" until it is retried,
+        "continue" as if it had succeeded, or "cancel" the rest and `then`. `jobs` may be a generator of a million, and
+        may contain groups.
+        """
+        from sereno.jobs.group import Group, new_group  # noqa: PLC0415 - few processes need it
+
+        return Group(self.database, self.registry, new_group(jobs, then, on_dead, name, tenant))
 
     def _handles(self, jobs: Iterable[EnqueuedJob]) -> list[Job[Any]]:
         return [Job(self.database, job, self.registry.result_type(job.task)) for job in jobs]

@@ -11,6 +11,7 @@ SerenoError
 ├── InvalidSchedule           the schedule is invalid; nothing was written
 ├── DuplicateJob              a job with this unique key exists, and on_conflict is "raise"
 ├── JobNotFound               no job has this id
+├── GroupNotFound             no group has this id
 ├── JobFailed                 the job whose result was asked for is dead
 ├── JobCancelled              the job whose result was asked for was cancelled
 ├── ResultUnavailable         the job succeeded, but its result was not kept or cannot be read
@@ -57,6 +58,10 @@ class DuplicateJob(SerenoError):
 
 class JobNotFound(SerenoError):
     """No job has this id."""
+
+
+class GroupNotFound(SerenoError):
+    """No group has this id."""
 
 
 class JobFailed(SerenoError):

@@ -94,7 +94,7 @@ def decided(ending: Ending = None, *, failures: int = 0, crashes: int = 0, polic
 def settled(
     job: ClaimedJob, decision: Settlement, *, keep_history: bool = True, began: float = 0.5, side_rows: bool = False
 ) -> SettleResult:
-    return SettleResult(job.id, job.attempt, began, decision, keep_history, side_rows=side_rows)
+    return SettleResult(job.id, job.attempt, began, decision, keep_history, side_rows=side_rows, link=job.link)
 
 
 def end(

@@ -33,6 +33,7 @@ channel_minutes        siud    s       s
 channel_pauses         sid     sid     s
 clock                  s       s       s
 deliveries             siud    su      s
+dependencies           siud    siud    s
 delivery_hours         siud    s       s
 delivery_tenant_hours  siud    s       s
 duties                 siu     -       s
@@ -44,6 +45,8 @@ event_types            siu     siu     s
 events                 siud    si      s
 fires                  siud    siu     s
 fires_default          sud     -       s
+group_parts            siud    siud    s
+groups                 siud    siud    s
 limiters                  siud    siu     s
 history                siud    siud    s
 history_dead           sud     s       s

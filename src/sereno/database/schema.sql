@@ -438,6 +438,36 @@ begin
     raise exception '%', wrong using errcode = 'invalid_parameter_value', hint = hint;
 end $$;
 
+CREATE FUNCTION sereno.check_links(most integer DEFAULT 1000) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+    checked      bigint[] := array(select predecessor from sereno.dependencies where to_check order by predecessor limit most);
+    marked       bigint[];
+    gone_ids     bigint[];
+    gone_states  text[];
+begin
+    if cardinality(checked) = 0 then
+        return false;
+    end if;
+    marked := array(select id from sereno.jobs
+                    where id = any(checked) and state in ('ready', 'scheduled', 'waiting') order by id for update skip locked);
+    update sereno.jobs set has_successors = true where id = any(marked) and has_successors is not true;
+    update sereno.dependencies set to_check = false where predecessor = any(marked) and to_check;
+    -- A predecessor that is in no table was deleted: what waits for it is cancelled.
+    select array_agg(id), array_agg(state) into gone_ids, gone_states
+    from (select id, coalesce((select history.state from sereno.history where history.id = p.id
+                               order by finished_at desc limit 1), 'cancelled') as state
+          from unnest(checked) as p(id)
+          where (select true from sereno.jobs where jobs.id = p.id) is null
+          group by id order by id) as gone;
+    update sereno.dependencies set to_check = false where predecessor = any(gone_ids) and to_check;
+    if gone_ids is not null then
+        perform sereno.end_links(gone_ids, array_fill(0::bigint, array[cardinality(gone_ids)]), gone_states);
+    end if;
+    return true;
+end $$;
+
 CREATE FUNCTION sereno.check_schedule(key text) RETURNS void
     LANGUAGE plpgsql STABLE
     AS $$
@@ -591,10 +621,14 @@ CREATE TABLE sereno.jobs (
     lane bigint,
     order_id bigint,
     keys jsonb,
+    group_id bigint,
+    pending integer,
+    has_successors boolean,
+    links jsonb,
     CONSTRAINT jobs_dates CHECK (((run_at > '1900-01-01 00:00:00+00'::timestamp with time zone) AND (run_at < '10000-01-01 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT jobs_lane_keys CHECK (((lane IS NULL) = (keys IS NULL))),
     CONSTRAINT jobs_priority CHECK (((priority >= 0) AND (priority <= 9))),
-    CONSTRAINT jobs_state CHECK ((((state = 'running'::text) AND (session_id IS NOT NULL) AND (attempt > 0)) OR ((state = 'ready'::text) AND (session_id IS NULL) AND (ready_seq IS NOT NULL)) OR ((state = 'scheduled'::text) AND (session_id IS NULL)))),
+    CONSTRAINT jobs_state CHECK ((((state = 'running'::text) AND (session_id IS NOT NULL) AND (attempt > 0)) OR ((state = 'ready'::text) AND (session_id IS NULL) AND (ready_seq IS NOT NULL)) OR ((state = 'scheduled'::text) AND (session_id IS NULL)) OR ((state = 'waiting'::text) AND (session_id IS NULL) AND (pending > 0)))),
     CONSTRAINT jobs_tags CHECK (((tags IS NULL) OR sereno.are_tags(tags)))
 )
 WITH (fillfactor='85', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
@@ -693,6 +727,25 @@ begin
     select count(*) filter (where owner = session) into given from sereno.release_lost_jobs() as owner;
     perform sereno.add_figures();
     return given;
+end $$;
+
+CREATE FUNCTION sereno.complete_group(made_group bigint, then_id bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+    parts   integer;
+    number  bigint;
+begin
+    insert into sereno.group_parts (group_id, part, remaining)
+    select made_group, sereno.group_part(id), count(*) from sereno.jobs where group_id = made_group group by 2;
+    select count(*), coalesce(sum(remaining), 0) into parts, number from sereno.group_parts where group_id = made_group;
+    update sereno.groups set total = number, then_job = then_id where id = made_group;
+    update sereno.jobs
+    set links = coalesce(links, '{}') || jsonb_build_object('of', made_group),
+        pending = nullif(coalesce(pending, 0) + parts, 0),
+        state = case when coalesce(pending, 0) + parts > 0 then 'waiting' else state end
+    where id = then_id;
+    return number;
 end $$;
 
 CREATE FUNCTION sereno.condition(filter jsonb) RETURNS jsonpath
@@ -961,7 +1014,134 @@ CREATE FUNCTION sereno.due_limiters(queues text[], moment timestamp with time zo
     limit 100
     $$;
 
-CREATE FUNCTION sereno.enqueue(task text, args jsonb DEFAULT '{}'::jsonb, queue text DEFAULT 'default'::text, priority integer DEFAULT 5, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, tenant text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone, tags text[] DEFAULT NULL::text[], trace text DEFAULT NULL::text) RETURNS bigint
+CREATE FUNCTION sereno.effect_of(state text, on_dead text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select case when state = 'succeeded' or on_dead = 'continue' then 'counts'
+                when state = 'dead' and on_dead = 'wait' then 'waits'
+                else 'breaks' end
+$$;
+
+CREATE FUNCTION sereno.end_links(ids bigint[], group_ids bigint[], states text[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+    moment    timestamptz := sereno.now();
+    counts    bigint[];
+    breaks    bigint[];
+    reasons   jsonb;
+    freed     record;
+begin
+    while cardinality(ids) > 0 loop
+        with ended as materialized (
+            select * from unnest(ids, group_ids, states) as e(id, group_id, state)
+        ),
+        known as materialized (
+            select id, then_job, on_dead from sereno.groups where id = any(group_ids)
+        ),
+        member as materialized (
+            select ended.id, ended.state, known.id as group_id, then_job, sereno.group_part(ended.id) as part,
+                   on_dead, sereno.effect_of(ended.state, on_dead) as effect
+            from ended join known on known.id = ended.group_id
+        ),
+        fewer as materialized (
+            select group_id, part, then_job, count(*) as number from member where effect = 'counts' group by 1, 2, 3
+        ),
+        locked as materialized (
+            select group_id, part from sereno.group_parts
+            where group_id = any(array(select group_id from fewer)) order by group_id, part for update
+        ),
+        counted as (
+            update sereno.group_parts p set remaining = p.remaining - fewer.number
+            from fewer join locked using (group_id, part)
+            where p.group_id = any(array(select group_id from locked))
+              and p.group_id = fewer.group_id and p.part = fewer.part
+            returning fewer.then_job, p.remaining
+        ),
+        stopped as (
+            update sereno.groups set cancelling = true
+            where id = any(array(select group_id from member where effect = 'breaks' and on_dead = 'cancel'))
+        ),
+        edge as materialized (
+            select d.predecessor, d.successor, ended.state,
+                   sereno.effect_of(ended.state, (select links ->> 'on_dead' from sereno.jobs where jobs.id = d.successor)) as effect
+            from sereno.dependencies d join ended on ended.id = d.predecessor
+            where d.predecessor = any(ids)
+        ),
+        over as (
+            delete from sereno.dependencies d using edge
+            where d.predecessor = any(ids)
+              and d.predecessor = edge.predecessor and d.successor = edge.successor and edge.effect <> 'waits'
+            returning edge.predecessor, edge.successor, edge.state, edge.effect
+        ),
+        broken as (
+            select predecessor, successor, state from over where effect = 'breaks'
+            union all
+            select id, then_job, state from member where effect = 'breaks' and then_job is not null
+        )
+        select array(select successor from over where effect = 'counts'
+                     union all
+                     select then_job from counted where remaining = 0 and then_job is not null),
+               array(select distinct successor from broken),
+               (select jsonb_object_agg(successor, reason)
+                from (select successor, format('job %s, which it waits for, %s', min(predecessor),
+                                               case when min(state) = 'dead' then 'is dead' else 'was cancelled' end) as reason
+                      from broken group by successor) as why)
+        into counts, breaks, reasons;
+        ids := '{}';
+        exit when cardinality(counts) = 0 and cardinality(breaks) = 0;
+
+        perform from sereno.jobs where id = any(counts || breaks) and state = 'waiting' order by id for update;
+        for freed in
+            with number as materialized (
+                select successor, count(*)::integer as number from unnest(counts) as successor group by 1
+            ),
+            moved as (
+                update sereno.jobs
+                set pending = nullif(jobs.pending - number.number, 0),
+                    state = case when jobs.pending > number.number then 'waiting'
+                                 when jobs.run_at <= moment then 'ready' else 'scheduled' end,
+                    ready_seq = case when jobs.pending <= number.number and jobs.run_at <= moment
+                                     then nextval('sereno.ready_seq') end,
+                    has_successors = jobs.has_successors
+                                     or (select true from sereno.dependencies where predecessor = jobs.id limit 1)
+                from number
+                where jobs.id = any(counts) and jobs.id = number.successor and jobs.state = 'waiting'
+                  and jobs.id <> all(breaks)
+                returning jobs.queue, jobs.state, jobs.run_at
+            )
+            select queue, min(extract(epoch from run_at - moment))::double precision as due_in
+            from moved where state <> 'waiting' group by queue
+        loop
+            perform sereno.notify_ready(freed.queue, greatest(0, freed.due_in));
+        end loop;
+
+        with gone as (
+            delete from sereno.jobs where id = any(breaks) and state = 'waiting' returning *
+        ),
+        recorded as (
+            insert into sereno.history (
+                id, finished_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes, releases, priority, state,
+                queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, group_id, links,
+                reason)
+            select id, moment, run_at, created_at, expires_at, attempt, failures, crashes, snoozes, releases, priority,
+                   'cancelled', queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys,
+                   group_id, links, reasons ->> id::text
+            from gone
+        ),
+        ended as (
+            insert into sereno.schedule_ends (schedule_id, job_id, state, finished_at, error)
+            select schedule_id, id, 'cancelled', moment, reasons ->> id::text from gone where schedule_id is not null
+        ),
+        forgotten as (delete from sereno.steps where job_id = any(array(select id from gone))),
+        cleared as (delete from sereno.progress where job_id = any(array(select id from gone)))
+        select array_agg(id), array_agg(coalesce(group_id, 0)), array_agg('cancelled'::text)
+        into ids, group_ids, states from gone;
+        perform sereno.notify_finished(ids) where exists (select from sereno.waiters);
+    end loop;
+end $$;
+
+CREATE FUNCTION sereno.enqueue(task text, args jsonb DEFAULT '{}'::jsonb, queue text DEFAULT 'default'::text, priority integer DEFAULT 5, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, tenant text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone, tags text[] DEFAULT NULL::text[], trace text DEFAULT NULL::text, after bigint[] DEFAULT NULL::bigint[], on_dead text DEFAULT 'wait'::text) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
 declare
@@ -974,6 +1154,14 @@ begin
     if not sereno.are_tags(tags) then
         raise exception 'task "%": tags are at most 50 texts of 1 to 200 characters', left(task, 60)
             using errcode = 'invalid_parameter_value', hint = 'Put longer texts into the arguments.';
+    end if;
+    if on_dead not in ('wait', 'continue', 'cancel') then
+        raise exception 'task "%": on_dead is wait, continue or cancel, not %', left(task, 60), left(on_dead, 60)
+            using errcode = 'invalid_parameter_value';
+    end if;
+    if unique_key is not null and after is not null then
+        raise exception 'task "%": after and unique_key exclude each other', left(task, 60)
+            using errcode = 'invalid_parameter_value', hint = 'A job that exists already cannot wait for others.';
     end if;
     if unique_key is not null then
         return (sereno.enqueue_keyed(jsonb_build_array(jsonb_build_object(
@@ -990,6 +1178,9 @@ begin
             case when due <= moment then 'ready' else 'scheduled' end,
             case when due <= moment then nextval('sereno.ready_seq') end)
     returning id into made;
+    if after is not null then
+        perform sereno.make_waiting(jsonb_build_array(jsonb_build_object('id', made, 'after', after, 'on_dead', on_dead)));
+    end if;
     perform sereno.notify_ready(enqueue.queue, extract(epoch from due - moment));
     return made;
 end $$;
@@ -1327,6 +1518,12 @@ begin
         slots_left := slots_left - 1;
     end loop;
 end $$;
+
+CREATE FUNCTION sereno.group_part(job_id bigint) RETURNS smallint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    BEGIN ATOMIC
+ SELECT (((job_id >> 10) & (15)::bigint))::smallint AS int2;
+END;
 
 CREATE FUNCTION sereno.hand_over(limiter_ids bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -1795,6 +1992,48 @@ CREATE FUNCTION sereno.make_limiters(lane_ids bigint[], queues text[]) RETURNS v
     order by 1
     on conflict do nothing
     $$;
+
+CREATE FUNCTION sereno.make_waiting(jobs jsonb) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+    wanted    record;
+    unknown   bigint;
+    open_ids  bigint[];
+    sure      bigint[];
+begin
+    for wanted in
+        select id, coalesce(on_dead, 'wait') as on_dead, array(select distinct unnest(after) order by 1) as after
+        from jsonb_to_recordset(jobs) as given(id bigint, after bigint[], on_dead text) order by id
+    loop
+        -- Live predecessors, and finished ones whose end does not count.
+        select array_agg(p) filter (where live is not null or sereno.effect_of(past, wanted.on_dead) <> 'counts'),
+               min(p) filter (where live is null and past is null or p >= wanted.id)
+        into open_ids, unknown
+        from unnest(wanted.after) as p
+        cross join lateral (select (select state from sereno.jobs where jobs.id = p) as live,
+                                   (select state from sereno.history where history.id = p
+                                    order by finished_at desc limit 1) as past) as found;
+        if unknown is not null then
+            raise exception 'after: job % does not exist', unknown using errcode = 'invalid_parameter_value',
+                hint = 'Its transaction is not committed, it was deleted, or it succeeded and its task has history=False.';
+        end if;
+        sure := array(select p.id from sereno.jobs p where p.id = any(open_ids) and p.state in ('ready', 'scheduled')
+                      order by p.id for update skip locked);
+        update sereno.jobs set has_successors = true where id = any(sure) and has_successors is not true;
+        insert into sereno.dependencies (predecessor, successor, to_check)
+        select p, wanted.id, p <> all(sure) from unnest(open_ids) as p;
+        update sereno.jobs
+        set links = coalesce(links, '{}') || jsonb_build_object('after', wanted.after, 'on_dead', wanted.on_dead),
+            pending = nullif(coalesce(pending, 0) + coalesce(cardinality(open_ids), 0), 0),
+            state = case when cardinality(open_ids) > 0 then 'waiting' else state end
+        where id = wanted.id;
+        perform pg_notify('sereno.linked', p.id::text)
+        from sereno.jobs p
+        where p.id = any(open_ids) and p.state = 'running'
+          and coalesce(current_setting('sereno.notify', true), '') <> 'off';
+    end loop;
+end $$;
 
 CREATE FUNCTION sereno.mark_claimed(for_session bigint, ids bigint[], moment timestamp with time zone DEFAULT sereno.now()) RETURNS SETOF sereno.jobs
     LANGUAGE sql
@@ -2835,6 +3074,20 @@ begin
     end loop;
 end $$;
 
+CREATE FUNCTION sereno.recheck_links() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+    update sereno.dependencies set to_check = true where predecessor = old.id and not to_check;
+    insert into sereno.dependencies (predecessor, successor, to_check)
+    select old.id, then_job, true from sereno.groups
+    where id = old.group_id and then_job is not null and on_dead = 'wait'
+      and not exists (select from sereno.jobs where jobs.id = old.id)
+      and exists (select from sereno.jobs where jobs.id = then_job and state = 'waiting')
+    on conflict do nothing;
+    return null;
+end $$;
+
 CREATE FUNCTION sereno.recipient_id(key text, tenant text) RETURNS bigint
     LANGUAGE plpgsql STABLE
     AS $$
@@ -3121,6 +3374,9 @@ declare
     is_alive  boolean := coalesce(own.state = 'alive' and own.lease_until > moment, false);
     done      sereno.settled_job[];
     limiters  bigint[];
+    linked_ids     bigint[];
+    linked_groups  bigint[];
+    linked_states  text[];
     results   sereno.settled_job[];
 begin
     with held as materialized (
@@ -3175,11 +3431,11 @@ begin
         insert into sereno.history (
             id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
             releases, priority, state, queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for,
-            keys, reason, error_type, error_message, traceback, fingerprint, result)
+            keys, group_id, links, reason, error_type, error_message, traceback, fingerprint, result)
         select id, session_id, moment, started_at, run_at, created_at, expires_at, attempt,
                failures + (given in ('retry', 'dead'))::integer, crashes + (given = 'crash')::integer,
                snoozes + (given = 'snooze')::integer, releases + (given = 'release')::integer, priority, final, queue, task, tenant,
-               unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, cause, error_type, error_message,
+               unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, group_id, links, cause, error_type, error_message,
                traceback, fingerprint, case when final = 'succeeded' then nullif(result, 'null') end
         from ending where final <> 'succeeded' or history is not false
     ),
@@ -3202,8 +3458,11 @@ begin
     )
     select array_agg(row(id, attempt, true, coalesce(final, case when due <= moment then 'ready' else 'scheduled' end),
                          case when continues then due end, null)::sereno.settled_job),
-           (select array_agg(limiter) from mine cross join lateral sereno.limiters_of(mine.queue, mine.keys) as limiter)
-    into done, limiters
+           (select array_agg(limiter) from mine cross join lateral sereno.limiters_of(mine.queue, mine.keys) as limiter),
+           (select array_agg(id order by id) from ending where group_id is not null or has_successors),
+           (select array_agg(coalesce(group_id, 0) order by id) from ending where group_id is not null or has_successors),
+           (select array_agg(final order by id) from ending where group_id is not null or has_successors)
+    into done, limiters, linked_ids, linked_groups, linked_states
     from mine left join (select id as ended_id, final from ending) as e on ended_id = id;
     -- A separate statement, and only if needed: it opens every partition of the attempts.
     if exists (select from unnest(items) where history is false and attempt > 1) then
@@ -3211,6 +3470,7 @@ begin
         where job_id = any(array(select d.id from unnest(done) as d join unnest(items) as given on given.id = d.id
                                  where d.state = 'succeeded' and given.history is false and given.attempt > 1));
     end if;
+    perform sereno.end_links(linked_ids, linked_groups, linked_states) where linked_ids is not null;
     perform sereno.hand_over(limiters);
     perform sereno.notify_finished(array(select d.id from unnest(done) as d where d.run_at is null))
     where exists (select from sereno.waiters);
@@ -4091,6 +4351,13 @@ CREATE TABLE sereno.delivery_tenant_hours (
 )
 WITH (fillfactor='70');
 
+CREATE TABLE sereno.dependencies (
+    predecessor bigint NOT NULL,
+    successor bigint NOT NULL,
+    to_check boolean DEFAULT false NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
 CREATE TABLE sereno.duties (
     name text NOT NULL,
     done_at timestamp with time zone NOT NULL,
@@ -4208,6 +4475,34 @@ CREATE TABLE sereno.fires_default (
     reason text
 );
 
+CREATE TABLE sereno.group_parts (
+    group_id bigint NOT NULL,
+    part smallint NOT NULL,
+    remaining bigint NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE sereno.groups (
+    id bigint NOT NULL,
+    name text,
+    tenant text,
+    total bigint DEFAULT 0 NOT NULL,
+    then_job bigint,
+    on_dead text DEFAULT 'wait'::text NOT NULL,
+    cancelling boolean DEFAULT false NOT NULL,
+    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    CONSTRAINT groups_on_dead_check CHECK ((on_dead = ANY (ARRAY['wait'::text, 'continue'::text, 'cancel'::text])))
+);
+
+ALTER TABLE sereno.groups ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME sereno.groups_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE sereno.history (
     id bigint NOT NULL,
     session_id bigint,
@@ -4239,7 +4534,9 @@ CREATE TABLE sereno.history (
     stands_for integer,
     keys jsonb,
     fingerprint text,
-    result jsonb
+    result jsonb,
+    group_id bigint,
+    links jsonb
 )
 PARTITION BY LIST (state);
 
@@ -4274,7 +4571,9 @@ CREATE TABLE sereno.history_dead (
     stands_for integer,
     keys jsonb,
     fingerprint text,
-    result jsonb
+    result jsonb,
+    group_id bigint,
+    links jsonb
 );
 
 CREATE TABLE sereno.history_done (
@@ -4308,7 +4607,9 @@ CREATE TABLE sereno.history_done (
     stands_for integer,
     keys jsonb,
     fingerprint text,
-    result jsonb
+    result jsonb,
+    group_id bigint,
+    links jsonb
 )
 PARTITION BY RANGE (finished_at);
 
@@ -4343,7 +4644,9 @@ CREATE TABLE sereno.history_done_default (
     stands_for integer,
     keys jsonb,
     fingerprint text,
-    result jsonb
+    result jsonb,
+    group_id bigint,
+    links jsonb
 );
 
 CREATE TABLE sereno.idempotency_keys (
@@ -4987,6 +5290,9 @@ ALTER TABLE ONLY sereno.delivery_hours
 ALTER TABLE ONLY sereno.delivery_tenant_hours
     ADD CONSTRAINT delivery_tenant_hours_pkey PRIMARY KEY (tenant, hour, channel);
 
+ALTER TABLE ONLY sereno.dependencies
+    ADD CONSTRAINT dependencies_pkey PRIMARY KEY (predecessor, successor);
+
 ALTER TABLE ONLY sereno.duties
     ADD CONSTRAINT duties_pkey PRIMARY KEY (name);
 
@@ -5016,6 +5322,12 @@ ALTER TABLE ONLY sereno.fires
 
 ALTER TABLE ONLY sereno.fires_default
     ADD CONSTRAINT fires_default_pkey PRIMARY KEY (planned_at, schedule_id);
+
+ALTER TABLE ONLY sereno.group_parts
+    ADD CONSTRAINT group_parts_pkey PRIMARY KEY (group_id, part);
+
+ALTER TABLE ONLY sereno.groups
+    ADD CONSTRAINT groups_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY sereno.idempotency_keys
     ADD CONSTRAINT idempotency_keys_pkey PRIMARY KEY (who, key);
@@ -5187,6 +5499,10 @@ CREATE INDEX deliveries_of_recipient ON sereno.deliveries USING btree (recipient
 
 CREATE INDEX delivery_tenant_hours_old ON sereno.delivery_tenant_hours USING brin (hour);
 
+CREATE INDEX dependencies_successor ON sereno.dependencies USING btree (successor);
+
+CREATE INDEX dependencies_to_check ON sereno.dependencies USING btree (predecessor) WHERE to_check;
+
 CREATE INDEX error_hours_hour ON sereno.error_hours USING btree (hour);
 
 CREATE INDEX events_subject ON sereno.events USING btree (subject, id) WHERE (subject IS NOT NULL);
@@ -5199,11 +5515,17 @@ CREATE INDEX fires_skipped ON ONLY sereno.fires USING btree (schedule_id, planne
 
 CREATE INDEX fires_default_schedule_id_planned_at_idx ON sereno.fires_default USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
 
+CREATE INDEX groups_cancelling ON sereno.groups USING btree (id) WHERE cancelling;
+
 CREATE INDEX history_dead_blocks ON sereno.history_dead USING btree (queue, ((keys ->> 'order'::text))) WHERE (keys ? 'blocks'::text);
 
 CREATE INDEX history_dead_fingerprint ON sereno.history_dead USING btree (fingerprint, id) WHERE (fingerprint IS NOT NULL);
 
 CREATE INDEX history_dead_finished ON sereno.history_dead USING btree (finished_at);
+
+CREATE INDEX history_group ON ONLY sereno.history USING btree (group_id, id) WHERE (group_id IS NOT NULL);
+
+CREATE INDEX history_dead_group_id_id_idx ON sereno.history_dead USING btree (group_id, id) WHERE (group_id IS NOT NULL);
 
 CREATE INDEX history_trace ON ONLY sereno.history USING btree (hashtext(trace), id) WHERE (trace IS NOT NULL);
 
@@ -5217,11 +5539,15 @@ CREATE INDEX history_schedule ON ONLY sereno.history USING btree (schedule_id, f
 
 CREATE INDEX history_dead_schedule_id_finished_at_idx ON sereno.history_dead USING btree (schedule_id, finished_at) WHERE (schedule_id IS NOT NULL);
 
+CREATE INDEX history_done_group_id_id_idx ON ONLY sereno.history_done USING btree (group_id, id) WHERE (group_id IS NOT NULL);
+
 CREATE INDEX history_done_hashtext_id_idx ON ONLY sereno.history_done USING btree (hashtext(trace), id) WHERE (trace IS NOT NULL);
 
 CREATE INDEX history_done_id_idx ON ONLY sereno.history_done USING btree (id);
 
 CREATE INDEX history_done_schedule_id_finished_at_idx ON ONLY sereno.history_done USING btree (schedule_id, finished_at) WHERE (schedule_id IS NOT NULL);
+
+CREATE INDEX history_done_default_group_id_id_idx ON sereno.history_done_default USING btree (group_id, id) WHERE (group_id IS NOT NULL);
 
 CREATE INDEX history_done_default_hashtext_id_idx ON sereno.history_done_default USING btree (hashtext(trace), id) WHERE (trace IS NOT NULL);
 
@@ -5236,6 +5562,8 @@ CREATE INDEX inbox_archived ON sereno.inbox USING btree (recipient_id, id DESC) 
 CREATE INDEX inbox_of_recipient ON sereno.inbox USING btree (recipient_id, id DESC) WHERE (archived_at IS NULL);
 
 CREATE INDEX inbox_unread ON sereno.inbox USING btree (recipient_id) WHERE ((read_at IS NULL) AND (archived_at IS NULL));
+
+CREATE INDEX jobs_group ON sereno.jobs USING btree (group_id, id) WHERE (group_id IS NOT NULL);
 
 CREATE INDEX jobs_in_order ON sereno.jobs USING btree (order_id, id) WHERE (order_id IS NOT NULL);
 
@@ -5252,6 +5580,8 @@ CREATE INDEX jobs_scheduled ON sereno.jobs USING btree (run_at) WHERE (state = '
 CREATE INDEX jobs_trace ON sereno.jobs USING btree (hashtext(trace), id) WHERE (trace IS NOT NULL);
 
 CREATE UNIQUE INDEX jobs_unique ON sereno.jobs USING btree (task, unique_key, tenant) NULLS NOT DISTINCT WHERE (unique_key IS NOT NULL);
+
+CREATE INDEX jobs_waiting ON sereno.jobs USING btree (queue) WHERE (state = 'waiting'::text);
 
 CREATE INDEX lanes_fair ON sereno.lanes USING btree (queue, fair) WHERE (fair IS NOT NULL);
 
@@ -5325,17 +5655,23 @@ ALTER INDEX sereno.fires_pkey ATTACH PARTITION sereno.fires_default_pkey;
 
 ALTER INDEX sereno.fires_skipped ATTACH PARTITION sereno.fires_default_schedule_id_planned_at_idx;
 
+ALTER INDEX sereno.history_group ATTACH PARTITION sereno.history_dead_group_id_id_idx;
+
 ALTER INDEX sereno.history_trace ATTACH PARTITION sereno.history_dead_hashtext_id_idx;
 
 ALTER INDEX sereno.history_id ATTACH PARTITION sereno.history_dead_id_idx;
 
 ALTER INDEX sereno.history_schedule ATTACH PARTITION sereno.history_dead_schedule_id_finished_at_idx;
 
+ALTER INDEX sereno.history_done_group_id_id_idx ATTACH PARTITION sereno.history_done_default_group_id_id_idx;
+
 ALTER INDEX sereno.history_done_hashtext_id_idx ATTACH PARTITION sereno.history_done_default_hashtext_id_idx;
 
 ALTER INDEX sereno.history_done_id_idx ATTACH PARTITION sereno.history_done_default_id_idx;
 
 ALTER INDEX sereno.history_done_schedule_id_finished_at_idx ATTACH PARTITION sereno.history_done_default_schedule_id_finished_at_idx;
+
+ALTER INDEX sereno.history_group ATTACH PARTITION sereno.history_done_group_id_id_idx;
 
 ALTER INDEX sereno.history_trace ATTACH PARTITION sereno.history_done_hashtext_id_idx;
 
@@ -5344,6 +5680,8 @@ ALTER INDEX sereno.history_id ATTACH PARTITION sereno.history_done_id_idx;
 ALTER INDEX sereno.history_schedule ATTACH PARTITION sereno.history_done_schedule_id_finished_at_idx;
 
 CREATE TRIGGER clock_moved AFTER INSERT OR DELETE OR UPDATE ON sereno.clock FOR EACH STATEMENT EXECUTE FUNCTION sereno.notify_clock();
+
+CREATE TRIGGER recheck_links AFTER DELETE ON sereno.history_dead FOR EACH ROW EXECUTE FUNCTION sereno.recheck_links();
 
 CREATE TRIGGER reread_lanes AFTER DELETE ON sereno.pauses FOR EACH STATEMENT EXECUTE FUNCTION sereno.reread_lanes_of_resumed();
 

@@ -26,6 +26,7 @@ class UnusualFields(msgspec.Struct, array_like=True, gc=False):
     trace: str | None = None
     expired: bool = False
     fire: FireInfo | None = None
+    link: int | None = None
 
 
 class _Columns(msgspec.Struct, array_like=True):
@@ -81,6 +82,7 @@ def decode_claimed(reply: str | None) -> list[ClaimedJob]:
             job = by_id[each.id]
             job.failures, job.crashes, job.trace = each.failures, each.crashes, each.trace
             job.expired, job.fire, job.unreadable = each.expired, each.fire, problems.get(each.id)
+            job.link = each.link
     return jobs
 
 

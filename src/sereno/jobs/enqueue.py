@@ -22,7 +22,7 @@ def enqueue(database: Database, jobs: Sequence[NewJob], connection: Any = None) 
     operation = enqueue_operation(jobs)
     if connection is not None:
         return run_on_caller(connection, operation, database.settings.schema, notify=database.settings.notify)
-    if may_raise(jobs):
+    if needs_transaction(jobs):
         return database.run(operation)
     return database.run_one(operation)
 
@@ -31,11 +31,11 @@ async def aenqueue(database: Database, jobs: Sequence[NewJob], connection: Any =
     operation = enqueue_operation(jobs)
     if connection is not None:
         return await arun_on_caller(connection, operation, database.settings.schema, notify=database.settings.notify)
-    if may_raise(jobs):
+    if needs_transaction(jobs):
         return await database.arun(operation)
     return await database.arun_one(operation)
 
 
-def may_raise(jobs: Sequence[NewJob]) -> bool:
-    """Return whether a unique-key conflict may raise: then a transaction must roll back the other jobs of the call."""
-    return any(job.options.on_conflict == "raise" for job in jobs)
+def needs_transaction(jobs: Sequence[NewJob]) -> bool:
+    """Return whether the jobs need a transaction: a unique-key conflict may raise, or some wait for other jobs."""
+    return any(job.options.on_conflict == "raise" or job.options.after for job in jobs)

@@ -7,7 +7,7 @@ a thousand, apart from their ids.
 from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.rows import tuple_row
@@ -16,6 +16,8 @@ from sereno.database.database import Database
 from sereno.database.statement import Operation
 from sereno.jobs.job import EnqueuedJob, NewJob
 from sereno.jobs.transitions import enqueue
+
+T = TypeVar("T")
 
 # Jobs per statement: large enough to amortise its fixed cost, small enough that the server starts early.
 CHUNK = 2_000
@@ -57,7 +59,7 @@ async def aenqueue_stream(database: Database, jobs: Iterable[NewJob]) -> list[En
     return created
 
 
-def chunks(jobs: Iterable[NewJob]) -> Iterator[list[NewJob]]:
+def chunks(jobs: Iterable[T]) -> Iterator[list[T]]:
     rest = iter(jobs)
     while chunk := list(islice(rest, CHUNK)):
         yield chunk

@@ -16,6 +16,8 @@
   and (%(schedules)s::text[] is null
        or schedule_id = any(array(select made_by.id from sereno.schedules made_by
                                   where made_by.key = any(%(schedules)s))))
+  and (%(group)s::bigint is null or group_id = %(group)s)
+  and (%(after)s::bigint is null or links -> 'after' @> to_jsonb(%(after)s::bigint))
   and (%(attempts_from)s::integer is null or attempt >= %(attempts_from)s)
   and (%(attempts_to)s::integer is null or attempt <= %(attempts_to)s)
   and (%(terms)s::text is null
@@ -62,6 +64,8 @@
   and (%(schedules)s::text[] is null
        or schedule_id = any(array(select made_by.id from sereno.schedules made_by
                                   where made_by.key = any(%(schedules)s))))
+  and (%(group)s::bigint is null or group_id = %(group)s)
+  and (%(after)s::bigint is null or links -> 'after' @> to_jsonb(%(after)s::bigint))
   and (%(attempts_from)s::integer is null or attempt >= %(attempts_from)s)
   and (%(attempts_to)s::integer is null or attempt <= %(attempts_to)s)
   and (%(finished_after)s::timestamptz is null or finished_at >= %(finished_after)s)
@@ -101,7 +105,7 @@ claimed as (
       and exists (select from sereno.sessions
                   where id = %(session)s and state = 'alive' and lease_until > (select now from clock))
     returning id, attempt, task, queue, priority, ready_seq, tenant, failures, crashes, trace, args, schedule_id,
-              planned_at, stands_for,
+              planned_at, stands_for, case when has_successors or group_id is not null then coalesce(group_id, 0) end as link,
               date_part('epoch', claimed_at) as claimed_at,
               date_part('epoch', claimed_at - run_at) as waited,
               expires_at <= claimed_at as expired
@@ -114,8 +118,9 @@ case when count(*) > 0 then json_build_array(
     json_agg(tenant), json_agg(args), max(claimed_at), json_agg(waited),
     json_agg(json_build_array(
         id, failures, crashes, trace, coalesce(expired, false),
-        case when schedule_id is not null then json_build_array(schedule_id, planned_at, stands_for) end))
-    filter (where failures > 0 or crashes > 0 or trace is not null or expired or schedule_id is not null))::text end,
+        case when schedule_id is not null then json_build_array(schedule_id, planned_at, stands_for) end, link))
+    filter (where failures > 0 or crashes > 0 or trace is not null or expired or schedule_id is not null
+                  or link is not null))::text end,
 
 -- fragment: figures_added
 -- Add the figures of ended attempts to the stored ones. In key order, so that two workers cannot deadlock.

@@ -1,10 +1,11 @@
 """The handle of an enqueued job: wait for it, get its result, cancel it."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sereno.database.database import Database
 from sereno.duration import Duration
-from sereno.errors import JobCancelled, JobFailed, ResultUnavailable
+from sereno.errors import InvalidArguments, JobCancelled, JobFailed, ResultUnavailable
 from sereno.jobs.job import EnqueuedJob
 from sereno.jobs.result import ResultType
 
@@ -74,6 +75,14 @@ class Job(Generic[R]):
         from sereno.jobs.filters import JobFilter  # noqa: PLC0415
 
         return JobChanges(self._database, JobFilter(ids=[self.id]))
+
+
+def ids_of(jobs: Iterable["Job[Any] | int"]) -> list[int]:
+    """Return the ids of jobs, or raise InvalidArguments."""
+    ids = [job.id if isinstance(job, Job) else job for job in jobs] if not isinstance(jobs, Job | int) else None
+    if ids is None or not all(type(job_id) is int for job_id in ids):
+        raise InvalidArguments(f"after is a list of jobs or of their ids, not {jobs!r:.60}")
+    return sorted(set(ids))
 
 
 def result_of(job: "FinishedJob", result_type: ResultType | None) -> Any:

@@ -12,6 +12,8 @@ from sereno.text import check_text
 
 OnConflict = Literal["keep", "replace", "raise"]
 UniqueFor = Duration | Literal["live", "forever"]
+# What a dead predecessor means for the jobs that wait for it.
+OnDead = Literal["wait", "continue", "cancel"]
 
 PRIORITIES = range(10)
 DEFAULT_PRIORITY = 5
@@ -20,6 +22,8 @@ EARLIEST = datetime(1900, 1, 2, tzinfo=UTC)
 LATEST = datetime(9999, 12, 30, tzinfo=UTC)
 # Seconds. A longer wait could end after LATEST.
 LONGEST_WAIT = 1000 * 365 * 86400.0
+# Predecessors of a job; a group has no limit.
+MOST_PREDECESSORS = 1000
 # Tags of a job, and characters of a tag; lists show the tags of every job.
 MOST_TAGS, LONGEST_TAG = 50, 200
 
@@ -38,12 +42,15 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires_at: datetime | None = None
     tags: Sequence[str] = ()
     trace: str | None = None
+    after: Sequence[int] = ()
+    on_dead: OnDead = "wait"
+    group_id: int | None = None
 
     @property
     def is_plain(self) -> bool:
         """Return whether nothing but the queue and the priority is set."""
-        others = (self.run_at, self.delay, self.tenant, self.unique_key, self.expires_at, self.trace)
-        return others == (None,) * len(others) and not self.tags
+        others = (self.run_at, self.delay, self.tenant, self.unique_key, self.expires_at, self.trace, self.group_id)
+        return others == (None,) * len(others) and not self.tags and not self.after
 
     def checked(self) -> "JobOptions":
         """Return itself, or raise InvalidArguments that names the wrong option."""
@@ -64,9 +71,19 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             _check_wait("unique_for", self.unique_for)
         if self.on_conflict not in ("keep", "replace", "raise"):
             raise InvalidArguments(f'on_conflict is "keep", "replace" or "raise", not {self.on_conflict!r}')
+        self._check_links()
         if self.unique_key is None and (self.unique_for != "live" or self.on_conflict != "keep"):
             raise InvalidArguments("unique_for and on_conflict need a unique_key")
         return self
+
+    def _check_links(self) -> None:
+        check_on_dead(self.on_dead)
+        if len(self.after) > MOST_PREDECESSORS:
+            raise InvalidArguments(
+                f"after: {len(self.after):,} jobs are too many: at most {MOST_PREDECESSORS:,}; app.group has no limit"
+            )
+        if self.after and self.unique_key is not None:
+            raise InvalidArguments("after and unique_key exclude each other: a job that exists cannot wait for others")
 
 
 class NewJob(msgspec.Struct, frozen=True, gc=False):
@@ -110,6 +127,8 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
             row["tags"] = options.tags
         if options.trace is not None:
             row["trace"] = options.trace
+        if options.group_id is not None:
+            row["group_id"] = options.group_id
         if self.keys is not None:
             row["keys"] = msgspec.Raw(self.keys)
         if options.unique_key is not None:
@@ -164,6 +183,8 @@ class ClaimedJob(msgspec.Struct, array_like=True, gc=False):
     place: int = 0
     # Why its row could not be decoded; such a job is not run.
     unreadable: str | None = None
+    # Its group, or 0 if it has none but other jobs wait for it; None for most jobs.
+    link: int | None = None
 
 
 def check_date(name: str, value: datetime | None) -> None:
@@ -184,6 +205,11 @@ def _check_wait(name: str, value: Duration) -> None:
         raise InvalidArguments(f"{name}: {error}") from None
     if length > LONGEST_WAIT:
         raise InvalidArguments(f"{name} {value!r:.60} is out of range: at most a thousand years")
+
+
+def check_on_dead(value: OnDead) -> None:
+    if value not in ("wait", "continue", "cancel"):
+        raise InvalidArguments(f'on_dead is "wait", "continue" or "cancel", not {value!r:.60}')
 
 
 def check_tags(tags: Sequence[str]) -> None:

@@ -11,11 +11,12 @@ enqueue ▶ scheduled ──due──▶ ready ──claimed──▶ running �
                               └── release, rescue, requeue ◀────────┘
 """
 
-LIVE = ("scheduled", "ready", "running")
+LIVE = ("waiting", "scheduled", "ready", "running")
 FINAL = ("succeeded", "dead", "cancelled")
 STATES = LIVE + FINAL
 
 TRANSITIONS: dict[str, frozenset[str]] = {
+    "waiting": frozenset({"ready", "cancelled", "scheduled"}),
     "scheduled": frozenset({"ready", "cancelled", "scheduled"}),
     "ready": frozenset({"running", "cancelled", "scheduled", "ready"}),
     "running": frozenset({"scheduled", "ready", "succeeded", "dead", "cancelled"}),

@@ -21,8 +21,8 @@ from sereno.jobs.queries import jobs as job_queries
 from sereno.jobs.queries.rows import AttemptRow, JobLine, JobRow, ProgressRow, StepRow
 from sereno.jobs.rows import KeyConflict
 
-CANCELLABLE = ("scheduled", "ready", "running")
-DELETABLE = ("scheduled", "ready", *FINAL)
+CANCELLABLE = ("waiting", "scheduled", "ready", "running")
+DELETABLE = ("waiting", "scheduled", "ready", *FINAL)
 
 
 @dataclass(frozen=True, slots=True)

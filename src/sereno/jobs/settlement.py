@@ -1,6 +1,6 @@
 """Settles attempts: writes batches of outcomes, each fenced by (job, attempt, session)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ class SettleResult(msgspec.Struct, gc=False):
     """One attempt with its outcome. `began`: when it started, in seconds after its claim.
 
     `fingerprint`: of its failure, if it failed. `side_rows`: this or an earlier attempt may have written steps or
-    progress, which are deleted with the job.
+    progress, which are deleted with the job. `link`: its group, or 0 if other jobs wait for it; None for most jobs.
     """
 
     id: int
@@ -32,6 +32,7 @@ class SettleResult(msgspec.Struct, gc=False):
     keep_history: bool = True
     fingerprint: str | None = None
     side_rows: bool = False
+    link: int | None = None
 
     @property
     def way(self) -> Way:
@@ -75,13 +76,40 @@ def settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[s
     With `side_rows`, two statements run in one transaction: only the second one sees what an attempt wrote while the
     first one waited for the lock on the job's row.
     """
-    applied = yield from _settle(way, session, batch)
+    applied, stopped = yield from _settle(way, session, batch)
     if ended := [item.id for item in batch if item.side_rows and item.id in applied]:
         yield from forget_side_rows(ended)
+    if linked := [item for item in batch if item.link is not None and item.id in applied]:
+        for state in ("succeeded", "dead", "cancelled"):
+            found = [(item.id, item.link or 0) for item in linked if _state(item, stopped) == state]
+            yield from end_links(found, state)
     return applied
 
 
-def _settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[set[int]]:
+def _state(item: SettleResult, stopped: Collection[int]) -> str | None:
+    """Return the state of a job that has ended; None if it is tried again."""
+    outcome = item.settlement.outcome
+    if item.way == "reschedule":
+        return "cancelled" if item.id in stopped else None
+    return outcome
+
+
+def end_links(linked: Collection[tuple[int, int]], state: str) -> Operation[None]:
+    """Continue what waited for jobs that have just ended in this state: their ids, and their groups (0: none)."""
+    if linked:
+        ids, groups = zip(*sorted(linked), strict=True)
+        given = {"ids": list(ids), "groups": list(groups), "states": [state] * len(ids)}
+        yield Statement(_sql["end_links"], given)
+
+
+def check_links() -> Operation[bool]:
+    """Check dependencies that a settlement may not have known of; return whether there are any."""
+    rows = yield Statement(_sql["check_links"])
+    return bool(rows[0][0])
+
+
+def _settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[tuple[set[int], Collection[int]]]:
+    """Return the jobs that the session still held, and those of them that were cancelled instead of tried again."""
     ordered = sorted(batch, key=_id)
     if way in ("succeed", "forget"):
         numbers = {
@@ -93,7 +121,7 @@ def _settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[
         done = {item.id for item in ordered} if rows[0][0] is None else set(_ids.decode(rows[0][0]))
         if way == "forget" and (tried := [item.id for item in ordered if item.attempt > 1 and item.id in done]):
             yield Statement(_sql["forget_attempts"], {"ids": tried})
-        return done
+        return done, ()
     rows = yield Statement(
         _sql[way],
         {
@@ -102,7 +130,7 @@ def _settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[
             "items": encoder.encode([item.as_row() for item in ordered]).decode(),
         },
     )
-    return set(_ids.decode(rows[0][0]))
+    return set(_ids.decode(rows[0][0])), _ids.decode(rows[0][3]) if way == "reschedule" else ()
 
 
 def settled_before(session: int, batch: Sequence[SettleResult]) -> Operation[set[int]]:

@@ -18,10 +18,10 @@ recorded as (
     insert into sereno.history_done (
         id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
         releases, priority, state, queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for,
-        keys)
+        keys, group_id, links)
     select id, session_id, (select now from clock), claimed_at + began * interval '1 second', run_at, created_at,
            expires_at, attempt, failures, crashes, snoozes, releases, priority, 'succeeded', queue, task, tenant,
-           unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys
+           unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, group_id, links
     from gone
 ),
 ended as (
@@ -48,10 +48,10 @@ recorded as (
     insert into sereno.history_done (
         id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
         releases, priority, state, queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for,
-        keys, result, reason)
+        keys, group_id, links, result, reason)
     select id, session_id, (select now from clock), claimed_at + began * interval '1 second', run_at, created_at,
            expires_at, attempt, failures, crashes, snoozes, releases, priority, 'succeeded', queue, task, tenant,
-           unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, result, reason
+           unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, group_id, links, result, reason
     from gone join item using (id, attempt)
 ),
 ended as (
@@ -95,11 +95,11 @@ recorded as (
     insert into sereno.history (
         id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
         releases, priority, state, queue, task, tenant, unique_key, trace, tags, args,
-        schedule_id, planned_at, stands_for, keys, reason, error_type, error_message, traceback, fingerprint)
+        schedule_id, planned_at, stands_for, keys, group_id, links, reason, error_type, error_message, traceback, fingerprint)
     select id, session_id, sereno.now(), claimed_at + item.began * interval '1 second', run_at, created_at, expires_at,
            attempt, failures + item.failed, crashes + item.crashed, snoozes, releases, priority, item.outcome, queue,
-           task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, item.reason, item.error_type, item.error_message, item.traceback,
-           item.fingerprint
+           task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, group_id, links, item.reason,
+           item.error_type, item.error_message, item.traceback, item.fingerprint
     from gone join item using (id, attempt)
 ),
 ended as (
@@ -165,11 +165,12 @@ recorded as (
     insert into sereno.history (
         id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
         releases, priority, state, queue, task, tenant, unique_key, trace, tags, args,
-        schedule_id, planned_at, stands_for, keys, reason, error_type, error_message, traceback)
+        schedule_id, planned_at, stands_for, keys, group_id, links, reason, error_type, error_message, traceback)
     select id, stopped.session_id, (select now from clock), mine.started_at, run_at, created_at, expires_at,
            stopped.attempt, failures + (outcome = 'retry')::integer, crashes + (outcome = 'crash')::integer,
            snoozes + (outcome = 'snooze')::integer, releases + (outcome = 'release')::integer, priority, 'cancelled',
-           queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, coalesce(mine.reason, 'cancelled while running'),
+           queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, group_id, links,
+           coalesce(mine.reason, 'cancelled while running'),
            mine.error_type, mine.error_message, mine.traceback
     from stopped join mine using (id)
 ),
@@ -186,7 +187,8 @@ notified as (
 )
 select coalesce((select json_agg(id) from (select id from moved union all select id from stopped) as applied), '[]')::text,
        (select count(*) from notified),
-       (select sereno.notify_finished(array(select id from stopped)) where exists (select from sereno.waiters));
+       (select sereno.notify_finished(array(select id from stopped)) where exists (select from sereno.waiters)),
+       coalesce((select json_agg(id) from stopped), '[]')::text;
 
 -- name: settled_before
 -- Of settlements that were not applied: those that an earlier try, whose reply was lost, applied. The others lost the job.
@@ -236,3 +238,11 @@ with done as (
 ),
 steps as (delete from sereno.steps where job_id in (select id from done))
 delete from sereno.progress where job_id in (select id from done);
+
+-- name: end_links
+-- Continue jobs that wait for these, which have ended in the same transaction.
+select sereno.end_links(%(ids)s, %(groups)s, %(states)s);
+
+-- name: check_links
+-- Check dependencies that a settlement may not have known of; return whether there are any.
+select sereno.check_links();

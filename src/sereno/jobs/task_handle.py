@@ -10,8 +10,8 @@ from sereno.database.database import Database
 from sereno.duration import Duration
 from sereno.errors import ConfigurationError
 from sereno.jobs.enqueue import aenqueue, enqueue_one
-from sereno.jobs.handle import Job
-from sereno.jobs.job import JobOptions, NewJob, OnConflict, UniqueFor
+from sereno.jobs.handle import Job, ids_of
+from sereno.jobs.job import JobOptions, NewJob, OnConflict, OnDead, UniqueFor
 from sereno.jobs.keys import keys_of
 from sereno.jobs.limits.limit import NO_RULE, KeyRule
 from sereno.jobs.task import LimitOptions, Registry, TaskDefinition, check_options, check_words, rule_of
@@ -40,6 +40,8 @@ class EnqueueOptions(LimitOptions, total=False):
     expires_at: datetime | None
     tags: Sequence[str] | None
     trace: str | None
+    after: Sequence[Job[Any] | int] | None
+    on_dead: OnDead | None
 
 
 class Task(Generic[P, R]):
@@ -89,6 +91,9 @@ class Task(Generic[P, R]):
     def using(self, connection: Any = _UNCHANGED, /, **options: Unpack[EnqueueOptions]) -> Self:
         """Return the same task with options: the caller's transaction, a delay, a unique key, a tenant.
 
+        after: jobs that have to succeed before; the job waits for them. on_dead: what a dead one of them means: "wait"
+        until it is retried, "continue" as if it had succeeded, or "cancel" this job too.
+
         Limits given here apply in addition to those of the task and the queue; each needs a name.
         """
         if connection is None:
@@ -97,6 +102,9 @@ class Task(Generic[P, R]):
             )
         check_options("using", options, EnqueueOptions)
         changed = {name: value for name, value in options.items() if value is not None and name not in _LIMITS}
+        after = options.get("after")
+        if after is not None:
+            changed["after"] = ids_of(after)
         checked = msgspec.structs.replace(self._options, **changed).checked()
         chosen = self._connection if connection is _UNCHANGED else connection
         extra = self._rule

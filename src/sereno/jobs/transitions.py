@@ -14,17 +14,33 @@ from sereno.errors import DuplicateJob
 from sereno.jobs.claim_reply import decode_claimed
 from sereno.jobs.job import ClaimedJob, EnqueuedJob, NewJob
 from sereno.jobs.rows import KeyConflict
+from sereno.jobs.settlement import end_links
 
 _sql = queries("jobs/transitions")
 _ids = msgspec.json.Decoder(list[int])
 _results = msgspec.json.Decoder(list[dict[str, Any]])
+_links = msgspec.json.Decoder(list[tuple[int, int]])
 
 # A hundred years in seconds: includes every job that became due while no worker was running.
 EVERYTHING = 86400.0 * 36500
 
 
 def enqueue(jobs: Sequence[NewJob]) -> Operation[list[EnqueuedJob]]:
-    """Write the jobs with one statement; return them in the same order. Jobs with unique keys take a slower path."""
+    """Write the jobs with one statement; return them in the same order. Jobs with unique keys take a slower path.
+
+    Jobs that wait for others need a second statement, in the same transaction.
+    """
+    made = yield from _enqueue(jobs)
+    if waiting := [
+        {"id": job.id, "after": wanted.options.after, "on_dead": wanted.options.on_dead}
+        for wanted, job in zip(jobs, made, strict=True)
+        if wanted.options.after
+    ]:
+        yield Statement(_sql["make_waiting"], {"jobs": encoder.encode(waiting).decode()})
+    return made
+
+
+def _enqueue(jobs: Sequence[NewJob]) -> Operation[list[EnqueuedJob]]:
     if not jobs:
         return []
     first = jobs[0]
@@ -77,6 +93,7 @@ def _enqueue_alike(first: NewJob, jobs: Sequence[NewJob]) -> Operation[list[Enqu
         "expires_at": options.expires_at,
         "tags": list(options.tags) or None,
         "trace": options.trace,
+        "group_id": options.group_id,
     }
     rows = yield Statement(_sql["enqueue_alike"], {**shared, **rest, "args": payload.decode()})
     return [EnqueuedJob(job_id, first.task) for job_id in sorted(_ids.decode(rows[0][0]))]
@@ -165,12 +182,14 @@ def release_unlisted(session: int, held: Collection[int], older_than: float) -> 
 def cancel(ids: Collection[int], reason: str) -> Operation[tuple[list[int], list[int]]]:
     """Cancel jobs; return the ids of those that ended at once, and of running ones with a requested cancel."""
     rows = yield Statement(_sql["cancel"], {"ids": sorted(ids), "reason": reason})
+    yield from end_links(_links.decode(rows[0][4]), "cancelled")
     return _ids.decode(rows[0][0]), _ids.decode(rows[0][1])
 
 
 def delete(ids: Collection[int], ended_by: datetime | None = None) -> Operation[list[int]]:
     """Delete waiting and finished jobs, but none that ended after `ended_by`; running jobs are not touched."""
     rows = yield Statement(_sql["delete"], {"ids": sorted(ids), "ended_by": ended_by})
+    yield from end_links(_links.decode(rows[0][1]), "cancelled")
     return _ids.decode(rows[0][0])
 
 

@@ -10,15 +10,15 @@ select set_config('sereno.notify', 'off', true);
 -- If the first job of a queue is due within seconds, promoters are told when.
 with clock as materialized (select sereno.now() as now),
 made as (
-    insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, created_at,
+    insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, group_id, created_at,
                              state, ready_seq)
-    select task, args, queue, priority, due, tenant, expires_at, tags, trace, clock.now,
+    select task, args, queue, priority, due, tenant, expires_at, tags, trace, group_id, clock.now,
            case when due <= clock.now then 'ready' else 'scheduled' end,
            case when due <= clock.now then nextval('sereno.ready_seq') end
     from clock,
          jsonb_to_recordset(%(jobs)s::text::jsonb) as wanted(
              task text, args jsonb, queue text, priority smallint, run_at timestamptz, delay double precision,
-             tenant text, expires_at timestamptz, tags text[], trace text),
+             tenant text, expires_at timestamptz, tags text[], trace text, group_id bigint),
          lateral (select coalesce(wanted.run_at, clock.now + make_interval(secs => coalesce(wanted.delay, 0)))) as d(due)
     returning id, queue, state, run_at
 ),
@@ -36,9 +36,9 @@ select coalesce(json_agg(id), '[]')::text, (select count(*) from notified) from 
 -- Like `enqueue`, if some of the jobs have limits: those are stored with their keys and the id of their lane.
 with clock as materialized (select sereno.now() as now),
 made as (
-    insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, created_at,
+    insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, group_id, created_at,
                              keys, lane, order_id, state, ready_seq)
-    select task, args, queue, priority, due, tenant, expires_at, tags, trace, clock.now,
+    select task, args, queue, priority, due, tenant, expires_at, tags, trace, group_id, clock.now,
            found, case when found is not null then sereno.lane_of(queue, found) end,
            case when found is not null then sereno.order_of(queue, found) end,
            case when due <= clock.now then 'ready' else 'scheduled' end,
@@ -46,7 +46,7 @@ made as (
     from clock,
          jsonb_to_recordset(%(jobs)s::text::jsonb) as wanted(
              task text, args jsonb, queue text, priority smallint, run_at timestamptz, delay double precision,
-             tenant text, expires_at timestamptz, tags text[], trace text, keys jsonb, by_rules boolean),
+             tenant text, expires_at timestamptz, tags text[], trace text, group_id bigint, keys jsonb, by_rules boolean),
          lateral (select coalesce(wanted.run_at, clock.now + make_interval(secs => coalesce(wanted.delay, 0)))) as d(due),
          lateral (select coalesce(wanted.keys, case when by_rules then sereno.keys_for(task, queue, tenant, args) end)) as k(found)
     returning id, queue, state, run_at
@@ -68,9 +68,10 @@ with clock as materialized (
     from (select sereno.now() as now offset 0) as moment
 ),
 made as (
-    insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, created_at,
+    insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, group_id, created_at,
                              state, ready_seq)
-    select %(task)s::text, args, %(queue)s::text, %(priority)s::smallint, due, %(tenant)s::text, %(expires_at)s::timestamptz, %(tags)s::text[], %(trace)s::text, now,
+    select %(task)s::text, args, %(queue)s::text, %(priority)s::smallint, due, %(tenant)s::text, %(expires_at)s::timestamptz, %(tags)s::text[], %(trace)s::text,
+           %(group_id)s::bigint, now,
            case when due <= now then 'ready' else 'scheduled' end,
            case when due <= now then nextval('sereno.ready_seq') end
     from clock, jsonb_array_elements(%(args)s::text::jsonb) as args
@@ -99,6 +100,10 @@ returning id, (select pg_notify('sereno.ready', %(queue)s)
 -- name: enqueue_keyed
 -- Jobs with a unique key; the unique index decides which is first (see the function).
 select sereno.enqueue_keyed(%(jobs)s::text::jsonb)::text;
+
+-- name: make_waiting
+-- Let jobs that this transaction has inserted wait for others (see the function).
+select sereno.make_waiting(%(jobs)s::text::jsonb);
 
 -- name: promote
 -- Make due scheduled jobs ready; return how many. `look_back` bounds the scan: under a pinned snapshot the entries of jobs
@@ -153,14 +158,15 @@ with found as materialized (
     select id, state from sereno.jobs where id = any(%(ids)s) order by id for update
 ),
 gone as (
-    delete from sereno.jobs where id = any(array(select id from found where state in ('scheduled', 'ready'))) returning *
+    delete from sereno.jobs where id = any(array(select id from found where state in ('scheduled', 'ready', 'waiting'))) returning *
 ),
 recorded as (
     insert into sereno.history (
         id, finished_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes, releases, priority, state,
-        queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, reason)
+        queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, group_id, links, reason)
     select id, sereno.now(), run_at, created_at, expires_at, attempt, failures, crashes, snoozes, releases, priority,
-           'cancelled', queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, %(reason)s
+           'cancelled', queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, group_id,
+           links, %(reason)s
     from gone
 ),
 ended as (
@@ -177,16 +183,19 @@ stopping as (
 notified as (select pg_notify('sereno.cancel', id::text) from stopping)
 select coalesce((select json_agg(id) from gone), '[]')::text, coalesce((select json_agg(id) from stopping), '[]')::text,
        (select count(*) from notified),
-       (select sereno.notify_finished(array(select id from gone)) where exists (select from sereno.waiters));
+       (select sereno.notify_finished(array(select id from gone)) where exists (select from sereno.waiters)),
+       coalesce((select json_agg(json_build_array(id, coalesce(group_id, 0))) from gone
+                 where group_id is not null or has_successors), '[]')::text;
 
 -- name: delete
 -- Delete waiting and finished jobs and release their unique keys. Never a running job, and none that ended after `ended_by`:
 -- a job that was waiting when it was chosen may have run since.
 with waiting as materialized (
-    select id from sereno.jobs where id = any(%(ids)s) and state in ('scheduled', 'ready') order by id for update
+    select id from sereno.jobs where id = any(%(ids)s) and state in ('scheduled', 'ready', 'waiting') order by id for update
 ),
 gone as (
-    delete from sereno.jobs where id = any(array(select id from waiting)) returning id, task, unique_key, tenant, schedule_id
+    delete from sereno.jobs where id = any(array(select id from waiting))
+    returning id, task, unique_key, tenant, schedule_id, group_id, has_successors
 ),
 ended as (
     insert into sereno.schedule_ends (schedule_id, job_id, state, finished_at)
@@ -207,7 +216,9 @@ tries as (delete from sereno.attempts where job_id = any(array(select id from bo
 steps as (delete from sereno.steps where job_id = any(array(select id from both_places))),
 removed_runs as (delete from sereno.procedure_runs where job_id = any(array(select id from both_places))),
 progress as (delete from sereno.progress where job_id = any(array(select id from both_places)))
-select coalesce((select json_agg(id) from both_places), '[]')::text;
+select coalesce((select json_agg(id) from both_places), '[]')::text,
+       coalesce((select json_agg(json_build_array(id, coalesce(group_id, 0))) from gone
+                 where group_id is not null or has_successors), '[]')::text;
 
 -- name: requeue
 -- Requeue finished jobs under their own ids, with failures reset; the last attempt becomes an attempt row. None that
@@ -234,16 +245,19 @@ chosen as (
 made as (
     insert into sereno.jobs (id, run_at, created_at, attempt, snoozes, releases, priority, queue, task, tenant,
                              unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, lane, order_id,
-                             state, ready_seq)
+                             group_id, links, has_successors, state, ready_seq)
     select id, due, created_at, attempt, snoozes, releases, priority, queue, task, tenant, unique_key, trace, tags, args,
            schedule_id, planned_at, stands_for, keys,
            case when keys is not null then sereno.lane_of(queue, keys) end,
            case when keys is not null then sereno.order_of(queue, keys) end,
+           -- A job whose end has counted for its group leaves it: it must not count twice.
+           (select g.id from sereno.groups g where g.id = chosen.group_id and g.on_dead = 'wait' and chosen.state = 'dead'),
+           links, (select true from sereno.dependencies where predecessor = chosen.id limit 1),
            case when due <= sereno.now() then 'ready' else 'scheduled' end,
            case when due <= sereno.now() then nextval('sereno.ready_seq') end
     from chosen
     order by case when unique_key is not null then task end, unique_key,
-             case when unique_key is not null then tenant end, id
+             case when unique_key is not null then tenant end, chosen.id
     on conflict do nothing
     returning id, queue, state, run_at
 ),

@@ -209,6 +209,7 @@ class Context:
                 self.success,
                 self._keep_history,
                 side_rows=self.used_side_rows or job.attempt > 1,
+                link=job.link,
             )
             for job in self._jobs
         ]

@@ -317,6 +317,13 @@ class Executor:
         if not running.is_plain:
             self._stop(running, Cancel("cancelled while running"))
 
+    def link(self, job_id: int) -> None:
+        """Note that another job waits for a running one, so that its settlement continues it."""
+        running = self.running.get(job_id)
+        for job in running.jobs if running is not None else ():
+            if job.id == job_id and job.link is None:
+                job.link = 0
+
     def release_all(self, reason: str) -> None:
         """Stop every handler and release every job; the attempt does not count as a failure."""
         for running in {id(r): r for r in self.running.values()}.values():

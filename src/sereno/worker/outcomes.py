@@ -34,7 +34,9 @@ class Outcomes:
         definition = running.definition
         self._ended.add(job.queue, job.task, "succeeded", job.waited, ended - running.started, job.tenant)
         self._settler.add(
-            SettleResult(job.id, job.attempt, running.started - job.seen, SUCCEEDED, definition.history),
+            SettleResult(
+                job.id, job.attempt, running.started - job.seen, SUCCEEDED, definition.history, None, False, job.link
+            ),
             at_once=definition.settle_at_once,
         )
 
@@ -45,7 +47,7 @@ class Outcomes:
         except Exception as error:  # noqa: BLE001 - see above
             reason = "its outcome could not be recorded"
             dead = Settlement("dead", reason=reason, error=describe(error), failed=1)
-            self._settler.add(SettleResult(job.id, job.attempt, running.started - job.seen, dead))
+            self._settler.add(SettleResult(job.id, job.attempt, running.started - job.seen, dead, link=job.link))
 
     def _add(self, running: RunningCall, job: ClaimedJob, ending: Ending, ended: float) -> None:
         definition = running.definition
@@ -75,7 +77,7 @@ class Outcomes:
         wrote = job.attempt > 1 or (context is not None and context.used_side_rows) or runs_alone(definition, job)
         began = running.started - job.seen
         self._settler.add(
-            SettleResult(job.id, job.attempt, began, decision, definition.history, fingerprint, side_rows=wrote),
+            SettleResult(job.id, job.attempt, began, decision, definition.history, fingerprint, wrote, job.link),
             at_once=definition.settle_at_once,
         )
 

@@ -23,6 +23,8 @@ class DueWork:
     next_due: float | None
     expired_sessions: bool
     orphans: bool
+    unchecked_links: bool
+    cancelling_groups: bool
 
 
 def register(

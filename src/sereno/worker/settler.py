@@ -202,9 +202,9 @@ class Settler(Service):
         return applied
 
     async def _write(self, way: Way, items: list[SettleResult]) -> set[int]:
-        """Write one batch: one statement, or two in a transaction if steps or progress have to be deleted too."""
+        """Write one batch: one statement, or several in a transaction if steps, progress or links belong to it."""
         return await self._connection.run(
-            settle(way, self._session, items), atomic=any(item.side_rows for item in items)
+            settle(way, self._session, items), atomic=any(item.side_rows or item.link is not None for item in items)
         )
 
     async def _settle_apart(self, way: Way, items: list[SettleResult], error: Exception) -> None:
@@ -217,7 +217,7 @@ class Settler(Service):
         item, text = items[0], describe(error)
         emit(logging.ERROR, "job.unsettled", f"job {item.id}: its outcome could not be stored: {text}", job_id=item.id)
         dead = Settlement("dead", reason="its outcome could not be stored", error=text)
-        plain = SettleResult(item.id, item.attempt, 0.0, dead, side_rows=item.side_rows)
+        plain = SettleResult(item.id, item.attempt, 0.0, dead, side_rows=item.side_rows, link=item.link)
         try:
             await self._write("bury", [plain])
         except DatabaseUnavailable:

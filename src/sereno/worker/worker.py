@@ -249,6 +249,7 @@ class Worker:
             "ready": self._on_ready,
             "due": self._promoter.on_due,
             "cancel": self._on_cancel,
+            "linked": self._on_linked,
             "clock": lambda _: self._promoter.clock_was_set(),
         }
         self._listener = Listener(url, settings, on_notify, self._on_connected)
@@ -380,6 +381,10 @@ class Worker:
     def _on_cancel(self, payload: str) -> None:
         if payload.isdecimal():
             self.executor.cancel(int(payload))
+
+    def _on_linked(self, payload: str) -> None:
+        if payload.isdecimal():
+            self.executor.link(int(payload))
 
     def _on_ready(self, queue: str) -> None:
         if queue in self.queues:

@@ -973,6 +973,9 @@ declare
     is_alive  boolean := coalesce(own.state = 'alive' and own.lease_until > moment, false);
     done      sereno.settled_job[];
     limiters  bigint[];
+    linked_ids     bigint[];
+    linked_groups  bigint[];
+    linked_states  text[];
     results   sereno.settled_job[];
 begin
     with held as materialized (
@@ -1027,11 +1030,11 @@ begin
         insert into sereno.history (
             id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
             releases, priority, state, queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for,
-            keys, reason, error_type, error_message, traceback, fingerprint, result)
+            keys, group_id, links, reason, error_type, error_message, traceback, fingerprint, result)
         select id, session_id, moment, started_at, run_at, created_at, expires_at, attempt,
                failures + (given in ('retry', 'dead'))::integer, crashes + (given = 'crash')::integer,
                snoozes + (given = 'snooze')::integer, releases + (given = 'release')::integer, priority, final, queue, task, tenant,
-               unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, cause, error_type, error_message,
+               unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, group_id, links, cause, error_type, error_message,
                traceback, fingerprint, case when final = 'succeeded' then nullif(result, 'null') end
         from ending where final <> 'succeeded' or history is not false
     ),
@@ -1054,8 +1057,11 @@ begin
     )
     select array_agg(row(id, attempt, true, coalesce(final, case when due <= moment then 'ready' else 'scheduled' end),
                          case when continues then due end, null)::sereno.settled_job),
-           (select array_agg(limiter) from mine cross join lateral sereno.limiters_of(mine.queue, mine.keys) as limiter)
-    into done, limiters
+           (select array_agg(limiter) from mine cross join lateral sereno.limiters_of(mine.queue, mine.keys) as limiter),
+           (select array_agg(id order by id) from ending where group_id is not null or has_successors),
+           (select array_agg(coalesce(group_id, 0) order by id) from ending where group_id is not null or has_successors),
+           (select array_agg(final order by id) from ending where group_id is not null or has_successors)
+    into done, limiters, linked_ids, linked_groups, linked_states
     from mine left join (select id as ended_id, final from ending) as e on ended_id = id;
     -- A separate statement, and only if needed: it opens every partition of the attempts.
     if exists (select from unnest(items) where history is false and attempt > 1) then
@@ -1063,6 +1069,7 @@ begin
         where job_id = any(array(select d.id from unnest(done) as d join unnest(items) as given on given.id = d.id
                                  where d.state = 'succeeded' and given.history is false and given.attempt > 1));
     end if;
+    perform sereno.end_links(linked_ids, linked_groups, linked_states) where linked_ids is not null;
     perform sereno.hand_over(limiters);
     perform sereno.notify_finished(array(select d.id from unnest(done) as d where d.run_at is null))
     where exists (select from sereno.waiters);

@@ -19,6 +19,8 @@ JOB_FIELDS = (
     SearchField("trace", "word"),
     SearchField("by", "word"),
     SearchField("id", "exact"),
+    SearchField("group", "exact", single=True),
+    SearchField("after", "exact", single=True),
     SearchField("error", "exact", single=True),
     SearchField("fingerprint", "exact", single=True),
     SearchField("attempts", "number"),
@@ -41,7 +43,8 @@ def jobs_wanted(text: str, now: datetime) -> JobFilter:
     wanted = JobFilter()
     for term in parse(text, JOB_FIELDS).terms:
         wanted = _with(wanted, term, now)
-    is_found_by_index = any(each is not None for each in (wanted.ids, wanted.schedules, wanted.fingerprint))
+    indexed = (wanted.ids, wanted.schedules, wanted.fingerprint, wanted.group)
+    is_found_by_index = any(each is not None for each in indexed)
     needs_no_search = wanted == JobFilter(states=wanted.states)
     return wanted if is_found_by_index or needs_no_search else replace(wanted, window=WINDOW)
 
@@ -58,6 +61,9 @@ def _with(wanted: JobFilter, term: SearchTerm, now: datetime) -> JobFilter:
             return replace(wanted, error=_text(value))
         case "fingerprint":
             return replace(wanted, fingerprint=_text(value))
+        case "group" | "after" if not term.is_negated:
+            assert isinstance(value, SearchWord)
+            return wanted.both(JobFilter(**{term.name: search_number(value.text, value.at, _MOST_ID)}))  # type: ignore[arg-type]
         case "attempts":
             low, high = numbers(value, _MOST_ATTEMPTS)
             return wanted.both(JobFilter(attempts_from=low, attempts_to=high))

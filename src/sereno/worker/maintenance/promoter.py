@@ -13,7 +13,7 @@ from time import monotonic
 
 from sereno.database.connect import ServiceConnection
 from sereno.errors import DatabaseUnavailable
-from sereno.jobs import transitions
+from sereno.jobs import group_store, settlement, transitions
 from sereno.jobs.transitions import EVERYTHING
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.service import Service
@@ -23,6 +23,8 @@ from sereno.worker.maintenance.duties import MAINTENANCE_TIMEOUT, MaintenanceDut
 
 # Seconds between two queries for due work.
 POLL_INTERVAL = 5.0
+# Seconds between two queries while there are dependencies to check: a predecessor that runs is checked until it ends.
+LINKS_INTERVAL = 1.0
 # Seconds; jobs that became due longer ago are found by a look-back over all ages.
 RECENT = 60.0
 # Seconds after which a due job is promoted here if no worker of its own queue has done so.
@@ -64,9 +66,17 @@ class Promoter(Service):
         if found.orphans or found.expired_sessions:
             await rescue(self._connection)
         rest = await self._promote_or_rest(found.next_due)
+        if found.unchecked_links or found.cancelling_groups:
+            await self._continue_links()
+            rest = min(rest, LINKS_INTERVAL)
         if not self._look_back.begins(monotonic()):
             return min(rest, self._look_back.due_in(monotonic()))
         return 0.0 if await self._promote_overdue() else rest
+
+    async def _continue_links(self) -> None:
+        """Continue jobs that wait for others whose settlement did not know of it, and cancel the rest of groups."""
+        await self._connection.run(settlement.check_links(), MAINTENANCE_TIMEOUT)
+        await self._connection.run(group_store.cancel_members(), MAINTENANCE_TIMEOUT, atomic=True)
 
     async def _promote_or_rest(self, next_due: float | None) -> float:
         if next_due is not None and next_due <= 0:
