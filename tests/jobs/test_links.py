@@ -11,7 +11,7 @@ from sereno.jobs.group_store import EnqueuedGroup, NewGroup
 from sereno.jobs.job import OnDead
 from sereno.jobs.settlement import check_links
 from tests.facts import one, state
-from tests.jobs.job_steps import Connection, add, decided, do, end, new, session, take
+from tests.jobs.job_steps import Connection, add, decided, do, end, line, new, session, take
 
 DEAD = decided(Dead("no"))
 TASKS = ("work", "inner", "outer")
@@ -178,6 +178,36 @@ def test_a_job_waits_by_sql_too(connection: Connection) -> None:
     assert state(connection, last) == "waiting"
     run_all(connection, DEAD)
     assert state(connection, last) == "cancelled"
+
+
+def test_a_settlement_without_a_lease_continues_nothing(connection: Connection) -> None:
+    (first,) = add(connection)
+    last = after(connection, first)
+    claimed = take(connection, session(connection))
+    assert end(connection, session(connection), claimed, SUCCEEDED) == set()
+    assert states(connection, first, last) == ["running", "waiting"]
+
+
+def test_a_predecessor_of_an_open_transaction_is_refused(connection: Connection, database_url: str) -> None:
+    with line(database_url) as other, other.transaction():
+        (unseen,) = add(other)
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"job {unseen} does not exist"):
+            after(connection, unseen)
+
+
+def test_an_open_transaction_that_waits_for_a_job_delays_no_settlement(
+    connection: Connection, database_url: str
+) -> None:
+    first, second = add(connection, 2)
+    waiting = after(connection, first)
+    owner = session(connection)
+    running = take(connection, owner, 1)
+    with line(database_url) as other, other.transaction():
+        after(other, first, second, waiting)
+        connection.execute("set lock_timeout = '5s'")
+        end(connection, owner, running, SUCCEEDED)
+        assert state(connection, waiting) == "ready"
+        assert [job.id for job in take(connection, owner)] == [waiting]
 
 
 # Groups

@@ -8,6 +8,7 @@ _sql = {
     **queries("monitoring/invariants"),
     **queries("monitoring/invariants_notifications"),
     **queries("monitoring/invariants_archive"),
+    **queries("monitoring/invariants_links"),
 }
 
 # Name of the query -> what must hold, in the order in which they run.
@@ -28,6 +29,9 @@ INVARIANTS = {
     "dead_with_reason": "every dead job has a reason",
     "retry_never_early": "no attempt starts before the previous one has ended",
     "side_rows": "steps and progress end with their job, in the same transaction",
+    "predecessors_counted": "a waiting job waits for exactly its open predecessors",
+    "predecessors_exist": "a waiting job waits for jobs that are live, or dead and can be retried",
+    "groups_counted": "a group that is waited for has counted the jobs that ended",
     "one_job_per_fire": "an instant of a schedule creates one job",
     "fires_accounted": "every fire has a job or a reason",
     "jobs_have_fires": "every job of a schedule belongs to a fire",

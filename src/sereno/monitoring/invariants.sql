@@ -71,7 +71,7 @@ order by id limit 20;
 -- name: known_states
 -- A job is in one of the known states.
 select id, 'its state is ' || state
-from ((select id, state from sereno.jobs where state not in ('scheduled', 'ready', 'running') limit 20)
+from ((select id, state from sereno.jobs where state not in ('waiting', 'scheduled', 'ready', 'running') limit 20)
       union all
       (select id, state from (select id, state from sereno.history order by id desc limit %(window)s) as past
        where state not in ('succeeded', 'dead', 'cancelled') limit 20)) as odd

@@ -1,12 +1,13 @@
 """The scenarios, by the part of sereno that they are about."""
 
 from tests.interleavings.scenario import AnyScenario
-from tests.interleavings.scenarios import archive, bulk, jobs, limits, notifications, schedules
+from tests.interleavings.scenarios import archive, bulk, jobs, limits, links, notifications, schedules
 
 _ALL: list[AnyScenario] = [
     *jobs.SCENARIOS,
     *bulk.SCENARIOS,
     *limits.SCENARIOS,
+    *links.SCENARIOS,
     *schedules.SCENARIOS,
     *notifications.SCENARIOS,
     *archive.SCENARIOS,

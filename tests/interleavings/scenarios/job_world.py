@@ -169,6 +169,7 @@ def nothing_lost(connection: Connection, world: JobWorld, gone: Collection[int] 
         do(connection, sessions.expire())
         do(connection, sessions.rescue(everywhere=True))
         do(connection, transitions.promote())
+        do(connection, settlement.check_links())
         owner = session(connection)
         got = take(connection, owner, 100)
         if got:
