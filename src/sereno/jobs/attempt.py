@@ -12,6 +12,7 @@ Any other exception is classified by the task's policy: permanent errors make th
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -67,6 +68,14 @@ class Snooze(Outcome):
         self.wait = None if wait is None else seconds(wait)
         # Subclasses of datetime (pendulum, pandas) are converted to plain datetimes.
         self.until = None if until is None else plain_datetime(until)
+
+
+class WaitForJobs(Snooze):
+    """Run the job again when these jobs have ended; raised by `ctx.call`."""
+
+    def __init__(self, ids: Sequence[int]) -> None:
+        super().__init__(0)
+        self.ids = tuple(ids)
 
 
 class RetryAfter(Snooze):
@@ -139,6 +148,8 @@ class Settlement:
     throttle: "Throttle | None" = None
     # What the task returned, as JSON.
     result: bytes | None = None
+    # Jobs that a snoozed job waits for.
+    wait_for: tuple[int, ...] = ()
 
 
 class Throttle(NamedTuple):
@@ -180,7 +191,10 @@ def _decision(
             return _after_failure(ending, failures, policy, chance, requested=ending.after)
         case Snooze():
             wait, reason = ending.wait or 0.0, ending.reason or None
-            return Settlement("snooze", delay=wait, until=ending.until, reason=reason, throttle=ending.throttle)
+            ids = ending.ids if isinstance(ending, WaitForJobs) else ()
+            return Settlement(
+                "snooze", delay=wait, until=ending.until, reason=reason, throttle=ending.throttle, wait_for=ids
+            )
         case Dead():
             cause = None if ending.__cause__ is None else describe(ending.__cause__)
             return Settlement("dead", reason=ending.reason or "decided by the task", error=cause, failed=1)

@@ -23,8 +23,8 @@ class JobFilter:
 
     `error`: part of the reason, or of the error's type or message. `tasks`: one of these tasks. `fingerprint`: dead
     letters with this failure, and live jobs that had it. `schedules`: created by a schedule with one of these keys.
-    `group`: jobs of this group. `after`: jobs that wait or waited for this job. `terms`: search terms that the other
-    fields cannot express.
+    `group`: jobs of this group. `waits_for`: jobs that wait or waited for this job. `terms`: search terms that the
+    other fields cannot express.
     `masked`: the caller sees masked error texts, so `error` must match the masked text too.
     `window`: a list reads at most this many of the newest jobs; counts and changes read all.
     """
@@ -45,7 +45,7 @@ class JobFilter:
     finished_before: datetime | None = None
     schedules: Collection[str] | None = None
     group: int | None = None
-    after: int | None = None
+    waits_for: int | None = None
     attempts_from: int | None = None
     attempts_to: int | None = None
     terms: tuple[SearchTerm, ...] | None = None

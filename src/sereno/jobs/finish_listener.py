@@ -197,7 +197,7 @@ class _Round:
             if now >= look_at:
                 look_at = now + self._look_every
             for start in range(0, len(ids), MOST_IDS):
-                self._listener.complete(self._do(_finished(ids[start : start + MOST_IDS])))
+                self._listener.complete(self._do(finished_jobs(ids[start : start + MOST_IDS])))
             notified = self._received(max(0.0, min(look_at, used_at + LINGER) - monotonic()))
         if self._announced is not None:
             self._do(_withdraw(self._announced))
@@ -227,7 +227,8 @@ class _Round:
         return run(self._connection, operation, self._settings.schema)
 
 
-def _finished(ids: Sequence[int]) -> Operation[list[FinishedJob]]:
+def finished_jobs(ids: Sequence[int]) -> Operation[list[FinishedJob]]:
+    """Return those of the jobs that are not live. One that is in no table has no state."""
     rows = yield Statement(_sql["finished"], {"ids": list(ids)})
     return [FinishedJob(row[0], row[1] or "", row[2] or "", *row[3:]) for row in rows]
 

@@ -61,8 +61,8 @@ with mine as materialized (select links from sereno.jobs where id = %(id)s)
 select past.id, past.state, past.result::text
 from mine cross join lateral (
     select id, state, result, finished_at from sereno.history
-    where id = any(array(select jsonb_array_elements_text(coalesce(links -> 'after', '[]'))::bigint))
+    where id = any(array(select jsonb_array_elements_text(coalesce(mine.links -> 'after', '[]'))::bigint))
     union all
-    select id, state, result, finished_at from sereno.history where group_id = (links ->> 'of')::bigint
+    select id, state, result, finished_at from sereno.history where group_id = (mine.links ->> 'of')::bigint
 ) as past
 order by past.id;

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.text import check_text
+
+if TYPE_CHECKING:
+    from sereno.jobs.result import ResultType
 
 OnConflict = Literal["keep", "replace", "raise"]
 UniqueFor = Duration | Literal["live", "forever"]
@@ -96,6 +99,8 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
     keys: bytes | None = None
     # Some limits were given with the job and are not declared in code.
     has_own_limits: bool = False
+    # Decodes what the task returns, for a job that is called by another one.
+    result_type: "ResultType | None" = None
 
     def is_like(self, other: "NewJob") -> bool:
         """Return whether both have the same task, the same options and no limits; arguments may differ."""

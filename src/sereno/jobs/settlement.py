@@ -1,7 +1,7 @@
 """Settles attempts: writes batches of outcomes, each fenced by (job, attempt, session)."""
 
 from collections.abc import Collection, Mapping, Sequence
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Literal
 
 import msgspec
@@ -33,6 +33,11 @@ class SettleResult(msgspec.Struct, gc=False):
     fingerprint: str | None = None
     side_rows: bool = False
     link: int | None = None
+
+    @property
+    def has_more_rows(self) -> bool:
+        """Return whether other rows than that of the job belong to it: steps, progress, or jobs that wait."""
+        return self.side_rows or self.link is not None or bool(self.settlement.wait_for)
 
     @property
     def way(self) -> Way:
@@ -79,6 +84,11 @@ def settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[s
     applied, stopped = yield from _settle(way, session, batch)
     if ended := [item.id for item in batch if item.side_rows and item.id in applied]:
         yield from forget_side_rows(ended)
+    if waiting := [
+        item for item in batch if item.settlement.wait_for and item.id in applied and item.id not in stopped
+    ]:
+        calls = [{"id": item.id, "after": item.settlement.wait_for, "calls": True} for item in waiting]
+        yield from make_waiting(sorted(calls, key=itemgetter("id")))
     if linked := [item for item in batch if item.link is not None and item.id in applied]:
         for state in ("succeeded", "dead", "cancelled"):
             found = [(item.id, item.link or 0) for item in linked if _state(item, stopped) == state]
@@ -100,6 +110,14 @@ def end_links(linked: Collection[tuple[int, int]], state: str) -> Operation[None
         ids, groups = zip(*sorted(linked), strict=True)
         given = {"ids": list(ids), "groups": list(groups), "states": [state] * len(ids)}
         yield Statement(_sql["end_links"], given)
+
+
+def make_waiting(jobs: Sequence[Mapping[str, Any]]) -> Operation[None]:
+    """Let jobs, which this transaction has written, wait for others: the fields id, after and on_dead.
+
+    `calls`: the others are jobs that it has called. It is woken however they end.
+    """
+    yield Statement(_sql["make_waiting"], {"jobs": encoder.encode(jobs).decode()})
 
 
 def check_links() -> Operation[bool]:

@@ -239,6 +239,10 @@ with done as (
 steps as (delete from sereno.steps where job_id in (select id from done))
 delete from sereno.progress where job_id in (select id from done);
 
+-- name: make_waiting
+-- Let jobs wait for others, which this transaction has inserted or settled as snoozed (see the function).
+select sereno.make_waiting(%(jobs)s::text::jsonb);
+
 -- name: end_links
 -- Continue jobs that wait for these, which have ended in the same transaction.
 select sereno.end_links(%(ids)s, %(groups)s, %(states)s);

@@ -135,9 +135,9 @@ class Task(Generic[P, R]):
         options = self._options
         rules = self._registry.rules(self.definition, options.queue or self.definition.queue)
         if self._rule is None and not rules:
-            return NewJob(self.name, raw, options)
+            return NewJob(self.name, raw, options, result_type=self.definition.result)
         keys = keys_of(self.definition, (*rules, self._rule), options, raw)
-        return NewJob(self.name, raw, options, keys, self._rule is not None)
+        return NewJob(self.name, raw, options, keys, self._rule is not None, self.definition.result)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Enqueue a job. Durable when this returns, or when the transaction of `using(connection)` commits."""

@@ -14,7 +14,7 @@ from sereno.errors import DuplicateJob
 from sereno.jobs.claim_reply import decode_claimed
 from sereno.jobs.job import ClaimedJob, EnqueuedJob, NewJob
 from sereno.jobs.rows import KeyConflict
-from sereno.jobs.settlement import end_links
+from sereno.jobs.settlement import end_links, make_waiting
 
 _sql = queries("jobs/transitions")
 _ids = msgspec.json.Decoder(list[int])
@@ -36,7 +36,7 @@ def enqueue(jobs: Sequence[NewJob]) -> Operation[list[EnqueuedJob]]:
         for wanted, job in zip(jobs, made, strict=True)
         if wanted.options.after
     ]:
-        yield Statement(_sql["make_waiting"], {"jobs": encoder.encode(waiting).decode()})
+        yield from make_waiting(waiting)
     return made
 
 

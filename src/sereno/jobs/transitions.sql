@@ -101,10 +101,6 @@ returning id, (select pg_notify('sereno.ready', %(queue)s)
 -- Jobs with a unique key; the unique index decides which is first (see the function).
 select sereno.enqueue_keyed(%(jobs)s::text::jsonb)::text;
 
--- name: make_waiting
--- Let jobs that this transaction has inserted wait for others (see the function).
-select sereno.make_waiting(%(jobs)s::text::jsonb);
-
 -- name: promote
 -- Make due scheduled jobs ready; return how many. `look_back` bounds the scan: under a pinned snapshot the entries of jobs
 -- promoted long ago are still in the index. `until`: only jobs that have been due for longer than this many seconds.
@@ -262,6 +258,8 @@ made as (
     returning id, queue, state, run_at
 ),
 past as (delete from sereno.history where id = any(array(select id from made)) returning *),
+-- It does not wait again.
+unlinked as (delete from sereno.dependencies where successor = any(array(select id from made))),
 tried as (
     insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason,
                                  error_type, error_message, traceback, fingerprint)

@@ -6,7 +6,8 @@
 select id, 'it waits for ' || pending || ' predecessors, and has ' || found
 from (select id, pending,
              (select count(*) from sereno.dependencies
-              where successor = jobs.id and links -> 'after' @> to_jsonb(predecessor))
+              where successor = jobs.id
+                and (links -> 'after' @> to_jsonb(predecessor) or links -> 'calls' @> to_jsonb(predecessor)))
              + (select count(*) from sereno.group_parts
                 where group_id = (links ->> 'of')::bigint and remaining > 0) as found
       from sereno.jobs where state = 'waiting' order by id desc limit %(window)s) as waiting

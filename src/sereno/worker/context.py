@@ -2,7 +2,8 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -19,12 +20,14 @@ from sereno.duration import seconds as length
 from sereno.error_text import storable
 from sereno.errors import ConfigurationError, InvalidArguments, LeaseLost
 from sereno.jobs.attempt import LONGEST_CLOSE, SUCCEEDED, Snooze, Throttle
-from sereno.jobs.job import ClaimedJob
+from sereno.jobs.group_store import predecessors
+from sereno.jobs.job import ClaimedJob, NewJob
 from sereno.jobs.limits.store import throttle
 from sereno.jobs.result import ResultType
 from sereno.jobs.settlement import SettleResult, keep_step, report_progress, settle, steps
 from sereno.telemetry.log_events import JobLogger
 from sereno.text import check_text
+from sereno.worker import child_jobs
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -73,6 +76,8 @@ class Context:
         self._jobs = batch or (job,)
         self._throttler = throttler
         self._steps: dict[str, Any] | None = None
+        # Calls by name, in this attempt.
+        self._calls: Counter[str] = Counter()
 
     @property
     def settled(self) -> bool:
@@ -175,6 +180,65 @@ class Context:
         self.used_side_rows = True
         self._database.run_one(keep_step(self.session, self.job_id, self.attempt, name, raw))
         return self._remember(name, raw, result)
+
+    async def call(self, job: NewJob, *, name: str | None = None) -> Any:
+        """Run another job and return its result: `total = await ctx.call(count.job(7))`. No slot is held meanwhile.
+
+        The job is enqueued once; this one runs again from the top when it has ended. Raises JobFailed or JobCancelled.
+        `name`: of the step that stores it; by default from the task, and its place among equal ones.
+        """
+        return (await self._call_all([job], name or self._call_name(job.task)))[0]
+
+    def run_call(self, job: NewJob, *, name: str | None = None) -> Any:
+        """`call` for sync handlers."""
+        return self._run_call_all([job], name or self._call_name(job.task))[0]
+
+    async def all(self, jobs: Iterable[NewJob], *, name: str | None = None) -> list[Any]:
+        """Run several jobs at the same time and return their results in the same order. Otherwise like `call`."""
+        return await self._call_all(list(jobs), name or self._call_name("all"))
+
+    def run_all(self, jobs: Iterable[NewJob], *, name: str | None = None) -> list[Any]:
+        """`all` for sync handlers."""
+        return self._run_call_all(list(jobs), name or self._call_name("all"))
+
+    async def _call_all(self, jobs: Sequence[NewJob], name: str) -> list[Any]:
+        child_jobs.check_calls(jobs)
+        if self._steps is None:
+            self._steps = dict(await self._database.arun_one(steps(self.job_id))) if self.attempt > 1 else {}
+        if name not in self._steps:
+            self.used_side_rows = True
+            operation = child_jobs.enqueue_calls(self._job, self.session, name, jobs)
+            self._steps[name] = await self._database.arun(operation)
+        return await self._database.arun_one(child_jobs.results_of_calls(self._steps[name], jobs))
+
+    def _run_call_all(self, jobs: Sequence[NewJob], name: str) -> list[Any]:
+        child_jobs.check_calls(jobs)
+        if self._steps is None:
+            self._steps = dict(self._database.run_one(steps(self.job_id))) if self.attempt > 1 else {}
+        if name not in self._steps:
+            self.used_side_rows = True
+            operation = child_jobs.enqueue_calls(self._job, self.session, name, jobs)
+            self._steps[name] = self._database.run(operation)
+        return self._database.run_one(child_jobs.results_of_calls(self._steps[name], jobs))
+
+    def _call_name(self, what: str) -> str:
+        """Return the name of a call: the same in each attempt, as long as calls are made in the same order."""
+        self._calls[what] += 1
+        number = self._calls[what]
+        return f"call {what}" if number == 1 else f"call {what} {number}"
+
+    async def results(self) -> list[Any]:
+        """Return the results of the jobs that this one waited for (`after`, or the jobs of its group), by their ids.
+
+        None for a job without a result, such as a dead one with on_dead="continue".
+        """
+        found = await self._database.arun_one(predecessors(self.job_id))
+        return [None if each.result is None else msgspec.json.decode(each.result) for each in found]
+
+    def read_results(self) -> list[Any]:
+        """`results` for sync handlers."""
+        found = self._database.run_one(predecessors(self.job_id))
+        return [None if each.result is None else msgspec.json.decode(each.result) for each in found]
 
     async def sleep(self, name: str, wait: Duration) -> None:
         """Snooze the job for `wait`, which frees its slot. The end is stored as step `name`, for later attempts."""

@@ -204,7 +204,7 @@ class Settler(Service):
     async def _write(self, way: Way, items: list[SettleResult]) -> set[int]:
         """Write one batch: one statement, or several in a transaction if steps, progress or links belong to it."""
         return await self._connection.run(
-            settle(way, self._session, items), atomic=any(item.side_rows or item.link is not None for item in items)
+            settle(way, self._session, items), atomic=any(item.has_more_rows for item in items)
         )
 
     async def _settle_apart(self, way: Way, items: list[SettleResult], error: Exception) -> None:

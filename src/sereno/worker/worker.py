@@ -248,8 +248,8 @@ class Worker:
         on_notify = {
             "ready": self._on_ready,
             "due": self._promoter.on_due,
-            "cancel": self._on_cancel,
-            "linked": self._on_linked,
+            "cancel": _with_id(self.executor.cancel),
+            "linked": _with_id(self.executor.link),
             "clock": lambda _: self._promoter.clock_was_set(),
         }
         self._listener = Listener(url, settings, on_notify, self._on_connected)
@@ -378,14 +378,6 @@ class Worker:
             if was_isolated:
                 self.claimer.isolated_ended()
 
-    def _on_cancel(self, payload: str) -> None:
-        if payload.isdecimal():
-            self.executor.cancel(int(payload))
-
-    def _on_linked(self, payload: str) -> None:
-        if payload.isdecimal():
-            self.executor.link(int(payload))
-
     def _on_ready(self, queue: str) -> None:
         if queue in self.queues:
             self.claimer.notified()
@@ -395,6 +387,11 @@ class Worker:
     def _on_connected(self) -> None:
         self._promoter.clock_was_set()
         self.claimer.wake()
+
+
+def _with_id(handle: Callable[[int], None]) -> Callable[[str], None]:
+    """Return the handler of a notification about a job; any role can send one, so the payload may be anything."""
+    return lambda payload: handle(int(payload)) if payload.isdecimal() else None
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

@@ -56,7 +56,8 @@ create function sereno.effect_of(state text, on_dead text) returns text
                 else 'breaks' end
 $$;
 
--- Make jobs wait that this transaction has just inserted: {"id", "after": [ids], "on_dead"} for each. A predecessor
+-- Make jobs wait that this transaction has just written: {"id", "after": [ids], "on_dead"} for each. `calls`: it has
+-- called the others, and is woken however they end; it must not be waited for by one of them. A predecessor
 -- that is ready or scheduled is marked, so that the worker that runs it knows. SKIP LOCKED, and never a lock on a
 -- running or waiting one: the settlements of workers must not wait for the caller's transaction. Those are checked
 -- later; a worker that runs one is notified.
@@ -69,12 +70,13 @@ declare
     sure      bigint[];
 begin
     for wanted in
-        select id, coalesce(on_dead, 'wait') as on_dead, array(select distinct unnest(after) order by 1) as after
-        from jsonb_to_recordset(jobs) as given(id bigint, after bigint[], on_dead text) order by id
+        select id, coalesce(calls, false) as calls, case when calls then 'continue' else coalesce(on_dead, 'wait') end as on_dead,
+               array(select distinct unnest(after) order by 1) as after
+        from jsonb_to_recordset(jobs) as given(id bigint, after bigint[], on_dead text, calls boolean) order by id
     loop
         -- Live predecessors, and finished ones whose end does not count.
-        select array_agg(p) filter (where live is not null or sereno.effect_of(past, wanted.on_dead) <> 'counts'),
-               min(p) filter (where live is null and past is null or p >= wanted.id)
+        select coalesce(array_agg(p) filter (where live is not null or sereno.effect_of(past, wanted.on_dead) <> 'counts'), '{}'),
+               min(p) filter (where not wanted.calls and (live is null and past is null or p >= wanted.id))
         into open_ids, unknown
         from unnest(wanted.after) as p
         cross join lateral (select (select state from sereno.jobs where jobs.id = p) as live,
@@ -84,14 +86,26 @@ begin
             raise exception 'after: job % does not exist', unknown using errcode = 'invalid_parameter_value',
                 hint = 'Its transaction is not committed, it was deleted, or it succeeded and its task has history=False.';
         end if;
+        if wanted.calls and exists (
+            with recursive above(id) as (
+                select predecessor from sereno.dependencies where successor = any(wanted.after)
+                union
+                select d.predecessor from above join sereno.dependencies d on d.successor = above.id
+            )
+            select from above where id = wanted.id)
+        then
+            raise exception 'job % waits for a job that waits for it', wanted.id using errcode = 'invalid_parameter_value';
+        end if;
         sure := array(select p.id from sereno.jobs p where p.id = any(open_ids) and p.state in ('ready', 'scheduled')
                       order by p.id for update skip locked);
         update sereno.jobs set has_successors = true where id = any(sure) and has_successors is not true;
         insert into sereno.dependencies (predecessor, successor, to_check)
-        select p, wanted.id, p <> all(sure) from unnest(open_ids) as p;
+        select p, wanted.id, p <> all(sure) from unnest(open_ids) as p
+        on conflict (predecessor, successor) do update set to_check = true;
         update sereno.jobs
-        set links = coalesce(links, '{}') || jsonb_build_object('after', wanted.after, 'on_dead', wanted.on_dead),
-            pending = nullif(coalesce(pending, 0) + coalesce(cardinality(open_ids), 0), 0),
+        set links = coalesce(links, '{}') || case when wanted.calls then jsonb_build_object('calls', wanted.after)
+                                                  else jsonb_build_object('after', wanted.after, 'on_dead', wanted.on_dead) end,
+            pending = nullif(coalesce(pending, 0) + cardinality(open_ids), 0),
             state = case when cardinality(open_ids) > 0 then 'waiting' else state end
         where id = wanted.id;
         perform pg_notify('sereno.linked', p.id::text)
@@ -166,7 +180,9 @@ begin
         ),
         edge as materialized (
             select d.predecessor, d.successor, ended.state,
-                   sereno.effect_of(ended.state, (select links ->> 'on_dead' from sereno.jobs where jobs.id = d.successor)) as effect
+                   sereno.effect_of(ended.state, (select case when links -> 'calls' @> to_jsonb(d.predecessor) then 'continue'
+                                                              else links ->> 'on_dead' end
+                                                  from sereno.jobs where jobs.id = d.successor)) as effect
             from sereno.dependencies d join ended on ended.id = d.predecessor
             where d.predecessor = any(ids)
         ),

@@ -61,9 +61,10 @@ def _with(wanted: JobFilter, term: SearchTerm, now: datetime) -> JobFilter:
             return replace(wanted, error=_text(value))
         case "fingerprint":
             return replace(wanted, fingerprint=_text(value))
-        case "group" | "after" if not term.is_negated:
-            assert isinstance(value, SearchWord)
-            return wanted.both(JobFilter(**{term.name: search_number(value.text, value.at, _MOST_ID)}))  # type: ignore[arg-type]
+        case "group":
+            return wanted.both(JobFilter(group=_number(value)))
+        case "after":
+            return wanted.both(JobFilter(waits_for=_number(value)))
         case "attempts":
             low, high = numbers(value, _MOST_ATTEMPTS)
             return wanted.both(JobFilter(attempts_from=low, attempts_to=high))
@@ -108,6 +109,11 @@ def _check_by(words: Sequence[SearchWord]) -> None:
     for word in words:
         if word.is_suffix or not word.text.startswith(_BY) or (word.text == _BY and not word.is_prefix):
             raise InvalidSearch(word.at, "by takes schedule:KEY, or schedule:* for any schedule")
+
+
+def _number(value: Value) -> int:
+    assert isinstance(value, SearchWord)
+    return search_number(value.text, value.at, _MOST_ID)
 
 
 def _text(value: Value) -> str:

@@ -67,6 +67,7 @@ class CallReply(msgspec.Struct):
     throttle: Throttle | None = None
     # As JSON text.
     result: str | None = None
+    wait_for: tuple[int, ...] = ()
 
 
 class ProcessSettings(msgspec.Struct):
@@ -288,6 +289,7 @@ def _settlement(response: CallReply) -> Settlement:
         failed=response.failed,
         throttle=response.throttle,
         result=None if response.result is None else response.result.encode(),
+        wait_for=response.wait_for,
     )
 
 

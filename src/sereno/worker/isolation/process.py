@@ -111,6 +111,7 @@ async def _attempt(request: JobRequest, database: Database, send_ready: Callable
         throttle=decision.throttle,
         settled=context.settled,
         result=None if decision.result is None else decision.result.decode(),
+        wait_for=decision.wait_for,
     )
 
 
