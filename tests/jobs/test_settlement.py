@@ -213,7 +213,7 @@ def test_steps_and_progress_outlive_a_release_and_end_with_the_job(connection: C
     assert do(connection, report_progress(owner, id_, 1, 0.5, "half"))
     end(connection, owner, [job], decided(ReleasedAttempt("shutdown")))
     do(connection, forget_side_rows([id_]))
-    assert do(connection, steps(id_)) == {"pay": {"paid": True}}
+    assert {name: step.result for name, step in do(connection, steps(id_)).items()} == {"pay": {"paid": True}}
     assert do(connection, report_progress(owner, id_, 2, 0.1, None)) is False
     end(connection, owner, [take_one(connection, owner)], decided())
     do(connection, forget_side_rows([id_]))

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple, assert_never
 from sereno.database.json_values import plain_datetime
 from sereno.duration import Duration, seconds
 from sereno.error_text import ErrorText, describe, storable
-from sereno.errors import ConfigurationError, ConnectionsInUse
+from sereno.errors import ConfigurationError, ConnectionsInUse, StepOrderChanged
 from sereno.jobs.retry import Backoff
 from sereno.text import check_text
 
@@ -55,6 +55,8 @@ class Snooze(Outcome):
     """Run the job later. Does not count as a failure, and occupies no worker slot meanwhile."""
 
     throttle: "Throttle | None" = None
+    # The name of the signal that the job waits for, if it does.
+    signal: str | None = None
 
     def __init__(self, wait: Duration | None = None, *, until: datetime | None = None, reason: str = "") -> None:
         super().__init__(reason)
@@ -137,6 +139,7 @@ class Settlement:
     crashed: int = 0
     started: bool = True
     throttle: "Throttle | None" = None
+    signal: str | None = None
 
 
 class Throttle(NamedTuple):
@@ -178,7 +181,9 @@ def _decision(
             return _after_failure(ending, failures, policy, chance, requested=ending.after)
         case Snooze():
             wait, reason = ending.wait or 0.0, ending.reason or None
-            return Settlement("snooze", delay=wait, until=ending.until, reason=reason, throttle=ending.throttle)
+            later = Settlement("snooze", delay=wait, until=ending.until, reason=reason, throttle=ending.throttle)
+            later.signal = ending.signal
+            return later
         case Dead():
             cause = None if ending.__cause__ is None else describe(ending.__cause__)
             return Settlement("dead", reason=ending.reason or "decided by the task", error=cause, failed=1)
@@ -203,7 +208,7 @@ def _after_error(error: BaseException, failures: int, policy: Backoff, chance: R
     if isinstance(error, ConnectionsInUse):
         # Other jobs hold all connections; that is not a failure of this job.
         return Settlement("snooze", delay=CONNECTION_PAUSE * (1 + chance.random()), reason=storable(error))
-    if policy.is_permanent(error):
+    if policy.is_permanent(error) or isinstance(error, StepOrderChanged):
         found = describe(error)
         return Settlement("dead", reason=f"permanent error: {found.name}", error=found, failed=1)
     return _after_failure(error, failures, policy, chance)

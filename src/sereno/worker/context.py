@@ -6,14 +6,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar, get_type_hints, overload
+from typing import Any, Literal, ParamSpec, TypeVar, get_type_hints, overload
 
 import msgspec
 import psycopg
 
 from sereno.database.database import Database
+from sereno.database.driver import adrive, drive
 from sereno.database.json_values import stored
-from sereno.database.statement import Operation, arun, run
+from sereno.database.statement import Operation, Plan, arun, run
 from sereno.duration import Duration
 from sereno.duration import seconds as length
 from sereno.error_text import storable
@@ -21,9 +22,11 @@ from sereno.errors import ConfigurationError, InvalidArguments, LeaseLost
 from sereno.jobs.attempt import LONGEST_CLOSE, SUCCEEDED, Snooze, Throttle
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.limits.store import throttle
-from sereno.jobs.settlement import SettleResult, keep_step, report_progress, settle, steps
+from sereno.jobs.settlement import SettleResult, report_progress, settle
+from sereno.jobs.signals import check_name
 from sereno.telemetry.log_events import JobLogger
 from sereno.text import check_text
+from sereno.worker.steps import JobSteps, checked_which
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,8 +45,12 @@ class Context:
         began: Callable[[], float] = lambda: 0.0,
         throttler: Callable[[int, int, Throttle], None] | None = None,
         batch: Sequence[ClaimedJob] = (),
+        is_own_flow: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`batch`: all jobs of the call; `job` is the first. `began`: the seconds from its claim to the call."""
+        """`batch`: all jobs of the call; `job` is the first. `began`: the seconds from its claim to the call.
+
+        `is_own_flow`: whether the caller is the handler's own task or thread, and not one that the handler started.
+        """
         self.job_id = job.id
         self.task = job.task
         self.queue = job.queue
@@ -65,9 +72,11 @@ class Context:
         self._keep_history = keep_history
         self._began = began
         self._job = job
+        self._is_batch = bool(batch)
         self._jobs = batch or (job,)
         self._throttler = throttler
-        self._steps: dict[str, Any] | None = None
+        self._steps: JobSteps | None = None
+        self.is_own_flow = is_own_flow
 
     @property
     def settled(self) -> bool:
@@ -130,29 +139,91 @@ class Context:
     async def step(self, name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
     async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a function once and store its result; a later attempt gets the stored result and skips the call."""
-        if self._steps is None:
-            self._steps = dict(await self._database.arun_one(steps(self.job_id))) if self.attempt > 1 else {}
-        if name in self._steps:
-            return _restored(function, self._steps[name])
+        in_order = self.is_own_flow()
+        known = await self._ado(self._job_steps().ask(name, in_order=in_order))
+        if known is not None:
+            return _restored(function, known.result)
         result = function(*args, **kwargs)
         if inspect.isawaitable(result):
             result = await result
         raw = _result(name, result)
         self.used_side_rows = True
-        await self._database.arun_one(keep_step(self.session, self.job_id, self.attempt, name, raw))
-        return self._remember(name, raw, result)
+        await self._ado(self._job_steps().keep(name, raw, in_order=in_order))
+        return result
 
     def run_step(self, name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`step` for sync handlers."""
-        if self._steps is None:
-            self._steps = dict(self._database.run_one(steps(self.job_id))) if self.attempt > 1 else {}
-        if name in self._steps:
-            return _restored(function, self._steps[name])  # type: ignore[no-any-return]  # stored by this very function
+        in_order = self.is_own_flow()
+        known = self._do(self._job_steps().ask(name, in_order=in_order))
+        if known is not None:
+            return _restored(function, known.result)  # type: ignore[no-any-return]  # stored by this very function
         result = function(*args, **kwargs)
         raw = _result(name, result)
         self.used_side_rows = True
-        self._database.run_one(keep_step(self.session, self.job_id, self.attempt, name, raw))
-        return self._remember(name, raw, result)
+        self._do(self._job_steps().keep(name, raw, in_order=in_order))
+        return result
+
+    @overload
+    async def wait_for(
+        self, name: str, *, timeout: Duration | None = None, which: Literal["first", "latest"] = "first"
+    ) -> Any: ...
+    @overload
+    async def wait_for(
+        self, name: str, *, timeout: Duration | None = None, which: Literal["first", "latest"] = "first", type: type[T]
+    ) -> T: ...
+    @overload
+    async def wait_for(
+        self, name: str, *, timeout: Duration | None = None, which: Literal["all"], type: Any = Any
+    ) -> list[Any]: ...
+    async def wait_for(
+        self,
+        name: str,
+        *,
+        timeout: Duration | None = None,
+        which: str = "first",
+        type: Any = Any,  # noqa: A002 - the word of msgspec and pydantic for it
+    ) -> Any:
+        """Return the value of a signal that was sent to this job, or wait for it without occupying a slot.
+
+        The job then runs from the top when `app.signal(name, …)` was sent, and skips finished steps. It sees signals of
+        its tenant that were sent since it was created. Raises TimeoutError after `timeout`. The answer is stored, so
+        each attempt gets the same one. which: "first", "latest", or "all" for a list. type: as in annotations.
+        """
+        return await self._ado(self._waiting(name, timeout, which, type))
+
+    def receive(
+        self,
+        name: str,
+        *,
+        timeout: Duration | None = None,
+        which: str = "first",
+        type: Any = Any,  # noqa: A002 - as above
+    ) -> Any:
+        """`wait_for` for sync handlers."""
+        return self._do(self._waiting(name, timeout, which, type))
+
+    def _waiting(self, name: str, timeout: Duration | None, which: str, wanted: Any) -> Plan[Any]:
+        check_name(name)
+        if self._is_batch:
+            raise ConfigurationError(
+                f"signal {name!r}: a batch task cannot wait for signals; wait in one that has no batch"
+            )
+        # The wait is a row of its own, which ends with the job.
+        self.used_side_rows = True
+        chosen, limit = checked_which(which), None if timeout is None else length(timeout)
+        wanted = list[wanted] if chosen == "all" else wanted
+        return self._job_steps().wait_for(name, timeout=limit, which=chosen, wanted=wanted, in_order=self.is_own_flow())
+
+    def _job_steps(self) -> JobSteps:
+        if self._steps is None:
+            self._steps = JobSteps(self._job, self.session)
+        return self._steps
+
+    def _do(self, plan: Plan[T]) -> T:
+        return drive(plan, self._database.run_one)
+
+    async def _ado(self, plan: Plan[T]) -> T:
+        return await adrive(plan, self._database.arun_one)
 
     async def sleep(self, name: str, wait: Duration) -> None:
         """Snooze the job for `wait`, which frees its slot. The end is stored as step `name`, for later attempts."""
@@ -170,11 +241,6 @@ class Context:
         """`sleep_until` for sync handlers."""
         if self.claimed_at < moment:
             raise Snooze(until=moment)
-
-    def _remember(self, name: str, raw: bytes, result: T) -> T:
-        assert self._steps is not None
-        self._steps[name] = msgspec.json.decode(raw)
-        return result
 
     def _settle_all(self) -> Operation[frozenset[int]]:
         """Settle every job of the call as succeeded, or raise LeaseLost."""

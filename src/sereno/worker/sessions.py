@@ -23,6 +23,7 @@ class DueWork:
     next_due: float | None
     expired_sessions: bool
     orphans: bool
+    signals: bool
 
 
 def register(

@@ -65,6 +65,7 @@ class CallReply(msgspec.Struct):
     failed: int = 0
     settled: bool = False
     throttle: Throttle | None = None
+    signal: str | None = None
 
 
 class ProcessSettings(msgspec.Struct):
@@ -285,6 +286,7 @@ def _settlement(response: CallReply) -> Settlement:
         error=response.error,
         failed=response.failed,
         throttle=response.throttle,
+        signal=response.signal,
     )
 
 

@@ -1,4 +1,4 @@
-"""Makes due jobs ready, declares sessions with expired leases dead, and rescues the jobs of dead sessions.
+"""Makes due jobs ready, declares sessions with expired leases dead, rescues their jobs, and delivers late signals.
 
 Every worker does this; SKIP LOCKED and fenced statements make it safe. One cheap query every few seconds, or when the
 next scheduled job is due, shows whether there is anything to do. Other maintenance runs on separate connections: see
@@ -13,7 +13,7 @@ from time import monotonic
 
 from sereno.database.connect import ServiceConnection
 from sereno.errors import DatabaseUnavailable
-from sereno.jobs import transitions
+from sereno.jobs import signals, transitions
 from sereno.jobs.transitions import EVERYTHING
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.service import Service
@@ -63,7 +63,10 @@ class Promoter(Service):
             await self._expire_sessions()
         if found.orphans or found.expired_sessions:
             await rescue(self._connection)
+        has_signals = found.signals and await self._wake_waiting()
         rest = await self._promote_or_rest(found.next_due)
+        if has_signals:
+            return 0.0
         if not self._look_back.begins(monotonic()):
             return min(rest, self._look_back.due_in(monotonic()))
         return 0.0 if await self._promote_overdue() else rest
@@ -81,7 +84,9 @@ class Promoter(Service):
         """
         seconds, _, queue = payload.partition(" ")
         # Any role can send a notification, so the payload may be anything.
-        if not seconds.replace(".", "", 1).isdecimal() or (self._queues is not None and queue not in self._queues):
+        # Without a queue, the jobs of any queue may wait for a signal that was sent.
+        is_other = bool(queue) and self._queues is not None and queue not in self._queues
+        if not seconds.replace(".", "", 1).isdecimal() or is_other:
             return
         loop = asyncio.get_running_loop()
         at = loop.time() + float(seconds) + _jitter()
@@ -98,6 +103,13 @@ class Promoter(Service):
         """Search all ages next, because the clock was set, or may have been while the listener was disconnected."""
         self._look_back.ask()
         self.wake()
+
+    async def _wake_waiting(self) -> bool:
+        """Wake jobs whose signal was committed while they were settled as waiting; return whether there are more."""
+        woken, more = await self._connection.run(signals.wake_waiting(), MAINTENANCE_TIMEOUT)
+        if woken:
+            self._on_promoted()
+        return more
 
     async def _promote(self) -> float:
         """Promote jobs that became due recently.
