@@ -1,6 +1,7 @@
 """Operations on signals: send one, receive those that a running job waits for, and wake waiting jobs."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
@@ -29,7 +30,8 @@ MOST_VALUES = 1000
 CHECK_PAGE = 1000
 
 
-class SignalRow(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class SignalRow:
     """A stored signal."""
 
     id: int
@@ -39,7 +41,8 @@ class SignalRow(msgspec.Struct, frozen=True):
     sent_at: datetime
 
 
-class SignalWait(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class SignalWait:
     """The signal that a job waits for. `until`: None without a timeout."""
 
     name: str

@@ -192,7 +192,7 @@ select (select count(*) from moved),
 
 -- name: list
 -- The newest signals, of one tenant or of all, with a name or with any.
-select id, name, tenant, value, sent_at
+select id, name, tenant, sereno.shown(value), sent_at
 from sereno.signals
 where (%(tenant)s::text is null or tenant = %(tenant)s) and (%(name)s::text is null or name = %(name)s)
 order by id desc limit %(limit)s;

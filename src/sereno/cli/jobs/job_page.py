@@ -60,6 +60,9 @@ def _lines(detail: JobDetail) -> Iterator[tuple[str, str]]:
     if job.session_id is not None:
         yield "session", f"{job.session_id}" + (f" ({job.host}, pid {job.pid})" if job.host else "")
     yield "arguments", json.dumps(job.args, ensure_ascii=False)
+    if detail.waits_for is not None:
+        until = f" until {_moment(detail.waits_for.until)}" if detail.waits_for.until else ", without a timeout"
+        yield "waits for", f"the signal {detail.waits_for.name}{until}"
     if detail.progress is not None:
         note = f", {detail.progress.note}" if detail.progress.note else ""
         yield "progress", f"{detail.progress.fraction:.0%}{note} ({short_time(detail.progress.updated_at)})"
