@@ -175,3 +175,42 @@ async def test_a_wait_for_a_signal_is_a_step_too(app: Sereno, connection: psycop
 
     await two_attempts(app, connection, first, then)
     assert "stored 'signal:paid', 'ship' without it" in one(connection, "select error_message from sereno.history")
+
+
+async def test_a_step_beside_the_handler_may_be_later_than_in_the_earlier_attempt(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    calls: list[str] = []
+
+    async def first(ctx: Context) -> None:
+        await asyncio.create_task(ctx.step("log", ran(calls, "log")))
+
+    async def log(ctx: Context) -> None:
+        await auntil(lambda: "charge" in calls)
+        await ctx.step("log", ran(calls, "log"))
+
+    async def then(ctx: Context) -> None:
+        beside = asyncio.create_task(log(ctx))
+        await ctx.step("charge", ran(calls, "charge"))
+        await beside
+
+    await two_attempts(app, connection, first, then)
+    assert one(connection, "select state from sereno.history") == "succeeded"
+    assert calls == ["log", "charge"]
+
+
+async def test_a_step_beside_the_handler_may_be_earlier_than_in_the_earlier_attempt(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    calls: list[str] = []
+
+    async def first(ctx: Context) -> None:
+        await ctx.step("charge", ran(calls, "charge"))
+
+    async def then(ctx: Context) -> None:
+        await asyncio.create_task(ctx.step("log", ran(calls, "log")))
+        await ctx.step("charge", ran(calls, "charge"))
+
+    await two_attempts(app, connection, first, then)
+    assert one(connection, "select state from sereno.history") == "succeeded"
+    assert calls == ["charge", "log"]

@@ -204,6 +204,6 @@ returning job_id;
 with done as (
     select id from unnest(%(ids)s::bigint[]) as wanted(id) where not exists (select from sereno.jobs where jobs.id = wanted.id)
 ),
-steps as (delete from sereno.steps where job_id in (select id from done)),
-waits as (delete from sereno.signal_waits where job_id in (select id from done))
+waits as (delete from sereno.signal_waits where job_id in (select id from done)),
+steps as (delete from sereno.steps where job_id in (select id from done))
 delete from sereno.progress where job_id in (select id from done);
