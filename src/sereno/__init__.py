@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         RejectedCallback,
         SchemaError,
         SerenoError,
+        StepOrderChanged,
         UnknownTask,
     )
     from sereno.jobs.attempt import Cancel, Dead, Outcome, Retry, RetryAfter, Snooze
@@ -66,6 +67,7 @@ __all__ = [
     "Sereno",
     "SerenoError",
     "Snooze",
+    "StepOrderChanged",
     "Task",
     "Throttle",
     "UnknownTask",
@@ -98,6 +100,7 @@ _HOMES = {
         "RejectedCallback",
         "SchemaError",
         "SerenoError",
+        "StepOrderChanged",
         "UnknownTask",
     ),
 }
