@@ -12,6 +12,7 @@ from sereno.jobs.settlement import settle
 from sereno.worker.steps import AwaitSignal
 from tests.facts import one
 from tests.jobs.job_steps import Connection, add, decided, do, line, row, session, settled, take_one
+from tests.roles import made
 
 NAME = "paid:42"
 
@@ -197,3 +198,14 @@ def test_a_check_without_signals_and_waits_reads_empty_indexes(connection: Conne
         text for (text,) in connection.execute("explain select from sereno.signal_waits where not is_checked limit 1")
     )
     assert "signal_waits_unchecked" in plan
+
+
+def test_the_roles_of_producer_and_worker_suffice(connection: Connection, database_url: str) -> None:
+    with made(connection, database_url) as roles:
+        with line(roles.url("worker")) as worker:
+            _, job = waiting_job(worker)
+        with line(roles.url("producer")) as producer:
+            producer.execute("select sereno.signal(%s, '7')", [NAME])
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                producer.execute("select value from sereno.signals")
+        assert state(connection, job) == "ready"

@@ -33,6 +33,8 @@ JITTER = 0.004
 ORDINARY_SCAN, LOOK_BACK_TIMEOUT = 0.005, 10.0
 # Seconds between two scans for jobs overdue by more than RECENT; only a transaction that was open as long leaves some.
 OVERDUE_EVERY = 20.0
+# Seconds between two searches for signals and waits that no worker has checked since their commit.
+SIGNALS_EVERY = 1.0
 # Seconds between two rescues that also check the jobs of sessions that ended long ago.
 FULL_RESCUE_EVERY = 60.0
 
@@ -49,6 +51,7 @@ class Promoter(Service):
         self._on_promoted = on_promoted
         self._timer: asyncio.TimerHandle | None = None
         self._look_back = LookBack(OVERDUE_EVERY)
+        self._signal_checks = LookBack(SIGNALS_EVERY)
         self._ages = AgeRanges(RECENT, EVERYTHING)
 
     async def stop(self) -> None:
@@ -58,7 +61,7 @@ class Promoter(Service):
     async def run_once(self) -> float:
         # The query below finds every job that a notification told of so far.
         self._stop_timer()
-        found = await self._connection.run(sessions.due_work(RECENT, self._queues, ELSEWHERE))
+        found = await self._due_work()
         if found.expired_sessions:
             await self._expire_sessions()
         if found.orphans or found.expired_sessions:
@@ -70,6 +73,20 @@ class Promoter(Service):
         if not self._look_back.begins(monotonic()):
             return min(rest, self._look_back.due_in(monotonic()))
         return 0.0 if await self._promote_overdue() else rest
+
+    async def _due_work(self) -> sessions.DueWork:
+        """Return what is due. Unchecked signals are searched less often if that is slow, under a pinned snapshot."""
+        began = monotonic()
+        searches = self._signal_checks.begins(began)
+        try:
+            found = await self._connection.run(sessions.due_work(RECENT, self._queues, ELSEWHERE, signals=searches))
+        except DatabaseUnavailable as error:
+            if searches and exceeded_time(error):
+                self._signal_checks.failed(monotonic())
+            raise
+        if searches:
+            self._signal_checks.done(monotonic(), monotonic() - began, ORDINARY_SCAN)
+        return found
 
     async def _promote_or_rest(self, next_due: float | None) -> float:
         if next_due is not None and next_due <= 0:
@@ -84,10 +101,12 @@ class Promoter(Service):
         """
         seconds, _, queue = payload.partition(" ")
         # Any role can send a notification, so the payload may be anything.
-        # Without a queue, the jobs of any queue may wait for a signal that was sent.
         is_other = bool(queue) and self._queues is not None and queue not in self._queues
         if not seconds.replace(".", "", 1).isdecimal() or is_other:
             return
+        if not queue:
+            # A signal was sent that jobs of any queue may wait for.
+            self._signal_checks.ask()
         loop = asyncio.get_running_loop()
         at = loop.time() + float(seconds) + _jitter()
         if self._timer is None or at < self._timer.when():
