@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         RejectedCallback,
         SchemaError,
         SerenoError,
+        SignalTimeout,
         StepOrderChanged,
         UnknownTask,
     )
@@ -66,6 +67,7 @@ __all__ = [
     "SchemaError",
     "Sereno",
     "SerenoError",
+    "SignalTimeout",
     "Snooze",
     "StepOrderChanged",
     "Task",
@@ -100,6 +102,7 @@ _HOMES = {
         "RejectedCallback",
         "SchemaError",
         "SerenoError",
+        "SignalTimeout",
         "StepOrderChanged",
         "UnknownTask",
     ),

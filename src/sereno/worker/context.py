@@ -186,8 +186,9 @@ class Context:
         """Return the value of a signal that was sent to this job, or wait for it without occupying a slot.
 
         The job then runs from the top when `app.signal(name, …)` was sent, and skips finished steps. It sees signals of
-        its tenant that were sent since it was created. Raises TimeoutError after `timeout`. The answer is stored, so
-        each attempt gets the same one. which: "first", "latest", or "all" for a list. type: as in annotations.
+        its tenant that were sent since it was created. After `timeout` it raises SignalTimeout, a TimeoutError. The
+        answer is stored: each attempt gets the same one. which: "first", "latest", or "all" for a list. type: what the
+        value is decoded to, as in annotations.
         """
         return await self._ado(self._waiting(name, timeout, which, type))
 

@@ -15,7 +15,7 @@ import msgspec
 from sereno.database.json_values import stored
 from sereno.database.statement import Plan
 from sereno.error_text import storable
-from sereno.errors import InvalidArguments, StepOrderChanged
+from sereno.errors import InvalidArguments, SignalTimeout, StepOrderChanged
 from sereno.jobs import signals
 from sereno.jobs.arguments import decode_model
 from sereno.jobs.attempt import Snooze
@@ -86,7 +86,7 @@ class JobSteps:
         return (last + 1 if in_order else None), sorted(self._asked - self._stored.keys() - {name})
 
     def wait_for(self, name: str, *, timeout: float | None, which: Which, wanted: Any, in_order: bool) -> Plan[Any]:
-        """Return the value of a signal, raise TimeoutError, or raise AwaitSignal if neither is decided."""
+        """Return the value of a signal, raise SignalTimeout, or raise AwaitSignal if neither is decided."""
         step = f"signal:{name}"
         known = yield from self.ask(step, in_order=in_order)
         if known is None:
@@ -111,7 +111,7 @@ class JobSteps:
             )
             known = self._stored[step] = StoredStep(kept, position, pending)
         if known.result == TIMED_OUT:
-            raise TimeoutError(f"job {self._job.id}: no signal {name!r} was sent in time")
+            raise SignalTimeout(f"job {self._job.id}: no signal {name!r} was sent in time")
         return _decoded(name, known.result["value"], wanted)
 
 
