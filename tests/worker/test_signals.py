@@ -166,17 +166,24 @@ async def test_a_signal_arrives_with_the_commit_of_its_sender(app: Sereno, conne
 async def test_jobs_that_wait_side_by_side_get_every_signal(app: Sereno, connection: psycopg.Connection) -> None:
     got: list[Any] = []
 
-    @app.task
+    @app.task(retry=0)
     async def order(ctx: Context) -> None:
         got.extend(await asyncio.gather(ctx.wait_for("paid"), ctx.wait_for("packed")))
 
+    @app.task(retry=0)
+    async def grouped(ctx: Context) -> None:
+        async with asyncio.TaskGroup() as group:
+            waits = [group.create_task(ctx.wait_for(name)) for name in ("paid", "packed")]
+        got.extend(wait.result() for wait in waits)
+
     await order.aenqueue()
+    await grouped.aenqueue()
     async with app.working():
-        await auntil(lambda: waiting(connection))
+        await auntil(lambda: waiting(connection, 2))
         app.signal("packed", "box")
         app.signal("paid", 7)
-        await auntil(lambda: ended(connection))
-    assert got == [7, "box"]
+        await auntil(lambda: ended(connection, 2))
+    assert got == [7, "box"] * 2
 
 
 async def test_a_signal_never_shortens_a_retry(app: Sereno, connection: psycopg.Connection) -> None:

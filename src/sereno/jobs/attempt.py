@@ -208,10 +208,23 @@ def _after_error(error: BaseException, failures: int, policy: Backoff, chance: R
     if isinstance(error, ConnectionsInUse):
         # Other jobs hold all connections; that is not a failure of this job.
         return Settlement("snooze", delay=CONNECTION_PAUSE * (1 + chance.random()), reason=storable(error))
+    if isinstance(error, BaseExceptionGroup) and (snooze := _snooze_of_all(error)) is not None:
+        return _decision(snooze, failures, 0, policy, chance)
     if policy.is_permanent(error) or isinstance(error, StepOrderChanged):
         found = describe(error)
         return Settlement("dead", reason=f"permanent error: {found.name}", error=found, failed=1)
     return _after_failure(error, failures, policy, chance)
+
+
+def _snooze_of_all(group: BaseExceptionGroup[BaseException]) -> Snooze | None:
+    """Return the first snooze of a group of nothing else: a wait or a sleep in an asyncio.TaskGroup."""
+    found = None
+    for error in group.exceptions:
+        each = _snooze_of_all(error) if isinstance(error, BaseExceptionGroup) else error
+        if not isinstance(each, Snooze):
+            return None
+        found = found or each
+    return found
 
 
 def _after_failure(
