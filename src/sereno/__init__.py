@@ -24,6 +24,8 @@ if TYPE_CHECKING:
         ResultUnavailable,
         SchemaError,
         SerenoError,
+        SignalTimeout,
+        StepOrderChanged,
         UnknownTask,
     )
     from sereno.jobs.attempt import Cancel, Dead, Outcome, Retry, RetryAfter, Snooze
@@ -74,7 +76,9 @@ __all__ = [
     "SchemaError",
     "Sereno",
     "SerenoError",
+    "SignalTimeout",
     "Snooze",
+    "StepOrderChanged",
     "Task",
     "Throttle",
     "UnknownTask",
@@ -112,6 +116,8 @@ _HOMES = {
         "ResultUnavailable",
         "SchemaError",
         "SerenoError",
+        "SignalTimeout",
+        "StepOrderChanged",
         "UnknownTask",
     ),
 }

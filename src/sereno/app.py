@@ -29,6 +29,7 @@ from sereno.jobs.job import EnqueuedJob, JobOptions, NewJob, OnDead
 from sereno.jobs.keys import keys_of
 from sereno.jobs.limits.client import LimitsClient
 from sereno.jobs.limits.limit import Limits
+from sereno.jobs.signal_client import SignalMethods
 from sereno.jobs.task import Registry, TaskOptions, check_options, define, define_queue
 from sereno.jobs.task_handle import AsyncTask, Task
 from sereno.jobs.task_rows import declare_code
@@ -60,7 +61,7 @@ Payload = TypeVar("Payload")
 MiddlewareFunction = TypeVar("MiddlewareFunction", bound=Middleware)
 
 
-class Sereno:
+class Sereno(SignalMethods):
     """One application: its tasks, schedules and events, and their database. Nothing connects before first use.
 
     The database is `database_url`, `SERENO_DATABASE_URL` or `DATABASE_URL`; if none is set, an embedded PostgreSQL

@@ -20,6 +20,8 @@ SerenoError
 ├── ArchiveUnavailable        the archive storage did not answer, or holds unexpected files
 ├── SchemaError               the schema is missing, or older than this code
 ├── LeaseLost                 the worker no longer holds this attempt: its writes are ignored
+├── SignalTimeout             no signal was sent in time to a job that waited for it; also a TimeoutError
+├── StepOrderChanged          a job has begun with other steps than the code has now; the job is dead
 └── Refused                   the action needs a confirmation, or is not allowed in this state
 """
 
@@ -106,6 +108,14 @@ class SchemaError(SerenoError):
 
 class LeaseLost(SerenoError):
     """The worker no longer holds this attempt: its writes are ignored."""
+
+
+class SignalTimeout(SerenoError, TimeoutError):
+    """No signal was sent in time to a job that waited for it."""
+
+
+class StepOrderChanged(SerenoError):
+    """A job has begun with steps in another order than the code has now. It is not retried: the job is dead."""
 
 
 class Refused(SerenoError):

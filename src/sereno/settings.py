@@ -56,6 +56,7 @@ _AT_LEAST_ONE = (
     "max_result_bytes",
     "keep_history_days",
     "keep_fires_days",
+    "keep_signals_days",
     "keep_deliveries_days",
     "keep_events_days",
 )
@@ -102,6 +103,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     keep_history_days: int = 30
     keep_fires_days: int = 30
+    keep_signals_days: int = 30
     keep_dead_days: int | None = None
     keep_logs: Literal["off", "debug", "info", "warning", "error"] = "warning"
     log_retention: float = 14.0 * A_DAY

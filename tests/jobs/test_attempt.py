@@ -205,3 +205,10 @@ class UnreadableReason(Exception):  # noqa: N818 - named for the test
 
 def test_a_reason_that_cannot_be_read_is_none() -> None:
     assert (decide(UnreadableReason("x")).outcome, decide(UnreadableReason("x")).reason) == ("retry", None)
+
+
+def test_a_group_of_snoozes_is_a_snooze() -> None:
+    waits = ExceptionGroup("nested", [Snooze("10m"), Snooze("20m")])
+    assert decide(ExceptionGroup("waits", [waits])).delay == 600.0
+    assert decide(ExceptionGroup("mixed", [waits, ValueError("x")])).outcome == "retry"
+    assert decide(ExceptionGroup("errors", [ValueError("x")])).outcome == "retry"

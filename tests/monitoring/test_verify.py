@@ -204,10 +204,27 @@ def test_a_retry_before_its_time_is_reported(manual: ManualWorker) -> None:
 
 def test_steps_and_progress_of_an_ended_job_are_reported(manual: ManualWorker, subtests: pytest.Subtests) -> None:
     """They are deleted in the transaction that ends the job, so no tolerance is needed."""
-    for row in ("steps values (77, 'charged', 1, 'null', now())", "progress values (77, 1, 0.5, null, now())"):
+    for row in (
+        "steps values (77, 'charged', 1, 'null', now())",
+        "progress values (77, 1, 0.5, null, now())",
+        "signal_waits values (77, 'paid', null, now(), now())",
+    ):
         with subtests.test(row=row), undone(manual.connection):
             manual.connection.execute(f"insert into sereno.{row}")
             assert broken_inside(manual.connection) == {"side_rows": [77]}
+
+
+def test_a_job_that_waits_for_a_signal_that_was_sent_is_reported(manual: ManualWorker) -> None:
+    job_id = manual.enqueue(delay="1h")
+    manual.connection.execute("select sereno.signal('paid')")
+    manual.connection.execute(
+        "insert into sereno.signal_waits (job_id, name, since, until, attempt) "
+        "select id, 'paid', created_at, run_at, attempt from sereno.jobs"
+    )
+    # The next check of a worker delivers it.
+    assert _broken(manual) == {}
+    manual.connection.execute("update sereno.signals set is_checked = true")
+    assert _broken(manual) == {"signals_delivered": [job_id]}
 
 
 def test_a_changed_migration_is_reported(manual: ManualWorker) -> None:

@@ -77,6 +77,8 @@ schedule_ends          siud    siud    s
 schedules              siud    siud    s
 sessions               siud    s       s
 shares                 siud    -       s
+signal_waits           siud    sd      s
+signals                sud     s       s
 sign_outs              sd      si      s
 steps                  siud    sd      s
 tasks                  siu     s       s
@@ -116,6 +118,7 @@ AS_OWNER: dict[str, tuple[str, ...]] = {
     "enqueue": ("worker", "server", "producer"),
     "notify": ("worker", "server", "producer"),
     "schedule": ("worker", "server", "producer"),
+    "signal": ("worker", "server", "producer"),
     "unschedule": ("worker", "server", "producer"),
 }
 

@@ -3461,6 +3461,7 @@ begin
         from ending where schedule_id is not null
     ),
     steps as (delete from sereno.steps where job_id = any(array(select id from ending))),
+    waits as (delete from sereno.signal_waits where job_id = any(array(select id from ending))),
     progress as (delete from sereno.progress where job_id = any(array(select id from ending))),
     counted as (
         insert into sereno.ended_attempts (at, queue, task, tenant, outcome, waited, ran, failures, job_id, fingerprint, error_type,
@@ -3543,6 +3544,65 @@ CREATE FUNCTION sereno.shown(value jsonb, most integer DEFAULT NULL::integer) RE
         else value
     end
 $_$;
+
+CREATE FUNCTION sereno.signal(name text, value jsonb DEFAULT 'null'::jsonb, tenant text DEFAULT NULL::text) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+    moment  timestamptz := sereno.clock_now();
+    made    bigint;
+    woken   record;
+begin
+    if coalesce(length(signal.name), 0) not between 1 and 200 or length(signal.tenant) not between 1 and 500 then
+        raise exception 'signal "%": a name has 1 to 200 characters, and a tenant 1 to 500', left(signal.name, 60)
+            using errcode = 'invalid_parameter_value', hint = 'Put longer texts into the value.';
+    end if;
+    insert into sereno.signals (name, tenant, value, sent_at)
+    values (signal.name, signal.tenant, coalesce(signal.value, 'null'), moment)
+    returning id into made;
+    if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
+        if coalesce(current_setting('sereno.notify', true), '') <> 'off' and exists (select from sereno.sessions where idle) then
+            perform pg_notify('sereno.due', '0 ');
+        end if;
+        return made;
+    end if;
+    for woken in
+        with waiting as materialized (
+            select waits.job_id, waits.attempt
+            from sereno.signal_waits waits
+            join sereno.jobs on jobs.id = waits.job_id and jobs.attempt = waits.attempt and jobs.state = 'scheduled'
+            where waits.name = signal.name and coalesce(waits.tenant, '') = coalesce(signal.tenant, '')
+              and waits.attempt is not null
+            order by waits.job_id limit 1000
+        ),
+        locked as materialized (
+            select id from sereno.jobs
+            where id = any(array(select job_id from waiting)) and state = 'scheduled'
+              and (id, attempt) in (select job_id, waiting.attempt from waiting)
+            order by id
+            for update skip locked
+        ),
+        moved as (
+            update sereno.jobs set state = 'ready', run_at = moment, ready_seq = nextval('sereno.ready_seq')
+            where id = any(array(select id from locked))
+            returning id, queue
+        ),
+        -- A worker may be checking the wait at this moment; then the row stays, and its attempt ends with the next claim.
+        unlocked as materialized (
+            select waits.job_id, waits.name from sereno.signal_waits waits
+            where waits.job_id = any(array(select id from locked)) and waits.attempt is not null
+            for update skip locked
+        ),
+        disarmed as (
+            update sereno.signal_waits waits set attempt = null, is_checked = true
+            from unlocked where waits.job_id = unlocked.job_id and waits.name = unlocked.name
+        )
+        select queue from moved group by queue
+    loop
+        perform sereno.notify_ready(woken.queue, 0);
+    end loop;
+    return made;
+end $$;
 
 CREATE FUNCTION sereno.slots_taken(held bigint[]) RETURNS bigint
     LANGUAGE sql STABLE
@@ -5117,12 +5177,45 @@ CREATE TABLE sereno.sign_outs (
     CONSTRAINT sign_outs_sign_in_check CHECK ((length(sign_in) <= 100))
 );
 
+CREATE TABLE sereno.signal_waits (
+    job_id bigint NOT NULL,
+    name text NOT NULL,
+    tenant text,
+    since timestamp with time zone NOT NULL,
+    until timestamp with time zone NOT NULL,
+    attempt integer,
+    is_checked boolean DEFAULT true NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE sereno.signals (
+    id bigint NOT NULL,
+    name text NOT NULL,
+    tenant text,
+    value sereno.bounded_json DEFAULT 'null'::jsonb NOT NULL,
+    sent_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    is_checked boolean DEFAULT false NOT NULL,
+    CONSTRAINT signals_name_length CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    CONSTRAINT signals_tenant_length CHECK (((length(tenant) >= 1) AND (length(tenant) <= 500)))
+);
+
+ALTER TABLE sereno.signals ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME sereno.signals_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE sereno.steps (
     job_id bigint NOT NULL,
     name text NOT NULL,
     attempt integer NOT NULL,
     result jsonb,
-    done_at timestamp with time zone DEFAULT sereno.now() NOT NULL
+    done_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    "position" integer,
+    pending text[]
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 
@@ -5443,6 +5536,12 @@ ALTER TABLE ONLY sereno.shares
 ALTER TABLE ONLY sereno.sign_outs
     ADD CONSTRAINT sign_outs_pkey PRIMARY KEY (sign_in);
 
+ALTER TABLE ONLY sereno.signal_waits
+    ADD CONSTRAINT signal_waits_pkey PRIMARY KEY (job_id, name);
+
+ALTER TABLE ONLY sereno.signals
+    ADD CONSTRAINT signals_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY sereno.steps
     ADD CONSTRAINT steps_pkey PRIMARY KEY (job_id, name);
 
@@ -5657,6 +5756,16 @@ CREATE INDEX sessions_alive ON sereno.sessions USING btree (id) WHERE (state = '
 CREATE INDEX sessions_idle ON sereno.sessions USING btree (id) WHERE idle;
 
 CREATE INDEX shares_clock ON sereno.shares USING btree (queue, clock);
+
+CREATE INDEX signal_waits_name ON sereno.signal_waits USING btree (name, COALESCE(tenant, ''::text), job_id) WHERE (attempt IS NOT NULL);
+
+CREATE INDEX signal_waits_unchecked ON sereno.signal_waits USING btree (job_id) WHERE (NOT is_checked);
+
+CREATE INDEX signals_name ON sereno.signals USING btree (name, COALESCE(tenant, ''::text), id);
+
+CREATE INDEX signals_sent_at ON sereno.signals USING btree (sent_at);
+
+CREATE INDEX signals_unchecked ON sereno.signals USING btree (id) WHERE (NOT is_checked);
 
 CREATE UNIQUE INDEX tokens_name ON sereno.tokens USING btree (tenant, name) NULLS NOT DISTINCT WHERE (revoked_at IS NULL);
 

@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple, assert_never
 from sereno.database.json_values import plain_datetime
 from sereno.duration import Duration, seconds
 from sereno.error_text import ErrorText, describe, storable
-from sereno.errors import ConfigurationError, ConnectionsInUse
+from sereno.errors import ConfigurationError, ConnectionsInUse, StepOrderChanged
 from sereno.jobs.retry import Backoff
 from sereno.text import check_text
 
@@ -56,6 +56,8 @@ class Snooze(Outcome):
     """Run the job later. Does not count as a failure, and occupies no worker slot meanwhile."""
 
     throttle: "Throttle | None" = None
+    # The name of the signal that the job waits for, if it does.
+    signal: str | None = None
 
     def __init__(self, wait: Duration | None = None, *, until: datetime | None = None, reason: str = "") -> None:
         super().__init__(reason)
@@ -150,6 +152,7 @@ class Settlement:
     result: bytes | None = None
     # Jobs that a snoozed job waits for.
     wait_for: tuple[int, ...] = ()
+    signal: str | None = None
 
 
 class Throttle(NamedTuple):
@@ -192,9 +195,9 @@ def _decision(
         case Snooze():
             wait, reason = ending.wait or 0.0, ending.reason or None
             ids = ending.ids if isinstance(ending, WaitForJobs) else ()
-            return Settlement(
-                "snooze", delay=wait, until=ending.until, reason=reason, throttle=ending.throttle, wait_for=ids
-            )
+            later = Settlement("snooze", delay=wait, until=ending.until, reason=reason, throttle=ending.throttle)
+            later.signal, later.wait_for = ending.signal, ids
+            return later
         case Dead():
             cause = None if ending.__cause__ is None else describe(ending.__cause__)
             return Settlement("dead", reason=ending.reason or "decided by the task", error=cause, failed=1)
@@ -219,10 +222,23 @@ def _after_error(error: BaseException, failures: int, policy: Backoff, chance: R
     if isinstance(error, ConnectionsInUse):
         # Other jobs hold all connections; that is not a failure of this job.
         return Settlement("snooze", delay=CONNECTION_PAUSE * (1 + chance.random()), reason=storable(error))
-    if policy.is_permanent(error):
+    if isinstance(error, BaseExceptionGroup) and (snooze := _snooze_of_all(error)) is not None:
+        return _decision(snooze, failures, 0, policy, chance)
+    if policy.is_permanent(error) or isinstance(error, StepOrderChanged):
         found = describe(error)
         return Settlement("dead", reason=f"permanent error: {found.name}", error=found, failed=1)
     return _after_failure(error, failures, policy, chance)
+
+
+def _snooze_of_all(group: BaseExceptionGroup[BaseException]) -> Snooze | None:
+    """Return the first snooze of a group of nothing else: a wait or a sleep in an asyncio.TaskGroup."""
+    found = None
+    for error in group.exceptions:
+        each = _snooze_of_all(error) if isinstance(error, BaseExceptionGroup) else error
+        if not isinstance(each, Snooze):
+            return None
+        found = found or each
+    return found
 
 
 def _after_failure(

@@ -19,7 +19,8 @@ TRANSITIONS: dict[str, frozenset[str]] = {
     "waiting": frozenset({"ready", "cancelled", "scheduled"}),
     "scheduled": frozenset({"ready", "cancelled", "scheduled"}),
     "ready": frozenset({"running", "cancelled", "scheduled", "ready"}),
-    "running": frozenset({"scheduled", "ready", "succeeded", "dead", "cancelled"}),
+    # A running job waits again for the jobs that it has called.
+    "running": frozenset({"waiting", "scheduled", "ready", "succeeded", "dead", "cancelled"}),
     "succeeded": frozenset({"ready", "scheduled"}),
     "dead": frozenset({"ready", "scheduled"}),
     "cancelled": frozenset({"ready", "scheduled"}),

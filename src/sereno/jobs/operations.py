@@ -20,6 +20,7 @@ from sereno.jobs.lifecycle import FINAL
 from sereno.jobs.queries import jobs as job_queries
 from sereno.jobs.queries.rows import AttemptRow, JobLine, JobRow, ProgressRow, StepRow
 from sereno.jobs.rows import KeyConflict
+from sereno.jobs.signals import SignalWait, awaited_signal
 
 CANCELLABLE = ("waiting", "scheduled", "ready", "running")
 DELETABLE = ("waiting", "scheduled", "ready", *FINAL)
@@ -35,12 +36,13 @@ class JobPage:
 
 @dataclass(frozen=True, slots=True)
 class JobDetail:
-    """One job with its attempts, steps and progress."""
+    """One job with its attempts, steps and progress, and the signal that it waits for."""
 
     job: JobRow
     attempts: list[AttemptRow]
     steps: list[StepRow]
     progress: ProgressRow | None
+    waits_for: SignalWait | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,8 @@ def show(job_id: int) -> Operation[JobDetail]:
     tried = yield from job_queries.attempts(job_id)
     steps = yield from job_queries.steps(job_id)
     progress = yield from job_queries.progress(job_id)
-    return JobDetail(row, [*tried, *_last_attempt(row)], steps, progress)
+    waits_for = (yield from awaited_signal(job_id)) if row.state == "scheduled" else None
+    return JobDetail(row, [*tried, *_last_attempt(row)], steps, progress, waits_for)
 
 
 def enqueue(jobs: Sequence[NewJob], *, actor: str | None = None) -> Operation[list[EnqueuedJob]]:

@@ -2,18 +2,29 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter, itemgetter
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, array, queries
 from sereno.errors import LeaseLost
+from sereno.jobs import signals
 from sereno.jobs.attempt import Settlement
 
 _sql = queries("jobs/settlement")
 _ids = msgspec.json.Decoder(list[int])
-_object = msgspec.json.Decoder(dict[str, Any])
+
+
+class StoredStep(NamedTuple):
+    """The result of a step, its position among the handler's steps, and the steps that had none when it was stored."""
+
+    result: Any
+    position: int | None = None
+    pending: Sequence[str] = ()
+
+
+_steps = msgspec.json.Decoder(dict[str, tuple[Any, int | None, list[str] | None]])
 
 Way = Literal["succeed", "succeed_with_results", "forget", "bury", "reschedule"]
 
@@ -78,10 +89,18 @@ _id = attrgetter("id")
 def settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[set[int]]:
     """Write one kind of outcome for many attempts; return the ids of the jobs that the session still held.
 
-    With `side_rows`, two statements run in one transaction: only the second one sees what an attempt wrote while the
-    first one waited for the lock on the job's row.
+    With `side_rows`, two or three statements run in one transaction: only the later ones see what an attempt wrote
+    while the first one waited for the lock on the job's row.
     """
     applied, stopped = yield from _settle(way, session, batch)
+    if way == "reschedule":
+        waits = [
+            (item.id, item.attempt, item.settlement.signal)
+            for item in batch
+            if item.settlement.signal is not None and item.id in applied
+        ]
+        if waits:
+            yield from signals.arm(waits)
     if ended := [item.id for item in batch if item.side_rows and item.id in applied]:
         yield from forget_side_rows(ended)
     if waiting := [
@@ -166,17 +185,28 @@ def settled_before(session: int, batch: Sequence[SettleResult]) -> Operation[set
     return set(_ids.decode(rows[0][0]))
 
 
-def steps(job_id: int) -> Operation[Mapping[str, Any]]:
-    """Return the stored results of a job's steps, by name."""
+def steps(job_id: int) -> Operation[Mapping[str, StoredStep]]:
+    """Return the stored steps of a job, by name."""
     rows = yield Statement(_sql["steps"], {"id": job_id})
-    return _object.decode(rows[0][0])
+    found = _steps.decode(rows[0][0])
+    return {name: StoredStep(result, position, pending or ()) for name, (result, position, pending) in found.items()}
 
 
-def keep_step(session: int, job_id: int, attempt: int, name: str, result: bytes) -> Operation[None]:
+def keep_step(
+    session: int,
+    job_id: int,
+    attempt: int,
+    name: str,
+    result: bytes,
+    *,
+    position: int | None = None,
+    pending: Sequence[str] = (),
+) -> Operation[None]:
     """Store the result of a step, or raise LeaseLost."""
+    place = {"position": position, "pending": list(pending) or None}
     rows = yield Statement(
         _sql["keep_step"],
-        {"session": session, "id": job_id, "attempt": attempt, "name": name, "result": result.decode()},
+        {"session": session, "id": job_id, "attempt": attempt, "name": name, "result": result.decode(), **place},
     )
     if not rows:
         raise LeaseLost(f"job {job_id}: attempt {attempt} has lost its lease; step {name!r} was not stored")
@@ -191,5 +221,5 @@ def report_progress(session: int, job_id: int, attempt: int, fraction: float, no
 
 
 def forget_side_rows(ids: Sequence[int]) -> Operation[None]:
-    """Delete the steps and the progress of these jobs."""
+    """Delete the steps, the progress and the waits for signals of these jobs."""
     yield Statement(_sql["forget_side_rows"], {"ids": list(ids)})

@@ -179,6 +179,7 @@ ended as (
     select schedule_id, id, 'cancelled', (select now from clock) from stopped where schedule_id is not null
 ),
 forgotten as (delete from sereno.steps where job_id = any(array(select id from stopped))),
+unawaited as (delete from sereno.signal_waits where job_id = any(array(select id from stopped))),
 cleared as (delete from sereno.progress where job_id = any(array(select id from stopped))),
 notified as (
     select pg_notify('sereno.ready', queue)
@@ -208,14 +209,15 @@ from (
 
 -- name: steps
 -- Results of the steps that earlier attempts of this job have finished.
-select coalesce(json_object_agg(name, result), '{}')::text from sereno.steps where job_id = %(id)s;
+select coalesce(json_object_agg(name, json_build_array(result, position, pending)), '{}')::text
+from sereno.steps where job_id = %(id)s;
 
 -- name: keep_step
 -- Store the result of a step, once, by the attempt that holds the job; a repeated write keeps the first result.
 -- FOR KEY SHARE, as below: a settlement of the job waits for this statement and then deletes the step; or it came first,
 -- and nothing is written.
-insert into sereno.steps (job_id, name, attempt, result)
-select id, %(name)s, attempt, %(result)s::text::jsonb
+insert into sereno.steps (job_id, name, attempt, result, position, pending)
+select id, %(name)s, attempt, %(result)s::text::jsonb, %(position)s, %(pending)s::text[]
 from sereno.jobs where id = %(id)s and attempt = %(attempt)s and session_id = %(session)s
 for key share
 on conflict (job_id, name) do update set name = excluded.name
@@ -232,10 +234,11 @@ on conflict (job_id) do update
 returning job_id;
 
 -- name: forget_side_rows
--- Delete steps and progress of finished jobs.
+-- Delete steps, progress and waits for signals of finished jobs.
 with done as (
     select id from unnest(%(ids)s::bigint[]) as wanted(id) where not exists (select from sereno.jobs where jobs.id = wanted.id)
 ),
+waits as (delete from sereno.signal_waits where job_id in (select id from done)),
 steps as (delete from sereno.steps where job_id in (select id from done))
 delete from sereno.progress where job_id in (select id from done);
 

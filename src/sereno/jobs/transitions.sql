@@ -170,6 +170,7 @@ ended as (
     select schedule_id, id, 'cancelled', sereno.now(), %(reason)s from gone where schedule_id is not null
 ),
 forgotten as (delete from sereno.steps where job_id = any(array(select id from gone))),
+unawaited as (delete from sereno.signal_waits where job_id = any(array(select id from gone))),
 cleared as (delete from sereno.progress where job_id = any(array(select id from gone))),
 stopping as (
     update sereno.jobs set cancel_requested = true
@@ -210,6 +211,7 @@ keys as (
 ),
 tries as (delete from sereno.attempts where job_id = any(array(select id from both_places))),
 steps as (delete from sereno.steps where job_id = any(array(select id from both_places))),
+waits as (delete from sereno.signal_waits where job_id = any(array(select id from both_places))),
 removed_runs as (delete from sereno.procedure_runs where job_id = any(array(select id from both_places))),
 progress as (delete from sereno.progress where job_id = any(array(select id from both_places)))
 select coalesce((select json_agg(id) from both_places), '[]')::text,

@@ -134,7 +134,7 @@ where later.started_at < earlier.finished_at - interval '100 milliseconds'
 order by later.job_id limit 20;
 
 -- name: side_rows
--- Steps and progress are deleted with the job, in the same transaction.
+-- Steps, progress and waits for signals are deleted with the job, in the same transaction.
 select job_id, what || ' of a job that is not live'
 from (
     (select job_id, 'step ' || name as what from sereno.steps
@@ -144,8 +144,25 @@ from (
     (select job_id, 'progress' from sereno.progress
      where not exists (select from sereno.jobs where jobs.id = progress.job_id)
      limit 20)
+    union all
+    (select job_id, 'wait for the signal ' || name from sereno.signal_waits
+     where not exists (select from sereno.jobs where jobs.id = signal_waits.job_id)
+     limit 20)
 ) as left_behind
 order by job_id limit 20;
+
+-- name: signals_delivered
+-- A job does not wait for a signal that was sent. Signals and waits that no worker has checked yet are delivered by the
+-- next check.
+select waits.job_id, 'it waits for the signal ' || waits.name || ', which was sent at ' || sent.sent_at
+from (select * from sereno.signal_waits where attempt is not null and is_checked order by job_id desc limit %(window)s) as waits
+join sereno.jobs on jobs.id = waits.job_id and jobs.attempt = waits.attempt and jobs.state = 'scheduled'
+cross join lateral (
+    select sent_at from sereno.signals
+    where signals.name = waits.name and coalesce(signals.tenant, '') = coalesce(waits.tenant, '')
+      and sent_at >= waits.since and signals.is_checked
+    order by signals.id limit 1) as sent
+order by waits.job_id limit 20;
 
 -- name: one_job_per_fire
 -- One schedule and instant has at most one job, live or finished.

@@ -22,11 +22,14 @@ from sereno.jobs.settlement import keep_step
 MOST_CALLS = 1000
 
 
-def enqueue_calls(parent: ClaimedJob, session: int, name: str, jobs: Sequence[NewJob]) -> Operation[list[int]]:
+def enqueue_calls(
+    parent: ClaimedJob, session: int, name: str, jobs: Sequence[NewJob], position: int | None, pending: Sequence[str]
+) -> Operation[list[int]]:
     """Enqueue the calls and store their ids as a step, in one transaction, or raise LeaseLost."""
     made = yield from transitions.enqueue([_of_parent(parent, job) for job in jobs])
     ids = [job.id for job in made]
-    yield from keep_step(session, parent.id, parent.attempt, name, msgspec.json.encode(ids))
+    raw = msgspec.json.encode(ids)
+    yield from keep_step(session, parent.id, parent.attempt, name, raw, position=position, pending=pending)
     return ids
 
 

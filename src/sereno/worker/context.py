@@ -2,19 +2,19 @@
 
 import asyncio
 import inspect
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar, get_type_hints, overload
+from typing import Any, Literal, ParamSpec, TypeVar, get_type_hints, overload
 
 import msgspec
 import psycopg
 
 from sereno.database.database import Database
+from sereno.database.driver import adrive, drive
 from sereno.database.json_values import stored
-from sereno.database.statement import Operation, arun, run
+from sereno.database.statement import Operation, Plan, arun, run
 from sereno.duration import Duration
 from sereno.duration import seconds as length
 from sereno.error_text import storable
@@ -24,10 +24,11 @@ from sereno.jobs.group_store import predecessors
 from sereno.jobs.job import ClaimedJob, NewJob
 from sereno.jobs.limits.store import throttle
 from sereno.jobs.result import ResultType
-from sereno.jobs.settlement import SettleResult, keep_step, report_progress, settle, steps
+from sereno.jobs.settlement import SettleResult, report_progress, settle
+from sereno.jobs.signals import check_name
 from sereno.telemetry.log_events import JobLogger
 from sereno.text import check_text
-from sereno.worker import child_jobs
+from sereno.worker.steps import JobSteps, checked_which
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,8 +48,12 @@ class Context:
         began: Callable[[], float] = lambda: 0.0,
         throttler: Callable[[int, int, Throttle], None] | None = None,
         batch: Sequence[ClaimedJob] = (),
+        is_own_flow: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`batch`: all jobs of the call; `job` is the first. `began`: the seconds from its claim to the call."""
+        """`batch`: all jobs of the call; `job` is the first. `began`: the seconds from its claim to the call.
+
+        `is_own_flow`: whether the caller is the handler's own task or thread, and not one that the handler started.
+        """
         self.job_id = job.id
         self.task = job.task
         self.queue = job.queue
@@ -73,11 +78,11 @@ class Context:
         self.success = SUCCEEDED
         self._began = began
         self._job = job
+        self._is_batch = bool(batch)
         self._jobs = batch or (job,)
         self._throttler = throttler
-        self._steps: dict[str, Any] | None = None
-        # Calls by name, in this attempt.
-        self._calls: Counter[str] = Counter()
+        self._steps: JobSteps | None = None
+        self.is_own_flow = is_own_flow
 
     @property
     def settled(self) -> bool:
@@ -157,29 +162,92 @@ class Context:
     async def step(self, name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
     async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a function once and store its result; a later attempt gets the stored result and skips the call."""
-        if self._steps is None:
-            self._steps = dict(await self._database.arun_one(steps(self.job_id))) if self.attempt > 1 else {}
-        if name in self._steps:
-            return _restored(function, self._steps[name])
+        in_order = self.is_own_flow()
+        known = await self._ado(self._job_steps().ask(name, in_order=in_order))
+        if known is not None:
+            return _restored(function, known.result)
         result = function(*args, **kwargs)
         if inspect.isawaitable(result):
             result = await result
         raw = _result(name, result)
         self.used_side_rows = True
-        await self._database.arun_one(keep_step(self.session, self.job_id, self.attempt, name, raw))
-        return self._remember(name, raw, result)
+        await self._ado(self._job_steps().keep(name, raw, in_order=in_order))
+        return result
 
     def run_step(self, name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`step` for sync handlers."""
-        if self._steps is None:
-            self._steps = dict(self._database.run_one(steps(self.job_id))) if self.attempt > 1 else {}
-        if name in self._steps:
-            return _restored(function, self._steps[name])  # type: ignore[no-any-return]  # stored by this very function
+        in_order = self.is_own_flow()
+        known = self._do(self._job_steps().ask(name, in_order=in_order))
+        if known is not None:
+            return _restored(function, known.result)  # type: ignore[no-any-return]  # stored by this very function
         result = function(*args, **kwargs)
         raw = _result(name, result)
         self.used_side_rows = True
-        self._database.run_one(keep_step(self.session, self.job_id, self.attempt, name, raw))
-        return self._remember(name, raw, result)
+        self._do(self._job_steps().keep(name, raw, in_order=in_order))
+        return result
+
+    @overload
+    async def wait_for(
+        self, name: str, *, timeout: Duration | None = None, which: Literal["first", "latest"] = "first"
+    ) -> Any: ...
+    @overload
+    async def wait_for(
+        self, name: str, *, timeout: Duration | None = None, which: Literal["first", "latest"] = "first", type: type[T]
+    ) -> T: ...
+    @overload
+    async def wait_for(
+        self, name: str, *, timeout: Duration | None = None, which: Literal["all"], type: Any = Any
+    ) -> list[Any]: ...
+    async def wait_for(
+        self,
+        name: str,
+        *,
+        timeout: Duration | None = None,
+        which: str = "first",
+        type: Any = Any,  # noqa: A002 - the word of msgspec and pydantic for it
+    ) -> Any:
+        """Return the value of a signal that was sent to this job, or wait for it without occupying a slot.
+
+        The job then runs from the top when `app.signal(name, …)` was sent, and skips finished steps. It sees signals of
+        its tenant that were sent since it was created. After `timeout` it raises SignalTimeout, a TimeoutError. The
+        answer is stored: each attempt gets the same one. which: "first", "latest", or "all" for a list. type: what the
+        value is decoded to, as in annotations.
+        """
+        return await self._ado(self._waiting(name, timeout, which, type))
+
+    def receive(
+        self,
+        name: str,
+        *,
+        timeout: Duration | None = None,
+        which: str = "first",
+        type: Any = Any,  # noqa: A002 - as above
+    ) -> Any:
+        """`wait_for` for sync handlers."""
+        return self._do(self._waiting(name, timeout, which, type))
+
+    def _waiting(self, name: str, timeout: Duration | None, which: str, wanted: Any) -> Plan[Any]:
+        check_name(name)
+        if self._is_batch:
+            raise ConfigurationError(
+                f"signal {name!r}: a batch task cannot wait for signals; wait in one that has no batch"
+            )
+        # The wait is a row of its own, which ends with the job.
+        self.used_side_rows = True
+        chosen, limit = checked_which(which), None if timeout is None else length(timeout)
+        wanted = list[wanted] if chosen == "all" else wanted
+        return self._job_steps().wait_for(name, timeout=limit, which=chosen, wanted=wanted, in_order=self.is_own_flow())
+
+    def _job_steps(self) -> JobSteps:
+        if self._steps is None:
+            self._steps = JobSteps(self._job, self.session)
+        return self._steps
+
+    def _do(self, plan: Plan[T]) -> T:
+        return drive(plan, self._database.run_one)
+
+    async def _ado(self, plan: Plan[T]) -> T:
+        return await adrive(plan, self._database.arun_one)
 
     async def call(self, job: NewJob, *, name: str | None = None) -> Any:
         """Run another job and return its result: `total = await ctx.call(count.job(7))`. No slot is held meanwhile.
@@ -187,45 +255,23 @@ class Context:
         The job is enqueued once; this one runs again from the top when it has ended. Raises JobFailed or JobCancelled.
         `name`: of the step that stores it; by default from the task, and its place among equal ones.
         """
-        return (await self._call_all([job], name or self._call_name(job.task)))[0]
+        return (await adrive(self._calling(job.task, [job], name), self._database.arun))[0]
 
     def run_call(self, job: NewJob, *, name: str | None = None) -> Any:
         """`call` for sync handlers."""
-        return self._run_call_all([job], name or self._call_name(job.task))[0]
+        return drive(self._calling(job.task, [job], name), self._database.run)[0]
 
     async def all(self, jobs: Iterable[NewJob], *, name: str | None = None) -> list[Any]:
         """Run several jobs at the same time and return their results in the same order. Otherwise like `call`."""
-        return await self._call_all(list(jobs), name or self._call_name("all"))
+        return await adrive(self._calling("all", list(jobs), name), self._database.arun)
 
     def run_all(self, jobs: Iterable[NewJob], *, name: str | None = None) -> list[Any]:
         """`all` for sync handlers."""
-        return self._run_call_all(list(jobs), name or self._call_name("all"))
+        return drive(self._calling("all", list(jobs), name), self._database.run)
 
-    async def _call_all(self, jobs: Sequence[NewJob], name: str) -> list[Any]:
-        child_jobs.check_calls(jobs)
-        if self._steps is None:
-            self._steps = dict(await self._database.arun_one(steps(self.job_id))) if self.attempt > 1 else {}
-        if name not in self._steps:
-            self.used_side_rows = True
-            operation = child_jobs.enqueue_calls(self._job, self.session, name, jobs)
-            self._steps[name] = await self._database.arun(operation)
-        return await self._database.arun_one(child_jobs.results_of_calls(self._steps[name], jobs))
-
-    def _run_call_all(self, jobs: Sequence[NewJob], name: str) -> list[Any]:
-        child_jobs.check_calls(jobs)
-        if self._steps is None:
-            self._steps = dict(self._database.run_one(steps(self.job_id))) if self.attempt > 1 else {}
-        if name not in self._steps:
-            self.used_side_rows = True
-            operation = child_jobs.enqueue_calls(self._job, self.session, name, jobs)
-            self._steps[name] = self._database.run(operation)
-        return self._database.run_one(child_jobs.results_of_calls(self._steps[name], jobs))
-
-    def _call_name(self, what: str) -> str:
-        """Return the name of a call: the same in each attempt, as long as calls are made in the same order."""
-        self._calls[what] += 1
-        number = self._calls[what]
-        return f"call {what}" if number == 1 else f"call {what} {number}"
+    def _calling(self, what: str, jobs: Sequence[NewJob], name: str | None) -> Plan[list[Any]]:
+        self.used_side_rows = True
+        return self._job_steps().call(what, jobs, name, in_order=self.is_own_flow())
 
     async def results(self) -> list[Any]:
         """Return the results of the jobs that this one waited for (`after`, or the jobs of its group), by their ids.
@@ -256,11 +302,6 @@ class Context:
         """`sleep_until` for sync handlers."""
         if self.claimed_at < moment:
             raise Snooze(until=moment)
-
-    def _remember(self, name: str, raw: bytes, result: T) -> T:
-        assert self._steps is not None
-        self._steps[name] = msgspec.json.decode(raw)
-        return result
 
     def _settle_all(self) -> Operation[frozenset[int]]:
         """Settle every job of the call as succeeded, or raise LeaseLost."""

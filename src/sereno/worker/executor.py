@@ -225,6 +225,7 @@ class Executor:
             began=lambda: running.started - job.seen,
             throttler=self._settler.throttle,
             batch=batch,
+            is_own_flow=running.is_own_flow,
         )
 
     async def _batch(self, running: RunningCall) -> Sequence[Ending]:

@@ -18,6 +18,7 @@ from sereno.jobs.job import ClaimedJob
 from sereno.jobs.task import TaskDefinition
 from sereno.worker.context import Context
 from sereno.worker.handler_threads import HandlerThreads, call_safely
+from sereno.worker.steps import is_current_task
 
 
 def task_starter(loop: asyncio.AbstractEventLoop) -> "Callable[..., asyncio.Task[None]]":
@@ -61,6 +62,13 @@ class RunningCall(msgspec.Struct, eq=False):
     def is_settled(self) -> bool:
         """Whether the handler's own transaction has settled its jobs."""
         return self.context is not None and self.context.settled
+
+    def is_own_flow(self) -> bool:
+        """Return whether the caller is the handler's own task or thread, and not one that the handler started."""
+        if self.is_plain:
+            return threading.get_ident() == self.thread
+        # A task that starts at once is not known here before it waits for the first time.
+        return self.task is None or is_current_task(self.task)
 
     async def in_thread(self, threads: HandlerThreads, function: Callable[..., Any], *args: Any) -> Any:
         """Run a sync handler in a thread; return its result, or RaisedError.

@@ -23,6 +23,7 @@ class DueWork:
     next_due: float | None
     expired_sessions: bool
     orphans: bool
+    signals: bool
     unchecked_links: bool
     cancelling_groups: bool
 
@@ -89,10 +90,15 @@ def finish(ids: Sequence[int], state: Literal["closed", "dead"]) -> Operation[No
 
 
 def due_work(
-    look_back: float = EVERYTHING, queues: Collection[str] | None = None, elsewhere: float = 0.0
+    look_back: float = EVERYTHING,
+    queues: Collection[str] | None = None,
+    elsewhere: float = 0.0,
+    *,
+    signals: bool = True,
 ) -> Operation[DueWork]:
     """Return what is due. Jobs of other queues than `queues` count as due that many seconds later."""
-    params = {"look_back": look_back, "queues": None if queues is None else list(queues), "elsewhere": elsewhere}
+    wanted = None if queues is None else list(queues)
+    params = {"look_back": look_back, "queues": wanted, "elsewhere": elsewhere, "signals": signals}
     return DueWork(*(yield Statement(_sql["due_work"], params))[0])
 
 

@@ -48,8 +48,8 @@ where id = any(%(ids)s) and state = 'alive'
 returning id;
 
 -- name: due_work
--- One cheap query for due work: seconds until the next scheduled job, expired leases, jobs of dead sessions, dependencies
--- to check, groups to cancel. The jobs of
+-- One cheap query for due work: seconds until the next scheduled job, expired leases, jobs of dead sessions, signals and
+-- waits for signals that are not checked, if asked for, dependencies to check, groups to cancel. The jobs of
 -- other workers' queues count `elsewhere` seconds later: those workers make them ready, and otherwise this one does. An own
 -- job that follows more jobs than are read is due after the last of them.
 with clock as materialized (select sereno.now() as now),
@@ -66,6 +66,8 @@ select (select extract(epoch from least(min(run_at) filter (where is_own), min(r
                where state = 'running'
                  and session_id = any(array(select id from sereno.sessions
                                             where state <> 'alive' and ended_at > clock.now - interval '1 hour'))),
+       %(signals)s and (exists (select from sereno.signals where not is_checked)
+                        or exists (select from sereno.signal_waits where not is_checked)),
        exists (select from sereno.dependencies where to_check),
        exists (select from sereno.groups where cancelling)
 from clock;

@@ -240,6 +240,7 @@ def _about_jobs(things: Things) -> dict[str, dict[str, Any]]:
     return {
         "GET /jobs": {},
         "POST /jobs": {"json": {"task": "work", "arguments": {"text": "x"}}},
+        "POST /signals": {"json": {"name": "paid:1", "value": {"amount": 7}}},
         "GET /jobs/{job_id}": job,
         "GET /jobs/{job_id}/why": job,
         "GET /jobs/{job_id}/result": job,

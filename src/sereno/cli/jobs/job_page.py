@@ -64,6 +64,9 @@ def _lines(detail: JobDetail) -> Iterator[tuple[str, str]]:
         yield "result", json.dumps(job.result, ensure_ascii=False)
     elif job.state == "succeeded" and job.reason:
         yield "reason", job.reason
+    if detail.waits_for is not None:
+        until = f" until {_moment(detail.waits_for.until)}" if detail.waits_for.until else ", without a timeout"
+        yield "waits for", f"the signal {detail.waits_for.name}{until}"
     if detail.progress is not None:
         note = f", {detail.progress.note}" if detail.progress.note else ""
         yield "progress", f"{detail.progress.fraction:.0%}{note} ({short_time(detail.progress.updated_at)})"

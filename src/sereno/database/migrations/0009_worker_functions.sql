@@ -1045,6 +1045,7 @@ begin
         from ending where schedule_id is not null
     ),
     steps as (delete from sereno.steps where job_id = any(array(select id from ending))),
+    waits as (delete from sereno.signal_waits where job_id = any(array(select id from ending))),
     progress as (delete from sereno.progress where job_id = any(array(select id from ending))),
     counted as (
         insert into sereno.ended_attempts (at, queue, task, tenant, outcome, waited, ran, failures, job_id, fingerprint, error_type,

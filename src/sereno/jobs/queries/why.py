@@ -1,5 +1,6 @@
 """Explains in sentences why a job is not running, the most important reason first."""
 
+import shlex
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -9,6 +10,7 @@ from sereno.jobs.limits import why as why_limits
 from sereno.jobs.limits.why import moment
 from sereno.jobs.queries import jobs as job_queries
 from sereno.jobs.queries.rows import AttemptRow, JobRow, PauseRow, ProgressRow, WaitReason
+from sereno.jobs.signals import SignalWait, awaited_signal
 
 
 def why(job_id: int, *, tenant: str | None = None) -> Operation[list[str]]:
@@ -32,7 +34,9 @@ def why(job_id: int, *, tenant: str | None = None) -> Operation[list[str]]:
     if row.state == "scheduled":
         tried = yield from job_queries.attempts(job_id)
         others = yield from why_limits.held_up(row, tenant)
-        return [*_scheduled(row, tried, waiting), *others, *blockers]
+        awaited = yield from awaited_signal(job_id)
+        first = _scheduled(row, tried, waiting) if awaited is None else _awaiting(row, awaited, waiting.now)
+        return [*first, *others, *blockers]
     limits, place = yield from why_limits.waits(row, tenant)
     place = _ahead(row, waiting) if row.keys is None else place
     expiring = _expiring(row, waiting.now)
@@ -76,6 +80,18 @@ def _scheduled(row: JobRow, tried: Sequence[AttemptRow], waiting: WaitReason) ->
     else:
         sentences = [f"It is scheduled for {moment(row.run_at)}, in {duration_text(wait)}."]
     return [*sentences, _postponed(row, tried[-1] if tried else None)]
+
+
+def _awaiting(row: JobRow, awaited: SignalWait, now: datetime) -> list[str]:
+    until = awaited.until
+    whose = "" if row.tenant is None else f" --tenant {shlex.quote(row.tenant)}"
+    end = ", without a timeout"
+    if until is not None:
+        end = f" until {moment(until)}, for {duration_text(max(0.0, (until - now).total_seconds()))}"
+    return [
+        f"It waits for the signal {awaited.name!r}{end}.",
+        f"To send it: sereno signal send {shlex.quote(awaited.name)} [JSON]{whose}",
+    ]
 
 
 def _postponed(row: JobRow, last: AttemptRow | None) -> str:

@@ -12,6 +12,7 @@ from sereno.server.api.jobs import (
     jobs,
     limits,
     queues,
+    signals,
     workers,
 )
 from sereno.server.api.jobs import (
@@ -61,6 +62,7 @@ SECTIONS = (
     schedules,
     limits,
     queues,
+    signals,
     system,
     tokens,
     workers,

@@ -68,6 +68,7 @@ class CallReply(msgspec.Struct):
     # As JSON text.
     result: str | None = None
     wait_for: tuple[int, ...] = ()
+    signal: str | None = None
 
 
 class ProcessSettings(msgspec.Struct):
@@ -290,6 +291,7 @@ def _settlement(response: CallReply) -> Settlement:
         throttle=response.throttle,
         result=None if response.result is None else response.result.encode(),
         wait_for=response.wait_for,
+        signal=response.signal,
     )
 
 

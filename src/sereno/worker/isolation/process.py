@@ -10,6 +10,7 @@ import random
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -29,6 +30,7 @@ from sereno.worker.isolation.pool import LINE_LIMIT, CallReply, JobRequest, Proc
 from sereno.worker.isolation.preload import import_and_serve, import_task_module
 from sereno.worker.log_writer import LogWriter
 from sereno.worker.middleware import around
+from sereno.worker.steps import is_current_task
 
 PROGRESS_EVERY = 1.0
 _PR_SET_PDEATHSIG = 1
@@ -109,6 +111,7 @@ async def _attempt(request: JobRequest, database: Database, send_ready: Callable
         error=decision.error,
         failed=decision.failed,
         throttle=decision.throttle,
+        signal=decision.signal,
         settled=context.settled,
         result=None if decision.result is None else decision.result.decode(),
         wait_for=decision.wait_for,
@@ -134,14 +137,24 @@ async def _call(definition: TaskDefinition, context: Context, request: JobReques
     values = definition.arguments.decode(request.job.args)
     if definition.batch:
         values = ([values[0]],)
+    own_task, own_threads = asyncio.current_task(), set[int]()
+
+    def call_in_thread() -> Any:
+        own_threads.add(threading.get_ident())
+        return call_safely(definition.arguments.call, definition.function, values, context)
+
+    def is_own_flow() -> bool:
+        if not definition.is_async:
+            return threading.get_ident() in own_threads
+        return is_current_task(own_task)
+
+    context.is_own_flow = is_own_flow
     watch = asyncio.ensure_future(_report_progress(context))
     try:
         if definition.is_async:
             result = await definition.arguments.call(definition.function, values, context)
         else:
-            result = await asyncio.to_thread(
-                call_safely, definition.arguments.call, definition.function, values, context
-            )
+            result = await asyncio.to_thread(call_in_thread)
     finally:
         watch.cancel()
     if type(result) is RaisedError:

@@ -8,7 +8,7 @@ from sereno.access import authentication, idempotency
 from sereno.database import partitions
 from sereno.database.connect import ServiceConnection
 from sereno.database.statement import Operation
-from sereno.jobs import attempt_partitions, group_store, history
+from sereno.jobs import attempt_partitions, group_store, history, signals
 from sereno.jobs.limits import lane_claim
 from sereno.jobs.limits import store as limits
 from sereno.jobs.queries import minute_stats
@@ -41,6 +41,7 @@ def duties(settings: Settings) -> list[MaintenanceDuty]:
         MaintenanceStep("sign-outs of ended cookies", _pages_of(authentication.forget_sign_outs)),
         MaintenanceStep("ended groups", _pages_of(lambda: group_store.forget_groups(settings.keep_history_days))),
         MaintenanceStep("old figures", _pages_of(minute_stats.forget)),
+        MaintenanceStep("old signals", _pages_of(lambda: signals.forget_old(settings.keep_signals_days))),
         MaintenanceStep("idle lanes", PagedWalk(limits.FIRST, limits.sweep_lanes)),
         MaintenanceStep("idle limiters", PagedWalk(limits.FIRST, limits.sweep_limiters)),
         MaintenanceStep("shares without lanes", PagedWalk(limits.FIRST_SHARE, limits.sweep_shares)),

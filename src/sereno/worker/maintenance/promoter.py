@@ -1,4 +1,4 @@
-"""Makes due jobs ready, declares sessions with expired leases dead, and rescues the jobs of dead sessions.
+"""Makes due jobs ready, declares sessions with expired leases dead, rescues their jobs, and delivers late signals.
 
 Every worker does this; SKIP LOCKED and fenced statements make it safe. One cheap query every few seconds, or when the
 next scheduled job is due, shows whether there is anything to do. Other maintenance runs on separate connections: see
@@ -13,7 +13,7 @@ from time import monotonic
 
 from sereno.database.connect import ServiceConnection
 from sereno.errors import DatabaseUnavailable
-from sereno.jobs import group_store, settlement, transitions
+from sereno.jobs import group_store, settlement, signals, transitions
 from sereno.jobs.transitions import EVERYTHING
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.service import Service
@@ -35,6 +35,8 @@ JITTER = 0.004
 ORDINARY_SCAN, LOOK_BACK_TIMEOUT = 0.005, 10.0
 # Seconds between two scans for jobs overdue by more than RECENT; only a transaction that was open as long leaves some.
 OVERDUE_EVERY = 20.0
+# Seconds between two searches for signals and waits that no worker has checked since their commit.
+SIGNALS_EVERY = 1.0
 # Seconds between two rescues that also check the jobs of sessions that ended long ago.
 FULL_RESCUE_EVERY = 60.0
 
@@ -51,6 +53,7 @@ class Promoter(Service):
         self._on_promoted = on_promoted
         self._timer: asyncio.TimerHandle | None = None
         self._look_back = LookBack(OVERDUE_EVERY)
+        self._signal_checks = LookBack(SIGNALS_EVERY)
         self._ages = AgeRanges(RECENT, EVERYTHING)
 
     async def stop(self) -> None:
@@ -60,15 +63,18 @@ class Promoter(Service):
     async def run_once(self) -> float:
         # The query below finds every job that a notification told of so far.
         self._stop_timer()
-        found = await self._connection.run(sessions.due_work(RECENT, self._queues, ELSEWHERE))
+        found = await self._due_work()
         if found.expired_sessions:
             await self._expire_sessions()
         if found.orphans or found.expired_sessions:
             await rescue(self._connection)
+        has_signals = found.signals and await self._wake_waiting()
         rest = await self._promote_or_rest(found.next_due)
         if found.unchecked_links or found.cancelling_groups:
             await self._continue_links()
             rest = min(rest, LINKS_INTERVAL)
+        if has_signals:
+            return 0.0
         if not self._look_back.begins(monotonic()):
             return min(rest, self._look_back.due_in(monotonic()))
         return 0.0 if await self._promote_overdue() else rest
@@ -77,6 +83,20 @@ class Promoter(Service):
         """Continue jobs that wait for others whose settlement did not know of it, and cancel the rest of groups."""
         await self._connection.run(settlement.check_links(), MAINTENANCE_TIMEOUT)
         await self._connection.run(group_store.cancel_members(), MAINTENANCE_TIMEOUT, atomic=True)
+
+    async def _due_work(self) -> sessions.DueWork:
+        """Return what is due. Unchecked signals are searched less often if that is slow, under a pinned snapshot."""
+        began = monotonic()
+        searches = self._signal_checks.begins(began)
+        try:
+            found = await self._connection.run(sessions.due_work(RECENT, self._queues, ELSEWHERE, signals=searches))
+        except DatabaseUnavailable as error:
+            if searches and exceeded_time(error):
+                self._signal_checks.failed(monotonic())
+            raise
+        if searches:
+            self._signal_checks.done(monotonic(), monotonic() - began, ORDINARY_SCAN)
+        return found
 
     async def _promote_or_rest(self, next_due: float | None) -> float:
         if next_due is not None and next_due <= 0:
@@ -91,8 +111,12 @@ class Promoter(Service):
         """
         seconds, _, queue = payload.partition(" ")
         # Any role can send a notification, so the payload may be anything.
-        if not seconds.replace(".", "", 1).isdecimal() or (self._queues is not None and queue not in self._queues):
+        is_other = bool(queue) and self._queues is not None and queue not in self._queues
+        if not seconds.replace(".", "", 1).isdecimal() or is_other:
             return
+        if not queue:
+            # A signal was sent that jobs of any queue may wait for.
+            self._signal_checks.ask()
         loop = asyncio.get_running_loop()
         at = loop.time() + float(seconds) + _jitter()
         if self._timer is None or at < self._timer.when():
@@ -108,6 +132,13 @@ class Promoter(Service):
         """Search all ages next, because the clock was set, or may have been while the listener was disconnected."""
         self._look_back.ask()
         self.wake()
+
+    async def _wake_waiting(self) -> bool:
+        """Wake jobs whose signal was committed while they were settled as waiting; return whether there are more."""
+        woken, more = await self._connection.run(signals.wake_waiting(), MAINTENANCE_TIMEOUT)
+        if woken:
+            self._on_promoted()
+        return more
 
     async def _promote(self) -> float:
         """Promote jobs that became due recently.

@@ -1,0 +1,1 @@
+"""Orders that wait for their payment: a workflow in one function."""

@@ -1,0 +1,28 @@
+"""Operator actions on signals: send one, with a line in the audit log."""
+
+from typing import Any
+
+from sereno.access import audit
+from sereno.access.actor import default_actor
+from sereno.database.statement import Operation
+from sereno.jobs import signals
+from sereno.text import check_text
+
+
+def new_signal(
+    name: str, value: Any, limit: int, *, tenant: str | None = None, actor: str | None = None
+) -> Operation[int]:
+    """Check a signal now; return the operation that sends it, writes the actor to the audit log and returns its id.
+
+    `limit`: bytes of the value as JSON.
+    """
+    signals.check_name(name)
+    check_text("tenant", tenant)
+    return _send(name, signals.encode_value(name, value, limit), tenant, actor)
+
+
+def _send(name: str, raw: bytes, tenant: str | None, actor: str | None) -> Operation[int]:
+    sent = yield from signals.send(name, raw, tenant)
+    detail = {"name": name, "tenant": tenant}
+    yield from audit.audit(actor or default_actor(), "signal.send", f"signal {sent}", detail)
+    return sent
