@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         InvalidSchedule,
         LeaseLost,
         RejectedCallback,
+        ResourceUnavailable,
         SchemaError,
         SerenoError,
         UnknownTask,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from sereno.jobs.attempt import Cancel, Dead, Outcome, Retry, RetryAfter, Snooze
     from sereno.jobs.job import FireInfo, Job, NewJob
     from sereno.jobs.limits.limit import Limit, Rate
+    from sereno.jobs.resource import Resource, inject
     from sereno.jobs.retry import Backoff
     from sereno.jobs.task_handle import Task
     from sereno.notifications.event import Content, Digest, Recipient, Throttle
@@ -60,6 +62,8 @@ __all__ = [
     "Rate",
     "Recipient",
     "RejectedCallback",
+    "Resource",
+    "ResourceUnavailable",
     "Retry",
     "RetryAfter",
     "SchemaError",
@@ -71,6 +75,7 @@ __all__ = [
     "UnknownTask",
     "__version__",
     "in_app",
+    "inject",
 ]
 
 # Where the public names live. They are imported when first used, so that the command line opens quickly.
@@ -84,6 +89,7 @@ _HOMES = {
     "jobs.job": ("FireInfo", "Job", "NewJob"),
     "jobs.limits.limit": ("Limit", "Rate"),
     "notifications.recipients.quiet_hours": ("QuietHours",),
+    "jobs.resource": ("Resource", "inject"),
     "jobs.retry": ("Backoff",),
     "schedules.rules.when": ("Cron", "Daily", "Every", "Once"),
     "worker.context": ("Context",),
@@ -96,6 +102,7 @@ _HOMES = {
         "InvalidSchedule",
         "LeaseLost",
         "RejectedCallback",
+        "ResourceUnavailable",
         "SchemaError",
         "SerenoError",
         "UnknownTask",

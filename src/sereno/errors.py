@@ -13,6 +13,7 @@ SerenoError
 ├── JobNotFound               no job has this id
 ├── DatabaseUnavailable       PostgreSQL did not answer
 │   └── ConnectionsInUse        every allowed connection is in use; a job that raises this is snoozed
+├── ResourceUnavailable       a resource of the application could not be opened; the attempt is retried
 ├── ArchiveUnavailable        the archive storage did not answer, or holds unexpected files
 ├── SchemaError               the schema is missing, or older than this code
 ├── LeaseLost                 the worker no longer holds this attempt: its writes are ignored
@@ -54,6 +55,10 @@ class DuplicateJob(SerenoError):
 
 class JobNotFound(SerenoError):
     """No job has this id."""
+
+
+class ResourceUnavailable(SerenoError):
+    """A resource (`@app.resource`) could not be opened."""
 
 
 class DatabaseUnavailable(SerenoError):

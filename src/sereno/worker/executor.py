@@ -11,6 +11,7 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from time import monotonic
 from typing import Any
@@ -36,6 +37,7 @@ from sereno.worker.handler_threads import HandlerThreads, RaisedError
 from sereno.worker.isolation.pool import IsolationPool, runs_alone
 from sereno.worker.middleware import around
 from sereno.worker.outcomes import Outcomes
+from sereno.worker.resources import OpenResources
 from sereno.worker.running_call import RunningCall, task_starter
 from sereno.worker.settler import Settler
 
@@ -67,6 +69,7 @@ class Executor:
         self._on_end = on_end
         self._isolation = isolation
         self._threads = HandlerThreads(threads)
+        self._resources = OpenResources(registry.resources.overrides)
         # A job is often started by the end of another one, whose context variables it must not see.
         self._context_variables = contextvars.copy_context()
         self._create_task = task_starter(asyncio.get_running_loop())
@@ -80,13 +83,7 @@ class Executor:
         running = RunningCall(definition, jobs, now, None if timeout is None else now + timeout)
         for job in jobs:
             self.running[job.id] = running
-        is_usual = (
-            definition.is_async
-            and not definition.batch
-            and not definition.isolate
-            and not jobs[0].crashes
-            and not self._registry.middlewares
-        )
+        is_usual = definition.is_usual and not jobs[0].crashes and not self._registry.middlewares
         attempt = self._attempt_usual(running, jobs[0]) if is_usual else self._attempt(running)
         running.task = self._create_task(attempt, name=definition.name, context=self._context_variables.copy())
 
@@ -204,6 +201,8 @@ class Executor:
     async def _call_handler(self, running: RunningCall, values: tuple[Any, ...]) -> Any:
         definition = running.definition
         call = definition.arguments.call
+        if definition.resources:
+            call = partial(definition.arguments.call_with, resources=await self._resources.values(definition.resources))
         if definition.is_async:
             return await call(definition.function, values, running.context)
         return await running.in_thread(self._threads, call, definition.function, values, running.context)
@@ -330,8 +329,9 @@ class Executor:
         """Count the attempts that have ended in the tally."""
         self._outcomes.count()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._threads.close()
+        await self._resources.close()
 
 
 def _unfit(job: ClaimedJob) -> Dead:
