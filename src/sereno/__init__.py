@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sereno.notifications.recipients.quiet_hours import QuietHours
     from sereno.schedules.rules.when import Cron, Daily, Every, Once
     from sereno.worker.context import Context
+    from sereno.worker.hooks import JobEvent
 
 __all__ = [
     "Backoff",
@@ -53,6 +54,7 @@ __all__ = [
     "InvalidArguments",
     "InvalidSchedule",
     "Job",
+    "JobEvent",
     "LeaseLost",
     "Limit",
     "NewJob",
@@ -93,6 +95,7 @@ _HOMES = {
     "jobs.retry": ("Backoff",),
     "schedules.rules.when": ("Cron", "Daily", "Every", "Once"),
     "worker.context": ("Context",),
+    "worker.hooks": ("JobEvent",),
     "errors": (
         "ConfigurationError",
         "DatabaseUnavailable",

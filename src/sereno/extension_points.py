@@ -5,9 +5,11 @@ from typing import Any, TypeVar, overload
 
 from sereno.jobs.resource import Resource
 from sereno.jobs.task import Registry
+from sereno.worker.hooks import EventName, Hook, check_hook
 from sereno.worker.middleware import Middleware, check_middleware
 
 T = TypeVar("T")
+HookFunction = TypeVar("HookFunction", bound=Hook)
 MiddlewareFunction = TypeVar("MiddlewareFunction", bound=Middleware)
 
 
@@ -54,3 +56,18 @@ class ExtensionPoints:
         may take other resources. Of several with one type, `Annotated[ClientSession, "http"]` names one.
         """
         return self.registry.resources.declare(function)
+
+    def on(self, *events: EventName) -> Callable[[HookFunction], HookFunction]:
+        """Call a function after the outcome of an attempt is stored: `@app.on("job.dead")`, async or sync.
+
+        Events: "job.succeeded", "job.failed" (it is retried), "job.dead" and "job.cancelled". At most once, in the
+        worker process; a killed process calls none. What must happen belongs into a job or a notification.
+        """
+
+        def decorate(function: HookFunction) -> HookFunction:
+            check_hook(function, events)
+            for name in events:
+                self.registry.hooks.setdefault(name, []).append(function)
+            return function
+
+        return decorate

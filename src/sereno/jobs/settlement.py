@@ -32,6 +32,8 @@ class SettleResult(msgspec.Struct, gc=False):
     keep_history: bool = True
     fingerprint: str | None = None
     side_rows: bool = False
+    # Set by `settle`: it was to be tried again, and a requested cancel ended it instead.
+    was_cancelled: bool = False
 
     @property
     def way(self) -> Way:
@@ -98,6 +100,10 @@ def _settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[
             "items": encoder.encode([item.as_row() for item in ordered]).decode(),
         },
     )
+    if way == "reschedule" and rows[0][2] is not None:
+        stopped = set(_ids.decode(rows[0][2]))
+        for item in ordered:
+            item.was_cancelled = item.id in stopped
     return set(_ids.decode(rows[0][0]))
 
 

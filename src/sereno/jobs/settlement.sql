@@ -154,7 +154,8 @@ notified as (
     where exists (select from sereno.sessions where idle and id <> %(session)s and queues ? queue)
 )
 select coalesce((select json_agg(id) from (select id from moved union all select id from stopped) as applied), '[]')::text,
-       (select count(*) from notified);
+       (select count(*) from notified),
+       (select json_agg(id)::text from stopped);
 
 -- name: settled_before
 -- Of settlements that were not applied: those that an earlier try, whose reply was lost, applied. The others lost the job.

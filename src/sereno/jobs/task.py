@@ -186,6 +186,8 @@ class Registry:
         self.limits: dict[str, AnyLimit] = {}
         # Generator functions around every attempt.
         self.middlewares: list[Callable[[Any], Any]] = []
+        # Functions that are called after settlements (`@app.on`), by the name of the event.
+        self.hooks: dict[str, list[Callable[[Any], Any]]] = {}
         # What handlers share in a process (`@app.resource`).
         self.resources = Resources()
 

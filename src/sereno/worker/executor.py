@@ -66,6 +66,7 @@ class Executor:
         self._session = session
         self._settler = settler
         self._outcomes = Outcomes(session, settler, tally)
+        self._add_success = self._outcomes.success_adder
         self._on_end = on_end
         self._isolation = isolation
         self._threads = HandlerThreads(threads)
@@ -120,7 +121,7 @@ class Executor:
             self._end(running, (ending,))
             return
         del self.running[job.id]
-        self._outcomes.add_success(running, job, monotonic())
+        self._add_success(running, job, monotonic())
         self.ended_jobs += 1
         self._on_end(running.jobs)
 

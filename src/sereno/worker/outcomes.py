@@ -1,6 +1,7 @@
 """What follows from the ending of an attempt: its settlement is decided, counted, logged and given to the settler."""
 
 import random
+from collections.abc import Callable
 
 from sereno.error_text import describe
 from sereno.jobs.attempt import SUCCEEDED, Ending, Settlement, settlement
@@ -21,6 +22,7 @@ class Outcomes:
     def __init__(self, session: int, settler: Settler, tally: MetricTally) -> None:
         self._session = session
         self._settler = settler
+        self._hooks = settler.hooks
         self._tally = tally
         self._ended = AttemptBuffer(tally)
         self._chance = random.Random()  # noqa: S311 - jitter, not secrets
@@ -38,8 +40,23 @@ class Outcomes:
             at_once=definition.settle_at_once,
         )
 
+    @property
+    def success_adder(self) -> Callable[[RunningCall, ClaimedJob, float], None]:
+        """Return `add_success`, or a function that also remembers the job for hooks if there are some for successes."""
+        hooks = self._hooks
+        if hooks is None or not hooks.wants_successes:
+            return self.add_success
+
+        def add(running: RunningCall, job: ClaimedJob, ended: float) -> None:
+            hooks.ended(job)
+            self.add_success(running, job, ended)
+
+        return add
+
     def add(self, running: RunningCall, job: ClaimedJob, ending: Ending, ended: float) -> None:
         """Add the outcome of one job. One that cannot be recorded does not block the others: its job is dead."""
+        if self._hooks is not None:
+            self._hooks.ended(job)
         try:
             self._add(running, job, ending, ended)
         except Exception as error:  # noqa: BLE001 - see above

@@ -33,6 +33,7 @@ from sereno.worker.claiming.listener import Listener
 from sereno.worker.claiming.slots import QueueSlots
 from sereno.worker.executor import Executor
 from sereno.worker.heartbeat import Heartbeat, LeaseHolder, boot_clock
+from sereno.worker.hooks import HookCaller
 from sereno.worker.isolation.pool import IsolationPool
 from sereno.worker.isolation.slots import IsolationSlots
 from sereno.worker.log_writer import LogWriter
@@ -189,7 +190,10 @@ class Worker:
 
     def _assemble(self, published: Mapping[str, int]) -> None:
         settings, url = self.settings, self.database.url
-        self._settler = Settler(self._settle_line, self.session, self.tally, self._on_settled, self._on_rescheduled)
+        hooks = HookCaller(self.registry.hooks) if self.registry.hooks else None
+        self._settler = Settler(
+            self._settle_line, self.session, self.tally, self._on_settled, self._on_rescheduled, hooks
+        )
         self._isolation = IsolationPool(self.database, self.registry, self._settler.announce)
         self.executor = Executor(
             self.database,
