@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sereno.schedules.rules.when import Cron, Daily, Every, Once
     from sereno.worker.context import Context
     from sereno.worker.hooks import JobEvent
+    from sereno.worker.iteration_sources import Keyset, Lines
 
 __all__ = [
     "Backoff",
@@ -55,8 +56,10 @@ __all__ = [
     "InvalidSchedule",
     "Job",
     "JobEvent",
+    "Keyset",
     "LeaseLost",
     "Limit",
+    "Lines",
     "NewJob",
     "Once",
     "Outcome",
@@ -96,6 +99,7 @@ _HOMES = {
     "schedules.rules.when": ("Cron", "Daily", "Every", "Once"),
     "worker.context": ("Context",),
     "worker.hooks": ("JobEvent",),
+    "worker.iteration_sources": ("Keyset", "Lines"),
     "errors": (
         "ConfigurationError",
         "DatabaseUnavailable",

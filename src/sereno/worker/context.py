@@ -24,6 +24,8 @@ from sereno.jobs.limits.store import throttle
 from sereno.jobs.settlement import SettleResult, keep_step, report_progress, settle, steps
 from sereno.telemetry.log_events import JobLogger
 from sereno.text import check_text
+from sereno.worker.iteration import COMMIT_EVERY, Iteration, SyncIteration
+from sereno.worker.iteration_sources import Source
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,6 +58,10 @@ class Context:
         self.session = session
         self.claimed_at = datetime.fromtimestamp(job.claimed_at, UTC)
         self.cancel_requested = False
+        # Whether the worker stops: end soon, at a place where the next attempt can continue. Iterations do so.
+        self.stop_requested = False
+        # Whether this attempt has advanced an iteration.
+        self.has_advanced = False
         # Ids of the jobs that `transaction` has settled.
         self.settled_ids: frozenset[int] = frozenset()
         # Whether this attempt may have written steps or progress, which the settlement has to delete.
@@ -68,6 +74,7 @@ class Context:
         self._jobs = batch or (job,)
         self._throttler = throttler
         self._steps: dict[str, Any] | None = None
+        self._iterations: set[str] = set()
 
     @property
     def settled(self) -> bool:
@@ -153,6 +160,26 @@ class Context:
         self.used_side_rows = True
         self._database.run_one(keep_step(self.session, self.job_id, self.attempt, name, raw))
         return self._remember(name, raw, result)
+
+    def iterate(self, name: str, source: Source[T], *, commit_every: int = COMMIT_EVERY) -> Iteration[T]:
+        """Iterate so that the next attempt continues at the last commit: `async for row in ctx.iterate("rows", rows)`.
+
+        `source`: a Keyset, Lines, a list, or a function of the cursor that yields (item, cursor). The cursor is stored
+        after every `commit_every` items. With `.batches()`, writes of a batch can commit together with the cursor.
+        """
+        return Iteration(self, self._database, self._iteration_name(name), source, commit_every)
+
+    def run_iterate(self, name: str, source: Source[T], *, commit_every: int = COMMIT_EVERY) -> SyncIteration[T]:
+        """`iterate` for sync handlers: `for row in ctx.run_iterate(…)`."""
+        return SyncIteration(self, self._database, self._iteration_name(name), source, commit_every)
+
+    def _iteration_name(self, name: str) -> str:
+        if name in self._iterations or name in (self._steps or ()):
+            raise ConfigurationError(
+                f"job {self.job_id}: {name!r} is the name of another step or iteration: choose another one"
+            )
+        self._iterations.add(name)
+        return name
 
     async def sleep(self, name: str, wait: Duration) -> None:
         """Snooze the job for `wait`, which frees its slot. The end is stored as step `name`, for later attempts."""

@@ -21,6 +21,7 @@ from sereno.error_text import storable
 from sereno.jobs.attempt import (
     CRASH_LIMIT,
     Cancel,
+    CrashedAttempt,
     Dead,
     Ending,
     Outcome,
@@ -35,6 +36,7 @@ from sereno.worker.attempt_log import logs_successes
 from sereno.worker.context import Context
 from sereno.worker.handler_threads import HandlerThreads, RaisedError
 from sereno.worker.isolation.pool import IsolationPool, runs_alone
+from sereno.worker.iteration import without_charge
 from sereno.worker.middleware import around
 from sereno.worker.outcomes import Outcomes
 from sereno.worker.resources import OpenResources
@@ -163,8 +165,7 @@ class Executor:
             return Dead(f"undecodable arguments: {storable(error)}")
         try:
             if runs_alone(definition, job):
-                running.deadline = running.started + ISOLATION_START
-                return await self._isolation.run(definition, job, self._session, running.begin)
+                return await self._run_alone(running, job)
             result = await self._call(running, values, job)
         except asyncio.CancelledError:
             raise
@@ -175,6 +176,19 @@ class Executor:
         if running.stopped is not None and not running.is_settled:
             return running.stopped
         return _as_ending(result)
+
+    async def _run_alone(self, running: RunningCall, job: ClaimedJob) -> Ending:
+        """Run a job in a process of its own. If that is killed, only the database knows whether it had advanced."""
+        running.deadline = running.started + ISOLATION_START
+        try:
+            ending = await self._isolation.run(running.definition, job, self._session, running.begin)
+        except asyncio.CancelledError:
+            if running.is_abandoned or not isinstance(running.stopped, TimeoutError):
+                raise
+            ending = running.stopped
+        if isinstance(ending, CrashedAttempt | TimeoutError):
+            return await without_charge(self._database, job, ending)
+        return ending
 
     def _raised(self, running: RunningCall, error: BaseException) -> Ending:
         """Return the raised error as the ending, unless the call was stopped from outside."""
@@ -308,6 +322,12 @@ class Executor:
             running.context.cancel_requested = True
         if not running.is_plain:
             self._stop(running, Cancel("cancelled while running"))
+
+    def request_stop(self) -> None:
+        """Let iterations end at their next commit: another worker continues them."""
+        for running in self.running.values():
+            if running.context is not None:
+                running.context.stop_requested = True
 
     def release_all(self, reason: str) -> None:
         """Stop every handler and release every job; the attempt does not count as a failure."""

@@ -12,6 +12,7 @@ from sereno.jobs.task import TaskDefinition
 from sereno.telemetry.metrics import AttemptBuffer, MetricTally
 from sereno.worker.attempt_log import logs_successes, report, report_after_success
 from sereno.worker.isolation.pool import SETTLED_ELSEWHERE, runs_alone
+from sereno.worker.iteration import continued
 from sereno.worker.running_call import RunningCall
 from sereno.worker.settler import Settler
 
@@ -71,6 +72,8 @@ class Outcomes:
         if is_settled and ending is not None:
             report_after_success(job, ending)
             ending = None
+        elif isinstance(ending, TimeoutError) and ending is running.stopped and context and context.has_advanced:
+            ending = continued(ending)
         decision = self._decide(definition, job, ending)
         ran = ended - running.started
         self._ended.add(job.queue, job.task, decision.outcome, job.waited, ran, job.tenant)

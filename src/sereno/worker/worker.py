@@ -281,6 +281,7 @@ class Worker:
         await self._listener.stop()
         self._release_buffered()
         bulk.release(self.executor.running.values())
+        self.executor.request_stop()
         end = monotonic() + self.settings.grace
         while self.executor.running and monotonic() < end and not self._hurry.is_set() and not self._only_stuck():
             self.executor.watch()

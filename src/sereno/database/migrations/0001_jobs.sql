@@ -239,13 +239,14 @@ create table sereno.attempts_default partition of sereno.attempts default;
 
 create index attempts_fingerprint on sereno.attempts (fingerprint, job_id) where fingerprint is not null;
 
--- Results of steps, retained between the attempts of a job.
+-- Results of steps, retained between the attempts of a job. `is_cursor`: how far an iteration is; only that is updated.
 create table sereno.steps (
-    job_id   bigint not null,
-    name     text not null,
-    attempt  integer not null,
-    result   jsonb,
-    done_at  timestamptz not null default sereno.now(),
+    job_id     bigint not null,
+    name       text not null,
+    attempt    integer not null,
+    result     jsonb,
+    done_at    timestamptz not null default sereno.now(),
+    is_cursor  boolean not null default false,
     primary key (job_id, name)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
