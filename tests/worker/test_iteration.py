@@ -9,6 +9,7 @@ import pytest
 
 from sereno import Cancel, ConfigurationError, Context, InvalidArguments, Keyset, LeaseLost, Lines, Sereno
 from sereno.jobs.attempt import Released, Settlement
+from sereno.jobs.cursors import Cursor, keep_cursor
 from sereno.jobs.job import ClaimedJob
 from sereno.worker import sessions
 from sereno.worker.iteration_sources import Source
@@ -155,6 +156,7 @@ async def test_steps_and_iterations_do_not_mix(attempts: Attempts) -> None:
         ctx.run_iterate("other", [1])
     ctx = attempts.again()
     assert await ctx.step("other", lambda: 8) == 7
+    assert await _all(ctx, [1, 2]) == []
 
 
 async def test_a_transaction_commits_writes_with_the_cursor(attempts: Attempts) -> None:
@@ -226,6 +228,22 @@ async def test_an_attempt_that_has_lost_its_lease_advances_nothing(attempts: Att
     assert one(attempts.connection, "select count(*) from effects") == 10
 
 
+def test_only_the_attempt_that_holds_the_job_moves_its_cursor(attempts: Attempts, subtests: pytest.Subtests) -> None:
+    attempts.begin()
+    job, owner = attempts.job, attempts.owner
+    fences = {
+        "another session": (owner + 1, job.id, 1),
+        "another attempt": (owner, job.id, 2),
+        "no job": (owner, 99, 1),
+    }
+    for name, fence in fences.items():
+        with subtests.test(name), pytest.raises(LeaseLost):
+            do(attempts.connection, keep_cursor(*fence, "rows", Cursor(1, 1)))
+    assert attempts.stored is None
+    do(attempts.connection, keep_cursor(owner, job.id, job.attempt, "rows", Cursor(1, 1)))
+    assert attempts.stored == "(1,1,false,1)"
+
+
 async def test_an_iteration_ends_at_a_commit_when_it_is_to_stop(attempts: Attempts) -> None:
     ctx = attempts.begin()
     seen: list[int] = []
@@ -278,6 +296,7 @@ async def test_wrong_iterations_are_refused(attempts: Attempts, tmp_path: Path) 
     wrong: dict[str, Source[Any]] = {
         "a page ends at id 1, where it began": Keyset("select 1 as id where %(cursor)s >= 0"),
         "a row has no id": Keyset("select name from rows where id > %(cursor)s"),
+        "yields the cursor None, which means the beginning": lambda _: iter([("item", None)]),
         "cannot be stored": lambda _: iter([("item", object())]),
     }
     for reason, source in wrong.items():

@@ -8,6 +8,7 @@ _sql = {
     **queries("monitoring/invariants"),
     **queries("monitoring/invariants_notifications"),
     **queries("monitoring/invariants_archive"),
+    **queries("monitoring/invariants_iterations"),
 }
 
 # Name of the query -> what must hold, in the order in which they run.
@@ -28,6 +29,7 @@ INVARIANTS = {
     "dead_with_reason": "every dead job has a reason",
     "retry_never_early": "no attempt starts before the previous one has ended",
     "side_rows": "steps and progress end with their job, in the same transaction",
+    "cursors_of_attempts": "the cursor of an iteration was stored by an attempt of its job, and says where to continue",
     "one_job_per_fire": "an instant of a schedule creates one job",
     "fires_accounted": "every fire has a job or a reason",
     "jobs_have_fires": "every job of a schedule belongs to a fire",

@@ -59,6 +59,10 @@ class Position:
 
     def advance(self, after: Any, items: int) -> Operation[Cursor]:
         """Store the cursor after these items, or raise LeaseLost; return it, for `advanced` after the commit."""
+        if after is None:
+            raise ConfigurationError(
+                f"iteration {self.name!r}: its source yields the cursor None, which means the beginning"
+            )
         return (yield from self._keep(Cursor(after, self.cursor.items + items)))
 
     def finish(self, after: Any, items: int) -> Operation[Cursor]:
@@ -154,7 +158,7 @@ class Iteration(_Iteration[T]):
     """The result of `ctx.iterate`: iterate over its items, or over `batches()` of them."""
 
     async def __aiter__(self) -> AsyncIterator[T]:
-        """Yield each item. The cursor is stored after `commit_every` items: after a crash, so many are repeated."""
+        """Yield each item. The cursor is stored after `commit_every` items; a crash repeats at most that many."""
         position = self._position
         began = await self._database.arun_one(position.begin())
         if began.done:
@@ -202,7 +206,7 @@ class SyncIteration(_Iteration[T]):
     """The result of `ctx.run_iterate`: `Iteration` for sync handlers."""
 
     def __iter__(self) -> Iterator[T]:
-        """Yield each item. The cursor is stored after `commit_every` items: after a crash, so many are repeated."""
+        """Yield each item. The cursor is stored after `commit_every` items; a crash repeats at most that many."""
         position = self._position
         began = self._database.run_one(position.begin())
         if began.done:

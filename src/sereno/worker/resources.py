@@ -19,7 +19,7 @@ from sereno.telemetry.log_events import emit
 # Seconds that a resource may take to open.
 OPEN_TIMEOUT = 60.0
 # Seconds that all resources of a worker may take to close, and those of an isolated process, which has less time.
-CLOSE_TIMEOUT, ISOLATED_CLOSE_TIMEOUT = 10.0, 2.0
+CLOSE_TIMEOUT, ISOLATED_CLOSE_TIMEOUT = 5.0, 2.0
 
 
 class OpenResource:

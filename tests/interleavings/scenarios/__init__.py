@@ -1,11 +1,12 @@
 """The scenarios, by the part of sereno that they are about."""
 
 from tests.interleavings.scenario import AnyScenario
-from tests.interleavings.scenarios import archive, bulk, jobs, limits, notifications, schedules
+from tests.interleavings.scenarios import archive, bulk, iterations, jobs, limits, notifications, schedules
 
 _ALL: list[AnyScenario] = [
     *jobs.SCENARIOS,
     *bulk.SCENARIOS,
+    *iterations.SCENARIOS,
     *limits.SCENARIOS,
     *schedules.SCENARIOS,
     *notifications.SCENARIOS,
