@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -119,9 +120,10 @@ async def test_a_hook_that_fails_changes_nothing(
     async def exits(event: JobEvent) -> None:
         raise SystemExit(1)
 
-    @app.on("job.succeeded")
-    async def works(event: JobEvent) -> None:
-        called.append(event.job_id)
+    async def works(numbers: list[int], event: JobEvent) -> None:
+        numbers.append(event.job_id)
+
+    app.on("job.succeeded")(partial(works, called))
 
     @app.task
     async def work() -> None: ...

@@ -12,6 +12,7 @@ from sereno.jobs.attempt import Released, Settlement
 from sereno.jobs.cursors import Cursor, keep_cursor
 from sereno.jobs.job import ClaimedJob
 from sereno.worker import sessions
+from sereno.worker.iteration import Batch
 from sereno.worker.iteration_sources import Source
 from tests.facts import one
 from tests.jobs.job_steps import add, do, end, row, session, take_one, tries
@@ -244,7 +245,7 @@ def test_only_the_attempt_that_holds_the_job_moves_its_cursor(attempts: Attempts
     assert attempts.stored == "(1,1,false,1)"
 
 
-async def test_an_iteration_ends_at_a_commit_when_it_is_to_stop(attempts: Attempts) -> None:
+async def test_an_iteration_that_is_to_stop_commits_and_ends(attempts: Attempts) -> None:
     ctx = attempts.begin()
     seen: list[int] = []
 
@@ -255,13 +256,41 @@ async def test_an_iteration_ends_at_a_commit_when_it_is_to_stop(attempts: Attemp
 
     with pytest.raises(Released, match="the worker stopped: iteration 'rows' continues in the next attempt"):
         await until_stopped()
-    assert seen == [0, 1, 2, 3, 4, 5]
-    assert attempts.stored == "(6,6,false,1)"
+    assert seen == [0, 1, 2, 3]
+    assert attempts.stored == "(4,4,false,1)"
     ctx = attempts.again()
     ctx.cancel_requested = True
     with pytest.raises(Cancel):
-        seen.extend(ctx.run_iterate("rows", list(range(9)), commit_every=1))
-    assert seen == [0, 1, 2, 3, 4, 5, 6]
+        seen.extend(ctx.run_iterate("rows", list(range(9)), commit_every=3))
+    assert seen == [0, 1, 2, 3, 4]
+    ctx = attempts.again()
+    ctx.stop_requested = True
+    batches = ctx.run_iterate("rows", list(range(9)), commit_every=3).batches()
+    assert next(batches).items == [5, 6, 7]
+    with pytest.raises(Released):
+        next(batches)
+    assert attempts.stored == "(8,8,false,3)"
+
+
+async def test_a_batch_that_was_rolled_back_is_not_skipped(attempts: Attempts) -> None:
+    """A handler that catches the error of a batch has to commit it, for example empty, or the attempt fails."""
+    batches = attempts.begin().iterate("rows", list(range(9)), commit_every=3).batches()
+    first = await anext(batches)
+    with pytest.raises(OSError, match="no space"):
+        await _fail(first)
+    async with first.transaction():
+        pass
+    second = await anext(batches)
+    with pytest.raises(OSError, match="no space"):
+        await _fail(second)
+    with pytest.raises(ConfigurationError, match="was rolled back, and the loop continued"):
+        await anext(batches)
+    assert attempts.stored == "(3,3,false,1)"
+
+
+async def _fail(batch: Batch[int]) -> None:
+    async with batch.transaction():
+        raise OSError("no space")
 
 
 async def test_a_crash_after_a_commit_is_not_charged(attempts: Attempts) -> None:

@@ -159,6 +159,9 @@ class HookCaller(Service):
                     return
                 loop = asyncio.get_running_loop()
                 result = await loop.run_in_executor(self._threads, call_safely, function, event)
+                if inspect.isawaitable(result):
+                    # An object with an async `__call__`, or a partial of an async function.
+                    await result
             if type(result) is RaisedError:
                 _report(function, event, result.error)
         except BaseException as error:

@@ -80,6 +80,10 @@ class Position:
         self._attempt.has_advanced = self._attempt.has_advanced or cursor.items > self.cursor.items
         self.cursor = cursor
 
+    @property
+    def is_to_stop(self) -> bool:
+        return self._attempt.stop_requested or self._attempt.cancel_requested
+
     def check_stop(self) -> None:
         """Raise an outcome if the attempt is to end; called right after a commit."""
         if self._attempt.cancel_requested:
@@ -95,6 +99,7 @@ class _Batch(Sequence[T]):
         self.items = items
         self.cursor = cursor
         self.is_committed = False
+        self._has_begun = False
         self._position = position
         self._database = database
 
@@ -110,6 +115,16 @@ class _Batch(Sequence[T]):
     def _begin_transaction(self) -> None:
         if self.is_committed:
             raise ConfigurationError("batch.transaction() has committed this batch: use one block for all its writes")
+        self._has_begun = True
+
+    def check_end(self) -> bool:
+        """Return whether the cursor is still to be stored; raise if the transaction was rolled back."""
+        if self._has_begun and not self.is_committed:
+            raise ConfigurationError(
+                "batch.transaction() was rolled back, and the loop continued: commit the batch in another transaction, "
+                "which may be empty to skip it, or let the attempt fail"
+            )
+        return not self.is_committed
 
     def _commit(self, cursor: Cursor) -> None:
         self.is_committed = True
@@ -168,7 +183,7 @@ class Iteration(_Iteration[T]):
             async for item, cursor in pairs:
                 yield item
                 pending, after = pending + 1, cursor
-                if pending >= self._every:
+                if pending >= self._every or position.is_to_stop:
                     position.advanced(await self._database.arun_one(position.advance(after, pending)))
                     pending = 0
                     position.check_stop()
@@ -196,7 +211,7 @@ class Iteration(_Iteration[T]):
         position.advanced(await self._database.arun_one(position.finish(position.cursor.cursor, 0)))
 
     async def _commit(self, batch: Batch[T]) -> None:
-        if not batch.is_committed:
+        if batch.check_end():
             self._position.advanced(
                 await self._database.arun_one(self._position.advance(batch.cursor, len(batch.items)))
             )
@@ -215,7 +230,7 @@ class SyncIteration(_Iteration[T]):
         for item, cursor in self._reader.read(began.cursor):
             yield item
             pending, after = pending + 1, cursor
-            if pending >= self._every:
+            if pending >= self._every or position.is_to_stop:
                 position.advanced(self._database.run_one(position.advance(after, pending)))
                 pending = 0
                 position.check_stop()
@@ -242,7 +257,7 @@ class SyncIteration(_Iteration[T]):
         position.advanced(self._database.run_one(position.finish(position.cursor.cursor, 0)))
 
     def _commit(self, batch: SyncBatch[T]) -> None:
-        if not batch.is_committed:
+        if batch.check_end():
             self._position.advanced(self._database.run_one(self._position.advance(batch.cursor, len(batch.items))))
 
 
