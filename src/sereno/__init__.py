@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         JobNotFound,
         LeaseLost,
         RejectedCallback,
+        ResourceUnavailable,
         ResultUnavailable,
         SchemaError,
         SerenoError,
@@ -32,12 +33,15 @@ if TYPE_CHECKING:
     from sereno.jobs.handle import Job
     from sereno.jobs.job import FireInfo, NewJob
     from sereno.jobs.limits.limit import Limit, Rate
+    from sereno.jobs.resource import Resource, inject
     from sereno.jobs.retry import Backoff
     from sereno.jobs.task_handle import Task
     from sereno.notifications.event import Content, Digest, Recipient, Throttle
     from sereno.notifications.recipients.quiet_hours import QuietHours
     from sereno.schedules.rules.when import Cron, Daily, Every, Once
     from sereno.worker.context import Context
+    from sereno.worker.hooks import JobEvent
+    from sereno.worker.iteration_sources import Keyset, Lines
 
 __all__ = [
     "Backoff",
@@ -59,10 +63,13 @@ __all__ = [
     "InvalidSchedule",
     "Job",
     "JobCancelled",
+    "JobEvent",
     "JobFailed",
     "JobNotFound",
+    "Keyset",
     "LeaseLost",
     "Limit",
+    "Lines",
     "NewJob",
     "Once",
     "Outcome",
@@ -70,6 +77,8 @@ __all__ = [
     "Rate",
     "Recipient",
     "RejectedCallback",
+    "Resource",
+    "ResourceUnavailable",
     "ResultUnavailable",
     "Retry",
     "RetryAfter",
@@ -84,6 +93,7 @@ __all__ = [
     "UnknownTask",
     "__version__",
     "in_app",
+    "inject",
 ]
 
 # Where the public names live. They are imported when first used, so that the command line opens quickly.
@@ -98,9 +108,12 @@ _HOMES = {
     "jobs.job": ("FireInfo", "NewJob"),
     "jobs.limits.limit": ("Limit", "Rate"),
     "notifications.recipients.quiet_hours": ("QuietHours",),
+    "jobs.resource": ("Resource", "inject"),
     "jobs.retry": ("Backoff",),
     "schedules.rules.when": ("Cron", "Daily", "Every", "Once"),
     "worker.context": ("Context",),
+    "worker.hooks": ("JobEvent",),
+    "worker.iteration_sources": ("Keyset", "Lines"),
     "errors": (
         "ConfigurationError",
         "DatabaseUnavailable",
@@ -113,6 +126,7 @@ _HOMES = {
         "JobNotFound",
         "LeaseLost",
         "RejectedCallback",
+        "ResourceUnavailable",
         "ResultUnavailable",
         "SchemaError",
         "SerenoError",

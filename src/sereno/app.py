@@ -21,6 +21,7 @@ from sereno.database.migrate import Migration, check, migrate
 from sereno.database.statement import Operation
 from sereno.decorators import BatchDecorator, ScheduleDecorator, TaskDecorator
 from sereno.errors import ConfigurationError
+from sereno.extension_points import ExtensionPoints
 from sereno.jobs.bulk import Change
 from sereno.jobs.enqueue import aenqueue, enqueue
 from sereno.jobs.enqueue_stream import aenqueue_stream, enqueue_stream
@@ -47,7 +48,6 @@ from sereno.schedules.scheduler import Scheduler
 from sereno.settings import load
 from sereno.worker import bulk_task
 from sereno.worker.context import Context
-from sereno.worker.middleware import Middleware, check_middleware
 from sereno.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -58,10 +58,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 Payload = TypeVar("Payload")
-MiddlewareFunction = TypeVar("MiddlewareFunction", bound=Middleware)
 
 
-class Sereno(SignalMethods):
+class Sereno(SignalMethods, ExtensionPoints):
     """One application: its tasks, schedules and events, and their database. Nothing connects before first use.
 
     The database is `database_url`, `SERENO_DATABASE_URL` or `DATABASE_URL`; if none is set, an embedded PostgreSQL
@@ -146,7 +145,9 @@ class Sereno(SignalMethods):
         check_options("task", options, TaskOptions)
 
         def decorate(decorated: Callable[..., Any]) -> Task[..., Any]:
-            definition = define(decorated, context=Context, batch=batch, isolate=isolate, **options)
+            definition = define(
+                decorated, context=Context, batch=batch, isolate=isolate, resources=self.registry.resources, **options
+            )
             self.registry.add(definition)
             kind = AsyncTask if definition.is_async else Task
             return kind(definition, self.database, self.registry)
@@ -162,23 +163,6 @@ class Sereno(SignalMethods):
         definition, common = declared(self.database, name, options)
         self.registry.add(definition)
         return Task(definition, self.database, self.registry, common)
-
-    def around(self, middleware: MiddlewareFunction) -> MiddlewareFunction:
-        """Run a generator around every attempt of the application's tasks, also of isolated and batch ones.
-
-        It gets the context and yields once, where the handler runs; what the handler raises is raised there:
-
-            @app.around
-            def timed(ctx: Context):
-                began = time.monotonic()
-                try:
-                    yield
-                finally:
-                    ctx.log.info("%.3f s", time.monotonic() - began)
-        """
-        check_middleware(middleware)
-        self.registry.middlewares.append(middleware)
-        return middleware
 
     def queue(self, name: str, *, concurrency: Limits = None, rate: Limits = None, fair_key: str | None = None) -> None:
         """Set limits for all jobs of a queue: `app.queue("reconcile", concurrency=Limit(10), fair_key="{tenant}")`."""

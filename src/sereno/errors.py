@@ -17,6 +17,7 @@ SerenoError
 ├── ResultUnavailable         the job succeeded, but its result was not kept or cannot be read
 ├── DatabaseUnavailable       PostgreSQL did not answer
 │   └── ConnectionsInUse        every allowed connection is in use; a job that raises this is snoozed
+├── ResourceUnavailable       a resource of the application could not be opened; the attempt is retried
 ├── ArchiveUnavailable        the archive storage did not answer, or holds unexpected files
 ├── SchemaError               the schema is missing, or older than this code
 ├── LeaseLost                 the worker no longer holds this attempt: its writes are ignored
@@ -88,6 +89,10 @@ class JobCancelled(SerenoError):
 
 class ResultUnavailable(SerenoError):
     """The job succeeded, but its result was not kept or cannot be read."""
+
+
+class ResourceUnavailable(SerenoError):
+    """A resource (`@app.resource`) could not be opened."""
 
 
 class DatabaseUnavailable(SerenoError):

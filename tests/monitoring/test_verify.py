@@ -227,6 +227,19 @@ def test_a_job_that_waits_for_a_signal_that_was_sent_is_reported(manual: ManualW
     assert _broken(manual) == {"signals_delivered": [job_id]}
 
 
+def test_a_cursor_that_no_attempt_can_have_stored_is_reported(manual: ManualWorker, subtests: pytest.Subtests) -> None:
+    job_id = manual.enqueue()
+    manual.claim(manual.worker())
+    whole = '{"cursor": 1, "items": 1, "done": false}'
+    for attempt, result, expected in ((1, whole, {}), (2, whole, [job_id]), (0, whole, [job_id]), (1, "{}", [job_id])):
+        with subtests.test(attempt=attempt, result=result), undone(manual.connection):
+            manual.connection.execute(
+                "insert into sereno.steps (job_id, name, attempt, result, is_cursor) values (%s, 'rows', %s, %s, true)",
+                [job_id, attempt, result],
+            )
+            assert broken_inside(manual.connection) == ({"cursors_of_attempts": expected} if expected else {})
+
+
 def test_a_changed_migration_is_reported(manual: ManualWorker) -> None:
     manual.connection.execute("update sereno.migrations set checksum = 'x' where number = 2")
     assert _broken(manual) == {"schema_checksum": [2]}

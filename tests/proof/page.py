@@ -22,7 +22,8 @@ Each promise below is checked in four ways, or its section says which of them do
 - **Invariants.** `sereno verify` runs them on a live database; each must return no row. Every storm ends with them.
   Their SQL: [jobs, limits and schedules](../../src/sereno/monitoring/invariants.sql),
   [notifications](../../src/sereno/monitoring/invariants_notifications.sql),
-  [archive](../../src/sereno/monitoring/invariants_archive.sql).
+  [archive](../../src/sereno/monitoring/invariants_archive.sql),
+  [iterations](../../src/sereno/monitoring/invariants_iterations.sql).
 - **Interleavings.** A model checker runs the real SQL on a real PostgreSQL. A scenario is two or three callers, each on
   its own connection. At each statement and each commit it is decided who is next; a caller may be killed, or lose the
   reply of a commit. All orders with a bounded number of preemptions are run. After each, the invariants and the model

@@ -2522,6 +2522,8 @@ CREATE FUNCTION sereno.part_in_death(job_id bigint, tried integer, crashes integ
     AS $$
     select case
         when state = 'closed' then 'left'
+        when exists (select from sereno.steps
+                     where steps.job_id = part_in_death.job_id and steps.attempt = tried and is_cursor) then 'advanced'
         when (suspects ->> job_id::text)::integer = tried then 'alone'
         when opened_by is not null and crashes > 0
              and 1 = (select count(*) from sereno.jobs other where other.state = 'running' and other.session_id = owner) then 'alone'
@@ -3159,7 +3161,7 @@ begin
         update sereno.jobs
         set state = 'ready', ready_seq = nextval('sereno.ready_seq'), session_id = null,
             crashes = case part when 'alone' then jobs.crashes + 1 when 'began' then greatest(jobs.crashes, 1) else jobs.crashes end,
-            releases = releases + (part in ('left', 'waited'))::integer
+            releases = releases + (part in ('left', 'waited', 'advanced'))::integer
         from judged
         where jobs.id = any(array(select id from suspect)) and jobs.id = judged.id
     ),
@@ -3912,7 +3914,8 @@ CREATE FUNCTION sereno.words_for_death(part text, owner bigint) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
     select case part when 'left' then 'left behind at shutdown' else 'its worker session ' || owner || ' died' || case part
-        when 'alone' then ' while it ran alone' when 'waited' then ' before it began' else '' end end
+        when 'alone' then ' while it ran alone' when 'waited' then ' before it began'
+        when 'advanced' then '; its iteration had advanced, and continues' else '' end end
     $$;
 
 CREATE FUNCTION sereno.write_lanes(moment timestamp with time zone, served bigint[], served_queues integer[], served_priorities smallint[], served_seqs bigint[], queues text[], changed bigint[], waits bigint[], bands smallint[], turns double precision[], priorities smallint[], seqs bigint[], seen_priorities smallint[], seen_seqs bigint[], limiter_ids bigint[], held text[], tokens double precision[], check_in double precision[], exact boolean[], checks integer[], share_queues text[], share_keys text[], clocks double precision[]) RETURNS text
@@ -5215,7 +5218,8 @@ CREATE TABLE sereno.steps (
     result jsonb,
     done_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
     "position" integer,
-    pending text[]
+    pending text[],
+    is_cursor boolean DEFAULT false NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 

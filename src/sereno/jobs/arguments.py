@@ -6,7 +6,7 @@ attrs classes, TypedDicts, msgspec structs and pydantic models.
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -27,17 +27,27 @@ def decode_model(wanted: type, value: Any) -> Any:
 class Arguments:
     """Encodes and decodes the arguments of one task: `encode` when it is enqueued, `decode` when it runs."""
 
-    def __init__(self, task: str, function: Callable[..., Any], *, context: type, each: bool = False) -> None:
+    def __init__(
+        self,
+        task: str,
+        function: Callable[..., Any],
+        *,
+        context: type,
+        each: bool = False,
+        injected: Collection[str] = (),
+    ) -> None:
+        """`injected`: parameters that receive resources, and are no arguments of the job."""
         self._task = task
-        hints = _hints(function)
+        hints = annotations_of(function)
         parameters = list(inspect.signature(function).parameters.values())
         self.context_name = next((p.name for p in parameters if hints.get(p.name) is context), None)
-        wanted = [p for p in parameters if p.name != self.context_name]
+        wanted = [p for p in parameters if p.name != self.context_name and p.name not in injected]
         for parameter in wanted:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
                 raise ConfigurationError(
                     f"task {task}: parameter {parameter} cannot be stored by name; use plain named parameters"
                 )
+        self._plain = [p.replace(annotation=inspect.Parameter.empty) for p in wanted]
         self._call_names = tuple(p.name for p in wanted)
         if each:
             wanted, hints = _one_of_a_batch(task, wanted, hints)
@@ -106,10 +116,26 @@ class Arguments:
                 return function(*values)
             index = self._context_index
             return function(*values[:index], context, *values[index:])
-        named = dict(zip(self._call_names, values, strict=True))
+        return self.call_with(function, values, context, {})
+
+    def call_with(
+        self, function: Callable[..., Any], values: tuple[Any, ...], context: Any, resources: Mapping[str, Any]
+    ) -> Any:
+        """Like `call`, with resources by parameter name."""
+        named = {**dict(zip(self._call_names, values, strict=True)), **resources}
         if self.context_name is not None:
             named[self.context_name] = context
         return function(**named)
+
+    def call_here(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], resources: Collection[str]
+    ) -> Any:
+        """Call the function with the caller's arguments; resources are given by keyword."""
+        given = {name: value for name, value in kwargs.items() if name in resources}
+        if missing := sorted(set(resources) - given.keys()):
+            raise ConfigurationError(f"task {self._task}: give its resource by keyword: {missing[0]}=…")
+        own = {name: value for name, value in kwargs.items() if name not in resources}
+        return function(**inspect.Signature(self._plain).bind(*args, **own).arguments, **given)
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any] | msgspec.Struct:
         if not kwargs and self._all_positional and len(args) == len(self.names):
@@ -130,11 +156,14 @@ class Arguments:
         return InvalidArguments(f"task {self._task}: {why}")
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def annotations_of(function: Callable[..., Any], kind: str = "task") -> dict[str, Any]:
+    """Return the annotations of a function, resolved. `kind`: what errors call the function."""
     try:
         return typing.get_type_hints(function, include_extras=True)
     except NameError as error:
-        raise ConfigurationError(f"task {function.__qualname__}: its annotations cannot be resolved: {error}") from None
+        raise ConfigurationError(
+            f"{kind} {function.__qualname__}: its annotations cannot be resolved: {error}"
+        ) from None
 
 
 def _one_of_a_batch(

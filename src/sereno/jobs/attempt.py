@@ -120,6 +120,10 @@ class Cancel(Outcome):
     """Do not run again, without an error."""
 
 
+class Released(Outcome):
+    """End the attempt because its worker stops; run again at once. Does not count as a failure."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReleasedAttempt:
     """The worker released the job; no failure is counted."""
@@ -206,6 +210,8 @@ def _decision(
         case Settlement():
             # Already decided in the job's own process.
             return ending
+        case Released():
+            return Settlement("release", reason=ending.reason or "released by the task")
         case ReleasedAttempt():
             return Settlement("release", reason=ending.reason, started=ending.started)
         case CrashedAttempt():

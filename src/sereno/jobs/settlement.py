@@ -44,6 +44,8 @@ class SettleResult(msgspec.Struct, gc=False):
     fingerprint: str | None = None
     side_rows: bool = False
     link: int | None = None
+    # Set by `settle`: it was to be tried again, and a requested cancel ended it instead.
+    was_cancelled: bool = False
 
     @property
     def has_more_rows(self) -> bool:
@@ -167,7 +169,10 @@ def _settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[
             "items": encoder.encode([item.as_row() for item in ordered]).decode(),
         },
     )
-    return set(_ids.decode(rows[0][0])), _ids.decode(rows[0][3]) if way == "reschedule" else ()
+    stopped = _ids.decode(rows[0][3]) if way == "reschedule" else ()
+    for item in ordered if stopped else ():
+        item.was_cancelled = item.id in stopped
+    return set(_ids.decode(rows[0][0])), stopped
 
 
 def settled_before(session: int, batch: Sequence[SettleResult]) -> Operation[set[int]]:

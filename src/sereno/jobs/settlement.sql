@@ -210,7 +210,7 @@ from (
 -- name: steps
 -- Results of the steps that earlier attempts of this job have finished.
 select coalesce(json_object_agg(name, json_build_array(result, position, pending)), '{}')::text
-from sereno.steps where job_id = %(id)s;
+from sereno.steps where job_id = %(id)s and not is_cursor;
 
 -- name: keep_step
 -- Store the result of a step, once, by the attempt that holds the job; a repeated write keeps the first result.

@@ -2,14 +2,15 @@
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
 from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, UnknownTask
-from sereno.jobs.arguments import Arguments
+from sereno.jobs.arguments import Arguments, annotations_of
 from sereno.jobs.job import DEFAULT_PRIORITY, PRIORITIES, check_queue_name
 from sereno.jobs.limits.limit import NO_RULE, AnyLimit, KeyRule, Limits, Rate, rule
+from sereno.jobs.resource import Resource, Resources
 from sereno.jobs.result import ResultType, result_type
 from sereno.jobs.retry import Backoff
 
@@ -40,6 +41,10 @@ class TaskDefinition:
     tenants: bool = True
     # The type of the result that it keeps; None if it keeps none.
     result: ResultType | None = None
+    # The resources that its function takes, by parameter name.
+    resources: Mapping[str, Resource[Any]] = field(default_factory=dict)
+    # Whether a job is one call in the event loop with nothing to prepare: most tasks are like that.
+    is_usual: bool = False
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -80,6 +85,7 @@ def define(
     context: type,
     batch: int = 0,
     isolate: bool = False,
+    resources: Resources | None = None,
     **options: Unpack[TaskOptions],
 ) -> TaskDefinition:
     """Validate a task declaration and return its definition."""
@@ -99,7 +105,9 @@ def define(
         raise ConfigurationError(f"task {chosen}: batch {batch} is out of range: 0 to {LARGEST_BATCH}")
     if batch and isolate:
         raise ConfigurationError(f"task {chosen}: a batch task cannot be isolated: remove batch or isolate")
-    arguments = Arguments(chosen, function, context=context, each=batch > 0)
+    needs = resources.needs(f"task {chosen}", function, annotations_of(function)) if resources is not None else {}
+    arguments = Arguments(chosen, function, context=context, each=batch > 0, injected=needs)
+    is_async = inspect.iscoroutinefunction(function)
     history = options.get("history", True)
     if options.get("result") and not history:
         raise ConfigurationError(f"task {chosen}: a result is stored with the history: remove history=False")
@@ -117,10 +125,12 @@ def define(
         batch=batch,
         history=history,
         settle_at_once=options.get("settle_at_once", False),
-        is_async=inspect.iscoroutinefunction(function),
+        is_async=is_async,
         rule=keys,
         tenants=options.get("tenants", True),
         result=result_type(chosen, function, batch=batch > 0, wanted=options.get("result") if history else False),
+        resources=needs,
+        is_usual=is_async and not batch and not isolate and not needs,
     )
 
 
@@ -184,6 +194,10 @@ class Registry:
         self.limits: dict[str, AnyLimit] = {}
         # Generator functions around every attempt.
         self.middlewares: list[Callable[[Any], Any]] = []
+        # Functions that are called after settlements (`@app.on`), by the name of the event.
+        self.hooks: dict[str, list[Callable[[Any], Any]]] = {}
+        # What handlers share in a process (`@app.resource`).
+        self.resources = Resources()
 
     def middlewares_of(self, task: TaskDefinition) -> Sequence[Callable[[Any], Any]]:
         """Return what runs around the attempts of a task: nothing around sereno's internal ones."""

@@ -86,6 +86,9 @@ class Task(Generic[P, R]):
                 f"task {self.name} needs a context, which only a worker has: enqueue it, "
                 f"or call {self.name}.definition.function with a context of your own"
             )
+        if self.definition.resources:
+            definition = self.definition
+            return definition.arguments.call_here(definition.function, args, kwargs, definition.resources)  # type: ignore[no-any-return]
         return self.definition.function(*args, **kwargs)  # type: ignore[no-any-return]  # the registry forgets R
 
     def using(self, connection: Any = _UNCHANGED, /, **options: Unpack[EnqueueOptions]) -> Self:

@@ -9,6 +9,7 @@ _sql = {
     **queries("monitoring/invariants_notifications"),
     **queries("monitoring/invariants_archive"),
     **queries("monitoring/invariants_links"),
+    **queries("monitoring/invariants_iterations"),
 }
 
 # Name of the query -> what must hold, in the order in which they run.
@@ -30,6 +31,7 @@ INVARIANTS = {
     "retry_never_early": "no attempt starts before the previous one has ended",
     "side_rows": "steps, progress and waits for signals end with their job, in the same transaction",
     "signals_delivered": "no job waits for a signal that was sent",
+    "cursors_of_attempts": "the cursor of an iteration was stored by an attempt of its job, and says where to continue",
     "predecessors_counted": "a waiting job waits for exactly its open predecessors",
     "predecessors_exist": "a waiting job waits for jobs that are live, or dead and can be retried",
     "groups_counted": "a group that is waited for has counted the jobs that ended",

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from sereno.app import Sereno
 from sereno.duration import Duration, seconds
 from sereno.jobs.handle import Job
+from sereno.jobs.resource import Resource
 from sereno.jobs.signals import NEVER
 from sereno.jobs.task_handle import Task
 from sereno.testing import test_support
@@ -43,6 +44,18 @@ class Kit:
 
     def __init__(self, app: Sereno) -> None:
         self.app = app
+
+    @contextmanager
+    def override(self, resource: Resource[Any], value: Any) -> Iterator[None]:
+        """Give handlers this value instead of opening the resource. Not in isolated processes."""
+        overrides = self.app.registry.resources.overrides
+        before = dict(overrides)
+        overrides[resource.name] = value
+        try:
+            yield
+        finally:
+            overrides.clear()
+            overrides.update(before)
 
     # Time
 

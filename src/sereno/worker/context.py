@@ -28,6 +28,8 @@ from sereno.jobs.settlement import SettleResult, report_progress, settle
 from sereno.jobs.signals import check_name
 from sereno.telemetry.log_events import JobLogger
 from sereno.text import check_text
+from sereno.worker.iteration import COMMIT_EVERY, Iteration, SyncIteration
+from sereno.worker.iteration_sources import Source
 from sereno.worker.steps import JobSteps, checked_which
 
 P = ParamSpec("P")
@@ -66,6 +68,10 @@ class Context:
         self.session = session
         self.claimed_at = datetime.fromtimestamp(job.claimed_at, UTC)
         self.cancel_requested = False
+        # Whether the worker stops: end soon, at a place where the next attempt can continue. Iterations do so.
+        self.stop_requested = False
+        # Whether this attempt has advanced an iteration.
+        self.has_advanced = False
         # Ids of the jobs that `transaction` has settled.
         self.settled_ids: frozenset[int] = frozenset()
         # Whether this attempt may have written steps or progress, which the settlement has to delete.
@@ -83,6 +89,7 @@ class Context:
         self._throttler = throttler
         self._steps: JobSteps | None = None
         self.is_own_flow = is_own_flow
+        self._iterations: set[str] = set()
 
     @property
     def settled(self) -> bool:
@@ -285,6 +292,26 @@ class Context:
         """`results` for sync handlers."""
         found = self._database.run_one(predecessors(self.job_id))
         return [None if each.result is None else msgspec.json.decode(each.result) for each in found]
+
+    def iterate(self, name: str, source: Source[T], *, commit_every: int = COMMIT_EVERY) -> Iteration[T]:
+        """Iterate so that the next attempt continues at the last commit: `async for row in ctx.iterate("rows", rows)`.
+
+        `source`: a Keyset, Lines, a list, or a function of the cursor that yields (item, cursor). The cursor is stored
+        after every `commit_every` items. With `.batches()`, writes of a batch can commit together with the cursor.
+        """
+        return Iteration(self, self._database, self._iteration_name(name), source, commit_every)
+
+    def run_iterate(self, name: str, source: Source[T], *, commit_every: int = COMMIT_EVERY) -> SyncIteration[T]:
+        """`iterate` for sync handlers: `for row in ctx.run_iterate(…)`."""
+        return SyncIteration(self, self._database, self._iteration_name(name), source, commit_every)
+
+    def _iteration_name(self, name: str) -> str:
+        if name in self._iterations or (self._steps is not None and self._steps.has(name)):
+            raise ConfigurationError(
+                f"job {self.job_id}: {name!r} is the name of another step or iteration: choose another one"
+            )
+        self._iterations.add(name)
+        return name
 
     async def sleep(self, name: str, wait: Duration) -> None:
         """Snooze the job for `wait`, which frees its slot. The end is stored as step `name`, for later attempts."""

@@ -11,6 +11,7 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from time import monotonic
 from typing import Any
@@ -20,6 +21,7 @@ from sereno.error_text import storable
 from sereno.jobs.attempt import (
     CRASH_LIMIT,
     Cancel,
+    CrashedAttempt,
     Dead,
     Ending,
     Outcome,
@@ -34,8 +36,10 @@ from sereno.worker.attempt_log import logs_successes
 from sereno.worker.context import Context
 from sereno.worker.handler_threads import HandlerThreads, RaisedError
 from sereno.worker.isolation.pool import IsolationPool, runs_alone
+from sereno.worker.iteration import without_charge
 from sereno.worker.middleware import around
 from sereno.worker.outcomes import Outcomes
+from sereno.worker.resources import OpenResources
 from sereno.worker.running_call import RunningCall, task_starter
 from sereno.worker.settler import Settler
 
@@ -64,9 +68,11 @@ class Executor:
         self._session = session
         self._settler = settler
         self._outcomes = Outcomes(session, settler, tally)
+        self._add_success = self._outcomes.success_adder
         self._on_end = on_end
         self._isolation = isolation
         self._threads = HandlerThreads(threads)
+        self._resources = OpenResources(registry.resources.overrides)
         # A job is often started by the end of another one, whose context variables it must not see.
         self._context_variables = contextvars.copy_context()
         self._create_task = task_starter(asyncio.get_running_loop())
@@ -80,13 +86,7 @@ class Executor:
         running = RunningCall(definition, jobs, now, None if timeout is None else now + timeout)
         for job in jobs:
             self.running[job.id] = running
-        is_usual = (
-            definition.is_async
-            and not definition.batch
-            and not definition.isolate
-            and not jobs[0].crashes
-            and not self._registry.middlewares
-        )
+        is_usual = definition.is_usual and not jobs[0].crashes and not self._registry.middlewares
         attempt = self._attempt_usual(running, jobs[0]) if is_usual else self._attempt(running)
         running.task = self._create_task(attempt, name=definition.name, context=self._context_variables.copy())
 
@@ -124,7 +124,7 @@ class Executor:
             self._end(running, (ending,))
             return
         del self.running[job.id]
-        self._outcomes.add_success(running, job, monotonic())
+        self._add_success(running, job, monotonic())
         self.ended_jobs += 1
         self._on_end(running.jobs)
 
@@ -166,8 +166,7 @@ class Executor:
             return Dead(f"undecodable arguments: {storable(error)}")
         try:
             if runs_alone(definition, job):
-                running.deadline = running.started + ISOLATION_START
-                return await self._isolation.run(definition, job, self._session, running.begin)
+                return await self._run_alone(running, job)
             result = await self._call(running, values, job)
         except asyncio.CancelledError:
             raise
@@ -184,6 +183,19 @@ class Executor:
         if result is None or definition.result is None or issubclass(type(result), BaseException):
             return _as_ending(result)
         return definition.result.settlement(result, self._database.settings.max_result_bytes)
+
+    async def _run_alone(self, running: RunningCall, job: ClaimedJob) -> Ending:
+        """Run a job in a process of its own. If that is killed, only the database knows whether it had advanced."""
+        running.deadline = running.started + ISOLATION_START
+        try:
+            ending = await self._isolation.run(running.definition, job, self._session, running.begin)
+        except asyncio.CancelledError:
+            if running.is_abandoned or not isinstance(running.stopped, TimeoutError):
+                raise
+            ending = running.stopped
+        if isinstance(ending, CrashedAttempt | TimeoutError):
+            return await without_charge(self._database, job, ending)
+        return ending
 
     def _raised(self, running: RunningCall, error: BaseException) -> Ending:
         """Return the raised error as the ending, unless the call was stopped from outside."""
@@ -211,6 +223,8 @@ class Executor:
     async def _call_handler(self, running: RunningCall, values: tuple[Any, ...]) -> Any:
         definition = running.definition
         call = definition.arguments.call
+        if definition.resources:
+            call = partial(definition.arguments.call_with, resources=await self._resources.values(definition.resources))
         if definition.is_async:
             return await call(definition.function, values, running.context)
         return await running.in_thread(self._threads, call, definition.function, values, running.context)
@@ -325,6 +339,12 @@ class Executor:
             if job.id == job_id and job.link is None:
                 job.link = 0
 
+    def request_stop(self) -> None:
+        """Let iterations end at their next commit: another worker continues them."""
+        for running in self.running.values():
+            if running.context is not None:
+                running.context.stop_requested = True
+
     def release_all(self, reason: str) -> None:
         """Stop every handler and release every job; the attempt does not count as a failure."""
         for running in {id(r): r for r in self.running.values()}.values():
@@ -346,8 +366,9 @@ class Executor:
         """Count the attempts that have ended in the tally."""
         self._outcomes.count()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._threads.close()
+        await self._resources.close()
 
 
 def _unfit(job: ClaimedJob) -> Dead:

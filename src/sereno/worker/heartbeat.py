@@ -7,6 +7,7 @@ so that a handler that blocks the loop does not lose it for all jobs of the sess
 import logging
 import threading
 import time
+from typing import Protocol
 
 import psycopg
 
@@ -26,6 +27,16 @@ def lease_end(sent: float, lease: float) -> float:
 def boot_clock() -> float:
     """Return seconds of a clock that also runs while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+class LeaseHolder(Protocol):
+    """Renews the lease of a session: a thread of this process, or the supervisor."""
+
+    lost: bool
+    lease_end: float
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
 
 
 class Heartbeat:

@@ -1,6 +1,7 @@
 """What follows from the ending of an attempt: its settlement is decided, counted, logged and given to the settler."""
 
 import random
+from collections.abc import Callable
 
 from sereno.error_text import describe
 from sereno.jobs.attempt import SUCCEEDED, Ending, Settlement, settlement
@@ -11,6 +12,7 @@ from sereno.jobs.task import TaskDefinition
 from sereno.telemetry.metrics import AttemptBuffer, MetricTally
 from sereno.worker.attempt_log import logs_successes, report, report_after_success
 from sereno.worker.isolation.pool import SETTLED_ELSEWHERE, runs_alone
+from sereno.worker.iteration import continued
 from sereno.worker.running_call import RunningCall
 from sereno.worker.settler import Settler
 
@@ -21,6 +23,7 @@ class Outcomes:
     def __init__(self, session: int, settler: Settler, tally: MetricTally) -> None:
         self._session = session
         self._settler = settler
+        self._hooks = settler.hooks
         self._tally = tally
         self._ended = AttemptBuffer(tally)
         self._chance = random.Random()  # noqa: S311 - jitter, not secrets
@@ -40,8 +43,23 @@ class Outcomes:
             at_once=definition.settle_at_once,
         )
 
+    @property
+    def success_adder(self) -> Callable[[RunningCall, ClaimedJob, float], None]:
+        """Return `add_success`, or a function that also remembers the job for hooks if there are some for successes."""
+        hooks = self._hooks
+        if hooks is None or not hooks.wants_successes:
+            return self.add_success
+
+        def add(running: RunningCall, job: ClaimedJob, ended: float) -> None:
+            hooks.ended(job)
+            self.add_success(running, job, ended)
+
+        return add
+
     def add(self, running: RunningCall, job: ClaimedJob, ending: Ending, ended: float) -> None:
         """Add the outcome of one job. One that cannot be recorded does not block the others: its job is dead."""
+        if self._hooks is not None:
+            self._hooks.ended(job)
         try:
             self._add(running, job, ending, ended)
         except Exception as error:  # noqa: BLE001 - see above
@@ -56,6 +74,8 @@ class Outcomes:
         if is_settled and ending is not None:
             report_after_success(job, ending)
             ending = None
+        elif isinstance(ending, TimeoutError) and ending is running.stopped and context and context.has_advanced:
+            ending = continued(ending)
         if ending is None and context is not None:
             ending = context.success
         decision = self._decide(definition, job, ending)

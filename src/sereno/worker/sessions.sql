@@ -112,7 +112,7 @@ moved as (
     update sereno.jobs
     set state = 'ready', ready_seq = nextval('sereno.ready_seq'), session_id = null,
         crashes = case part when 'alone' then jobs.crashes + 1 when 'began' then greatest(jobs.crashes, 1) else jobs.crashes end,
-        releases = releases + (part in ('left', 'waited'))::integer
+        releases = releases + (part in ('left', 'waited', 'advanced'))::integer
     from judged
     where jobs.id = any(array(select id from suspect)) and jobs.id = judged.id
     returning jobs.id, jobs.queue

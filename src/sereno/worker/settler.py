@@ -20,6 +20,7 @@ from sereno.jobs.settlement import SettleResult, Way, settle, settled_before
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import MetricTally
 from sereno.telemetry.service import Service
+from sereno.worker.hooks import HookCaller
 from sereno.worker.sessions import announce
 
 # Waiting outcomes that are written at once, and seconds after which fewer are written.
@@ -42,6 +43,7 @@ class Settler(Service):
         tally: MetricTally,
         on_settled: Callable[[Mapping[int, int], Collection[int]], None],
         on_rescheduled: Callable[[], None],
+        hooks: HookCaller | None = None,
     ) -> None:
         super().__init__("settler")
         self._connection = connection
@@ -49,6 +51,7 @@ class Settler(Service):
         self._tally = tally
         self._on_settled = on_settled
         self._on_rescheduled = on_rescheduled
+        self.hooks = hooks
         self._waiting: list[SettleResult] = []
         # Outcomes that could not be stored, not even as dead; they are tried again later, apart from the others.
         self._refused: list[SettleResult] = []
@@ -59,6 +62,16 @@ class Settler(Service):
         self._quiet.set()
         self._hurry = False
         self._in_doubt = False
+
+    def start(self) -> None:
+        super().start()
+        if self.hooks is not None:
+            self.hooks.start()
+
+    async def stop(self) -> None:
+        await super().stop()
+        if self.hooks is not None:
+            await self.hooks.stop()
 
     def add(self, item: SettleResult, *, at_once: bool = False) -> None:
         waiting = self._waiting
@@ -96,6 +109,8 @@ class Settler(Service):
     def confirm(self, job: ClaimedJob) -> None:
         """Note that the handler's own transaction has settled the job."""
         self._on_settled({job.id: job.attempt}, ())
+        if self.hooks is not None:
+            self.hooks.succeeded(job)
 
     async def flushed(self) -> None:
         """Wait until no outcome is waiting to be written."""
@@ -197,8 +212,11 @@ class Settler(Service):
         except Exception as error:  # noqa: BLE001 - building, encoding or storing failed: one of the rows is bad
             await self._settle_apart(way, items, error)
             return set()
+        fenced: set[int] = set()
         if len(applied) < len(items):
-            await self._fenced(way, [item for item in items if item.id not in applied])
+            fenced = await self._fenced(way, [item for item in items if item.id not in applied])
+        if self.hooks is not None:
+            self.hooks.settled(items, fenced)
         return applied
 
     async def _write(self, way: Way, items: list[SettleResult]) -> set[int]:
@@ -219,11 +237,14 @@ class Settler(Service):
         dead = Settlement("dead", reason="its outcome could not be stored", error=text)
         plain = SettleResult(item.id, item.attempt, 0.0, dead, side_rows=item.side_rows, link=item.link)
         try:
-            await self._write("bury", [plain])
+            applied = await self._write("bury", [plain])
         except DatabaseUnavailable:
             raise
         except Exception as refusal:  # noqa: BLE001 - a trigger or a missing privilege must not block the others
             self._retry_later(item, refusal)
+        else:
+            if self.hooks is not None:
+                self.hooks.settled([plain], {plain.id} - applied)
 
     def _retry_later(self, item: SettleResult, refusal: Exception) -> None:
         self._refused.append(item)
@@ -235,7 +256,8 @@ class Settler(Service):
             job_id=item.id,
         )
 
-    async def _fenced(self, way: Way, missing: list[SettleResult]) -> None:
+    async def _fenced(self, way: Way, missing: list[SettleResult]) -> set[int]:
+        """Log settlements that were refused, and return their jobs; those that an earlier try applied are none."""
         if self._in_doubt:
             settled = await self._connection.run(settled_before(self._session, missing))
             # A success without history leaves no row to recognise it by: after a lost reply it counts as applied.
@@ -250,3 +272,4 @@ class Settler(Service):
                 attempt=item.attempt,
                 session=self._session,
             )
+        return {item.id for item in missing}

@@ -47,6 +47,10 @@ class JobSteps:
         # The first attempt has nothing to load.
         self._is_loaded = job.attempt == 1
 
+    def has(self, name: str) -> bool:
+        """Return whether this attempt knows a step of this name."""
+        return name in self._asked or name in self._stored
+
     def ask(self, name: str, *, in_order: bool) -> Plan[StoredStep | None]:
         """Return the stored step, or None if it has to run. `in_order`: the handler's own task or thread asks."""
         if not self._is_loaded:

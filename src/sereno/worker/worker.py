@@ -13,7 +13,6 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from time import monotonic
-from typing import Protocol
 
 from sereno.database.connect import ServiceConnection
 from sereno.database.database import Database
@@ -33,7 +32,8 @@ from sereno.worker.claiming.floor import Floors
 from sereno.worker.claiming.listener import Listener
 from sereno.worker.claiming.slots import QueueSlots
 from sereno.worker.executor import Executor
-from sereno.worker.heartbeat import Heartbeat, boot_clock
+from sereno.worker.heartbeat import Heartbeat, LeaseHolder, boot_clock
+from sereno.worker.hooks import HookCaller
 from sereno.worker.isolation.pool import IsolationPool
 from sereno.worker.isolation.slots import IsolationSlots
 from sereno.worker.log_writer import LogWriter
@@ -52,16 +52,6 @@ WATCH_WHEN_IDLE = 1.0
 CANCEL_TIMEOUT = 5.0
 # Seconds between two tries to register again.
 REGISTER_AGAIN = 1.0
-
-
-class LeaseHolder(Protocol):
-    """Renews the lease of a session: a thread of this process, or the supervisor."""
-
-    lost: bool
-    lease_end: float
-
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
 
 
 class Worker:
@@ -200,7 +190,10 @@ class Worker:
 
     def _assemble(self, published: Mapping[str, int]) -> None:
         settings, url = self.settings, self.database.url
-        self._settler = Settler(self._settle_line, self.session, self.tally, self._on_settled, self._on_rescheduled)
+        hooks = HookCaller(self.registry.hooks) if self.registry.hooks else None
+        self._settler = Settler(
+            self._settle_line, self.session, self.tally, self._on_settled, self._on_rescheduled, hooks
+        )
         self._isolation = IsolationPool(self.database, self.registry, self._settler.announce)
         self.executor = Executor(
             self.database,
@@ -289,6 +282,7 @@ class Worker:
         await self._listener.stop()
         self._release_buffered()
         bulk.release(self.executor.running.values())
+        self.executor.request_stop()
         end = monotonic() + self.settings.grace
         while self.executor.running and monotonic() < end and not self._hurry.is_set() and not self._only_stuck():
             self.executor.watch()
@@ -332,13 +326,14 @@ class Worker:
             await service.stop()
         self.lease_holder.stop()
         await self._isolation.close()
-        self.executor.close()
         if not self.lost:
             try:
                 await self._upkeep_connection.run(finish([self.session], "closed"), timeout=3.0)
             except DatabaseUnavailable:
                 emit(logging.WARNING, "worker.unclosed", "the session could not be closed: its lease will expire")
         await self._close_lines()
+        # Last, because resources may take seconds to close.
+        await self.executor.close()
         if self._on_close is not None:
             await self._on_close()
         await self.database.aclose()

@@ -1,11 +1,22 @@
 """The scenarios, by the part of sereno that they are about."""
 
 from tests.interleavings.scenario import AnyScenario
-from tests.interleavings.scenarios import archive, bulk, jobs, limits, links, notifications, schedules, signals
+from tests.interleavings.scenarios import (
+    archive,
+    bulk,
+    iterations,
+    jobs,
+    limits,
+    links,
+    notifications,
+    schedules,
+    signals,
+)
 
 _ALL: list[AnyScenario] = [
     *jobs.SCENARIOS,
     *bulk.SCENARIOS,
+    *iterations.SCENARIOS,
     *limits.SCENARIOS,
     *links.SCENARIOS,
     *schedules.SCENARIOS,

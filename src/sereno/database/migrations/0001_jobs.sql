@@ -266,14 +266,16 @@ create index attempts_fingerprint on sereno.attempts (fingerprint, job_id) where
 
 -- Results of steps, retained between the attempts of a job. `position`: the place in the order of the handler's steps;
 -- null for a step that ran beside others. `pending`: steps that were asked for before and had no result yet.
+-- `is_cursor`: how far an iteration is; only that is updated.
 create table sereno.steps (
-    job_id    bigint not null,
-    name      text not null,
-    attempt   integer not null,
-    result    jsonb,
-    done_at   timestamptz not null default sereno.now(),
-    position  integer,
-    pending   text[],
+    job_id     bigint not null,
+    name       text not null,
+    attempt    integer not null,
+    result     jsonb,
+    done_at    timestamptz not null default sereno.now(),
+    position   integer,
+    pending    text[],
+    is_cursor  boolean not null default false,
     primary key (job_id, name)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 

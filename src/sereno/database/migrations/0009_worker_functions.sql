@@ -213,6 +213,8 @@ end $$;
 
 -- Return the part that a job had in the end of its session, which decides what the end means for the job.
 --   'left'    The session closed itself: no crash.
+--   'advanced'  Its attempt had advanced the cursor of an iteration: no crash. If an item is what kills the process, the next
+--             attempt begins near it and does not advance.
 --   'alone'   A suspect that ran alone, as the session had announced before it began: one more crash, up to the limit.
 --             A worker in another language announces nothing; there it is a suspect that was the session's only job.
 --   'waited'  Claimed ahead, and not begun at the session's last report: released without a crash, once. A job that
@@ -223,6 +225,8 @@ create function sereno.part_in_death(job_id bigint, tried integer, crashes integ
     language sql stable as $$
     select case
         when state = 'closed' then 'left'
+        when exists (select from sereno.steps
+                     where steps.job_id = part_in_death.job_id and steps.attempt = tried and is_cursor) then 'advanced'
         when (suspects ->> job_id::text)::integer = tried then 'alone'
         when opened_by is not null and crashes > 0
              and 1 = (select count(*) from sereno.jobs other where other.state = 'running' and other.session_id = owner) then 'alone'
@@ -238,7 +242,8 @@ create function sereno.part_in_death(job_id bigint, tried integer, crashes integ
 create function sereno.words_for_death(part text, owner bigint) returns text
     language sql immutable as $$
     select case part when 'left' then 'left behind at shutdown' else 'its worker session ' || owner || ' died' || case part
-        when 'alone' then ' while it ran alone' when 'waited' then ' before it began' else '' end end
+        when 'alone' then ' while it ran alone' when 'waited' then ' before it began'
+        when 'advanced' then '; its iteration had advanced, and continues' else '' end end
     $$;
 
 -- Mark sessions whose lease ran out as dead, and make jobs of ended sessions ready again, a thousand at most, as the
@@ -275,7 +280,7 @@ begin
         update sereno.jobs
         set state = 'ready', ready_seq = nextval('sereno.ready_seq'), session_id = null,
             crashes = case part when 'alone' then jobs.crashes + 1 when 'began' then greatest(jobs.crashes, 1) else jobs.crashes end,
-            releases = releases + (part in ('left', 'waited'))::integer
+            releases = releases + (part in ('left', 'waited', 'advanced'))::integer
         from judged
         where jobs.id = any(array(select id from suspect)) and jobs.id = judged.id
     ),

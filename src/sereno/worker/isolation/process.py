@@ -30,6 +30,7 @@ from sereno.worker.isolation.pool import LINE_LIMIT, CallReply, JobRequest, Proc
 from sereno.worker.isolation.preload import import_and_serve, import_task_module
 from sereno.worker.log_writer import LogWriter
 from sereno.worker.middleware import around
+from sereno.worker.resources import ISOLATED_CLOSE_TIMEOUT, OpenResources
 from sereno.worker.steps import is_current_task
 
 PROGRESS_EVERY = 1.0
@@ -65,18 +66,22 @@ async def _serve(connection: socket.socket) -> None:
     settings = msgspec.convert(process_settings.settings, Settings)
     os.environ |= environment(process_settings.url, settings)
     database = Database(settings, lambda: process_settings.url)
+    resources = OpenResources({})
     async with LogWriter(process_settings.url, settings):
         # A worker that ended before it had read the reply resets the connection. Errors of handlers are outcomes.
         with suppress(ConnectionError):
             while line := await reader.readline():
                 request = msgspec.json.decode(line, type=JobRequest)
-                response = await _attempt(request, database, lambda: writer.write(b"ready\n"))
+                response = await _attempt(request, database, resources, lambda: writer.write(b"ready\n"))
                 writer.write(msgspec.json.encode(response) + b"\n")
                 await writer.drain()
+        await resources.close(ISOLATED_CLOSE_TIMEOUT)
     os._exit(0)
 
 
-async def _attempt(request: JobRequest, database: Database, send_ready: Callable[[], None]) -> CallReply:
+async def _attempt(
+    request: JobRequest, database: Database, resources: OpenResources, send_ready: Callable[[], None]
+) -> CallReply:
     job = request.job
     definition: TaskDefinition | None = None
     context = Context(job, request.session, database)
@@ -89,7 +94,7 @@ async def _attempt(request: JobRequest, database: Database, send_ready: Callable
         context = Context(
             job, request.session, database, keep_history=definition.history, result_type=definition.result
         )
-        ending = await _with_middlewares(task, context, request)
+        ending = await _with_middlewares(task, context, request, resources)
         if ending is None:
             ending = context.success
     except BaseException as error:  # noqa: BLE001 - every way out of a handler is an outcome
@@ -118,14 +123,16 @@ async def _attempt(request: JobRequest, database: Database, send_ready: Callable
     )
 
 
-async def _with_middlewares(task: Task[..., Any], context: Context, request: JobRequest) -> Ending:
+async def _with_middlewares(
+    task: Task[..., Any], context: Context, request: JobRequest, resources: OpenResources
+) -> Ending:
     """Call the handler, inside of the middlewares if there are some: they see what it raises."""
     if not task.middlewares:
-        result = await _call(task.definition, context, request)
+        result = await _call(task.definition, context, request, resources)
         # Not isinstance, here and below: it reads `__class__` of the value, which may raise.
         return result.error if type(result) is RaisedError else result
     async with around(task.middlewares, context):
-        result = await _call(task.definition, context, request)
+        result = await _call(task.definition, context, request, resources)
         if type(result) is RaisedError:
             raise result.error
         return result
@@ -133,15 +140,18 @@ async def _with_middlewares(task: Task[..., Any], context: Context, request: Job
     return None
 
 
-async def _call(definition: TaskDefinition, context: Context, request: JobRequest) -> Ending | RaisedError:
+async def _call(
+    definition: TaskDefinition, context: Context, request: JobRequest, resources: OpenResources
+) -> Ending | RaisedError:
     values = definition.arguments.decode(request.job.args)
+    injected = await resources.values(definition.resources)
     if definition.batch:
         values = ([values[0]],)
     own_task, own_threads = asyncio.current_task(), set[int]()
 
     def call_in_thread() -> Any:
         own_threads.add(threading.get_ident())
-        return call_safely(definition.arguments.call, definition.function, values, context)
+        return call_safely(definition.arguments.call_with, definition.function, values, context, injected)
 
     def is_own_flow() -> bool:
         if not definition.is_async:
@@ -152,7 +162,7 @@ async def _call(definition: TaskDefinition, context: Context, request: JobReques
     watch = asyncio.ensure_future(_report_progress(context))
     try:
         if definition.is_async:
-            result = await definition.arguments.call(definition.function, values, context)
+            result = await definition.arguments.call_with(definition.function, values, context, injected)
         else:
             result = await asyncio.to_thread(call_in_thread)
     finally:
