@@ -18,10 +18,10 @@ recorded as (
     insert into sereno.history_done (
         id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
         releases, priority, state, queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for,
-        keys)
+        keys, requires)
     select id, session_id, (select now from clock), claimed_at + began * interval '1 second', run_at, created_at,
            expires_at, attempt, failures, crashes, snoozes, releases, priority, 'succeeded', queue, task, tenant,
-           unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys
+           unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, requires
     from gone
 ),
 ended as (
@@ -65,10 +65,10 @@ recorded as (
     insert into sereno.history (
         id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
         releases, priority, state, queue, task, tenant, unique_key, trace, tags, args,
-        schedule_id, planned_at, stands_for, keys, reason, error_type, error_message, traceback, fingerprint)
+        schedule_id, planned_at, stands_for, keys, requires, reason, error_type, error_message, traceback, fingerprint)
     select id, session_id, sereno.now(), claimed_at + item.began * interval '1 second', run_at, created_at, expires_at,
            attempt, failures + item.failed, crashes + item.crashed, snoozes, releases, priority, item.outcome, queue,
-           task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, item.reason, item.error_type, item.error_message, item.traceback,
+           task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, requires, item.reason, item.error_type, item.error_message, item.traceback,
            item.fingerprint
     from gone join item using (id, attempt)
 ),
@@ -134,11 +134,11 @@ recorded as (
     insert into sereno.history (
         id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
         releases, priority, state, queue, task, tenant, unique_key, trace, tags, args,
-        schedule_id, planned_at, stands_for, keys, reason, error_type, error_message, traceback)
+        schedule_id, planned_at, stands_for, keys, requires, reason, error_type, error_message, traceback)
     select id, stopped.session_id, (select now from clock), mine.started_at, run_at, created_at, expires_at,
            stopped.attempt, failures + (outcome = 'retry')::integer, crashes + (outcome = 'crash')::integer,
            snoozes + (outcome = 'snooze')::integer, releases + (outcome = 'release')::integer, priority, 'cancelled',
-           queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, coalesce(mine.reason, 'cancelled while running'),
+           queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, requires, coalesce(mine.reason, 'cancelled while running'),
            mine.error_type, mine.error_message, mine.traceback
     from stopped join mine using (id)
 ),

@@ -8,6 +8,8 @@ from typing import Any, TypedDict, Unpack
 from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, UnknownTask
 from sereno.jobs.arguments import Arguments
+from sereno.jobs.encrypted_arguments import EncryptedArguments
+from sereno.jobs.encryption import KeyRing, key_ring
 from sereno.jobs.job import DEFAULT_PRIORITY, PRIORITIES, check_queue_name
 from sereno.jobs.limits.limit import NO_RULE, AnyLimit, KeyRule, Limits, Rate, rule
 from sereno.jobs.retry import Backoff
@@ -15,6 +17,8 @@ from sereno.jobs.retry import Backoff
 DEFAULT_TIMEOUT = "10m"
 # Jobs in one call of a batch task.
 LARGEST_BATCH = 1000
+# Versions of a task.
+VERSIONS = range(1, 1_000_000_001)
 # Name prefix of sereno's internal tasks.
 OWN_TASKS = "sereno."
 
@@ -37,6 +41,9 @@ class TaskDefinition:
     is_async: bool
     rule: KeyRule = NO_RULE
     tenants: bool = True
+    version: int = 1
+    # Whether its jobs require something of their worker: a version above 1, or a key.
+    is_demanding: bool = False
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -68,6 +75,8 @@ class TaskOptions(LimitOptions, total=False):
     history: bool
     settle_at_once: bool
     tenants: bool
+    version: int
+    encrypt: bool | Sequence[str]
 
 
 def define(
@@ -76,9 +85,10 @@ def define(
     context: type,
     batch: int = 0,
     isolate: bool = False,
+    keys: Callable[[], KeyRing] = lambda: key_ring(None),
     **options: Unpack[TaskOptions],
 ) -> TaskDefinition:
-    """Validate a task declaration and return its definition."""
+    """Validate a task declaration and return its definition. `keys`: of the process, for encrypted arguments."""
     check_options("task", options, TaskOptions)
     name, priority, timeout = (
         options.get("name"),
@@ -95,9 +105,14 @@ def define(
         raise ConfigurationError(f"task {chosen}: batch {batch} is out of range: 0 to {LARGEST_BATCH}")
     if batch and isolate:
         raise ConfigurationError(f"task {chosen}: a batch task cannot be isolated: remove batch or isolate")
+    version, encrypt = options.get("version", 1), options.get("encrypt", False)
+    if type(version) is not int or version not in VERSIONS:
+        raise ConfigurationError(f"task {chosen}: version {version!r:.40} is out of range: 1 to {VERSIONS[-1]:,}")
     arguments = Arguments(chosen, function, context=context, each=batch > 0)
-    keys = rule_of(chosen, options)
-    check_words(f"task {chosen}", keys, arguments.names)
+    if encrypt:
+        arguments = EncryptedArguments(chosen, function, context=context, each=batch > 0, encrypt=encrypt, keys=keys)
+    rule = rule_of(chosen, options)
+    check_words(f"task {chosen}", rule, arguments.names, arguments.encrypted)
     return TaskDefinition(
         name=chosen,
         function=function,
@@ -111,13 +126,19 @@ def define(
         history=options.get("history", True),
         settle_at_once=options.get("settle_at_once", False),
         is_async=inspect.iscoroutinefunction(function),
-        rule=keys,
+        rule=rule,
         tenants=options.get("tenants", True),
+        version=version,
+        is_demanding=version > 1 or bool(arguments.encrypted),
     )
 
 
-def check_words(owner: str, keys: KeyRule, names: Collection[str]) -> None:
-    """Raise ConfigurationError when a key template uses a placeholder that a job of this task does not have."""
+def check_words(owner: str, keys: KeyRule, names: Collection[str], encrypted: Collection[str] = ()) -> None:
+    """Raise ConfigurationError when a key template uses a placeholder that a job does not have, or an encrypted one."""
+    if hidden := keys.words & set(encrypted):
+        raise ConfigurationError(
+            f"{owner}: a key uses {{{min(hidden)}}}, which is encrypted; the key would store it in plain text"
+        )
     unknown = keys.words - set(names)
     if unknown:
         raise ConfigurationError(

@@ -32,7 +32,7 @@ def enqueue(jobs: Sequence[NewJob]) -> Operation[list[Job]]:
         return (yield from _enqueue_alike(first, jobs))
     payload = encoder.encode([job.as_row() for job in jobs]).decode()
     if not any(job.options.unique_key for job in jobs):
-        limited = any(job.keys is not None for job in jobs)
+        limited = any(job.keys is not None or job.requires is not None for job in jobs)
         rows = yield Statement(_sql["enqueue_limited" if limited else "enqueue"], {"jobs": payload})
         return [Job(job_id, job.task) for job_id, job in zip(sorted(_ids.decode(rows[0][0])), jobs, strict=True)]
     rows = yield Statement(_sql["enqueue_keyed"], {"jobs": payload})

@@ -33,20 +33,22 @@ notified as (
 select coalesce(json_agg(id), '[]')::text, (select count(*) from notified) from made;
 
 -- name: enqueue_limited
--- Like `enqueue`, if some of the jobs have limits: those are stored with their keys and the id of their lane.
+-- Like `enqueue`, if some of the jobs have limits, or require something of their worker: those are stored with their
+-- keys and the id of their lane, or with the requirement.
 with clock as materialized (select sereno.now() as now),
 made as (
     insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, created_at,
-                             keys, lane, order_id, state, ready_seq)
+                             keys, requires, lane, order_id, state, ready_seq)
     select task, args, queue, priority, due, tenant, expires_at, tags, trace, clock.now,
-           found, case when found is not null then sereno.lane_of(queue, found) end,
+           found, requires, case when found is not null then sereno.lane_of(queue, found) end,
            case when found is not null then sereno.order_of(queue, found) end,
            case when due <= clock.now then 'ready' else 'scheduled' end,
            case when due <= clock.now then nextval('sereno.ready_seq') end
     from clock,
          jsonb_to_recordset(%(jobs)s::text::jsonb) as wanted(
              task text, args jsonb, queue text, priority smallint, run_at timestamptz, delay double precision,
-             tenant text, expires_at timestamptz, tags text[], trace text, keys jsonb, by_rules boolean),
+             tenant text, expires_at timestamptz, tags text[], trace text, keys jsonb, by_rules boolean,
+             requires jsonb),
          lateral (select coalesce(wanted.run_at, clock.now + make_interval(secs => coalesce(wanted.delay, 0)))) as d(due),
          lateral (select coalesce(wanted.keys, case when by_rules then sereno.keys_for(task, queue, tenant, args) end)) as k(found)
     returning id, queue, state, run_at
@@ -158,9 +160,10 @@ gone as (
 recorded as (
     insert into sereno.history (
         id, finished_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes, releases, priority, state,
-        queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, reason)
+        queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, requires, reason)
     select id, sereno.now(), run_at, created_at, expires_at, attempt, failures, crashes, snoozes, releases, priority,
-           'cancelled', queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, %(reason)s
+           'cancelled', queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, requires,
+           %(reason)s
     from gone
 ),
 ended as (
@@ -232,10 +235,10 @@ chosen as (
 ),
 made as (
     insert into sereno.jobs (id, run_at, created_at, attempt, snoozes, releases, priority, queue, task, tenant,
-                             unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, lane, order_id,
-                             state, ready_seq)
+                             unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, requires, lane,
+                             order_id, state, ready_seq)
     select id, due, created_at, attempt, snoozes, releases, priority, queue, task, tenant, unique_key, trace, tags, args,
-           schedule_id, planned_at, stands_for, keys,
+           schedule_id, planned_at, stands_for, keys, requires,
            case when keys is not null then sereno.lane_of(queue, keys) end,
            case when keys is not null then sereno.order_of(queue, keys) end,
            case when due <= sereno.now() then 'ready' else 'scheduled' end,
@@ -282,6 +285,7 @@ order by past.id;
 -- Claim ready jobs for every queue with free slots (field `slots`), from ranges of ready_seq in the given order: a priority,
 -- its floor (inclusive) and its ceiling (exclusive).
 -- SKIP LOCKED: a row that another claim has locked belongs to that claim.
+-- A job that requires what this session does not have is left to others: the subquery is run only for such a job.
 -- Queues with a limit of their own are excluded. Also returns which queues have lanes to serve, which have limits of their
 -- own, whether there are lanes of the served queues to wake (or many of others, which may hide them), and whether a limiter
 -- is due; then the last value of the sequence, the size of the index, and all pauses.
@@ -304,6 +308,8 @@ picked as materialized (
               and jobs.task = any(%(tasks)s)
               and jobs.task <> all(array(select name from paused where kind = 'task'))
               and (jobs.tenant is null or jobs.tenant <> all(array(select name from paused where kind = 'tenant')))
+              and (jobs.requires is null or sereno.meets(
+                      jobs.requires, jobs.task, (select capabilities from sereno.sessions where id = %(session)s)))
             order by jobs.ready_seq
             limit 1500
             for update skip locked

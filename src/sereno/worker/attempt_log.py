@@ -40,7 +40,11 @@ def report(job: ClaimedJob, decision: Settlement, ran: float, session: int, fing
 
 def report_after_success(job: ClaimedJob, ending: Ending) -> None:
     """Log an error that a handler raised after its own transaction had settled the job; the outcome stays."""
-    text = describe(ending) if isinstance(ending, BaseException) else storable(ending)
+    if isinstance(ending, Settlement):
+        # What it would have been, with the decrypted arguments hidden.
+        text: object = ending.error or ending.reason
+    else:
+        text = describe(ending) if isinstance(ending, BaseException) else storable(ending)
     emit(
         logging.WARNING,
         "job.error_after_success",

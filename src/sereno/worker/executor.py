@@ -36,6 +36,7 @@ from sereno.worker.handler_threads import HandlerThreads, RaisedError
 from sereno.worker.isolation.pool import IsolationPool, runs_alone
 from sereno.worker.middleware import around
 from sereno.worker.outcomes import Outcomes
+from sereno.worker.release_wait import undecodable
 from sereno.worker.running_call import RunningCall, task_starter
 from sereno.worker.settler import Settler
 
@@ -102,7 +103,7 @@ class Executor:
         try:
             values = arguments.decode(job.args)
         except BaseException as error:  # noqa: BLE001 - a model's own validator may raise anything
-            self._end_usual(running, job, Dead(f"undecodable arguments: {storable(error)}"))
+            self._end_usual(running, job, await self._undecodable(job, error))
             return
         try:
             if arguments.context_name is not None:
@@ -162,7 +163,7 @@ class Executor:
         try:
             values = definition.arguments.decode(job.args)
         except BaseException as error:  # noqa: BLE001 - a model's own validator may raise anything
-            return Dead(f"undecodable arguments: {storable(error)}")
+            return await self._undecodable(job, error)
         try:
             if runs_alone(definition, job):
                 running.deadline = running.started + ISOLATION_START
@@ -177,6 +178,9 @@ class Executor:
         if running.stopped is not None and not running.is_settled:
             return running.stopped
         return _as_ending(result)
+
+    async def _undecodable(self, job: ClaimedJob, error: BaseException) -> Ending:
+        return await undecodable(self._database, job, f"undecodable arguments: {storable(error)}")
 
     def _raised(self, running: RunningCall, error: BaseException) -> Ending:
         """Return the raised error as the ending, unless the call was stopped from outside."""
@@ -228,7 +232,7 @@ class Executor:
             try:
                 values[job.id] = definition.arguments.decode(job.args)[0]
             except BaseException as error:  # noqa: BLE001 - a model's own validator may raise anything
-                endings[job.id] = Dead(f"undecodable arguments: {storable(error)}")
+                endings[job.id] = await self._undecodable(job, error)
             if job.expired or job.unreadable is not None:
                 endings[job.id] = _unfit(job)
                 values.pop(job.id, None)

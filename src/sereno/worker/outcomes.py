@@ -4,6 +4,7 @@ import random
 
 from sereno.error_text import describe
 from sereno.jobs.attempt import SUCCEEDED, Ending, Settlement, settlement
+from sereno.jobs.encrypted_arguments import EncryptedArguments
 from sereno.jobs.fingerprint import failure
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.settlement import SettleResult
@@ -52,7 +53,9 @@ class Outcomes:
         context = running.context
         is_settled = context is not None and job.id in context.settled_ids
         if is_settled and ending is not None:
-            report_after_success(job, ending)
+            report_after_success(
+                job, self._decide(definition, job, ending) if definition.arguments.encrypted else ending
+            )
             ending = None
         decision = self._decide(definition, job, ending)
         ran = ended - running.started
@@ -80,9 +83,12 @@ class Outcomes:
     def _decide(self, definition: TaskDefinition, job: ClaimedJob, ending: Ending) -> Settlement:
         if ending is None:
             return SUCCEEDED
-        return settlement(
+        decision = settlement(
             ending, failures=job.failures, crashes=job.crashes, policy=definition.retry, chance=self._chance
         )
+        if isinstance(definition.arguments, EncryptedArguments) and decision.outcome != "succeeded":
+            definition.arguments.hide(decision, job.args)
+        return decision
 
     def _fingerprint(self, job: ClaimedJob, decision: Settlement) -> str | None:
         """Count the failure and return its fingerprint; None if the attempt did not fail."""

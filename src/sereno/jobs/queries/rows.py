@@ -69,6 +69,8 @@ class JobRow:
     planned_at: datetime | None
     # Its limit keys, fair key and order key; None when it has none.
     keys: Mapping[str, Any] | None
+    # What its worker must have: a version of its task, a key; None when every worker of its task can run it.
+    requires: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,8 @@ class SessionRow:
     lease_seconds: float
     version: str
     idle: bool
+    # Of its code: the setting `release`.
+    release: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
