@@ -158,6 +158,14 @@ def test_a_job_that_no_worker_could_run_for_the_grace_is_a_dead_letter(connectio
     assert [each.id for each in take(connection, capable(connection, NEW))] == [plain, job]
 
 
+def test_a_job_that_became_due_late_has_its_own_grace(connection: psycopg.Connection) -> None:
+    capable(connection, None)
+    advance(connection, GRACE + 1)
+    job = demanding(connection)
+    assert do(connection, requirements.bury_unmet(GRACE)) == []
+    assert state(connection, job) == "ready"
+
+
 def test_a_job_that_a_live_or_just_restarted_worker_can_run_is_not_buried(connection: psycopg.Connection) -> None:
     job = demanding(connection)
     capable(connection, None)

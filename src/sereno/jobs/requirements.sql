@@ -77,7 +77,7 @@ recorded as (
         queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, requires, reason)
     select id, clock.now, run_at, created_at, expires_at, attempt, failures, crashes, snoozes, releases, priority,
            'dead', queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, requires,
-           'no worker could run it for ' || %(grace)s::integer || ' s: it requires ' || requires
+           'no worker could run it for ' || %(grace)s::integer || ' s: it requires ' || requires::text
     from gone, clock
     returning id, reason, schedule_id
 ),

@@ -13,6 +13,8 @@ _sql = queries("worker/release_wait")
 # Seconds until the job is tried again: a quarter of its age, within these bounds.
 SHORTEST_WAIT, LONGEST_WAIT = 1.0, 30.0
 AGE_SHARE = 0.25
+# Seconds within which a worker that has ended is expected to be back, with the same release.
+RESTART = 60.0
 # How the reason of such an attempt begins; by it the first one is found again.
 LEFT = "left for a worker of another release"
 
@@ -20,7 +22,7 @@ LEFT = "left for a worker of another release"
 def waiting_since(job: ClaimedJob, release: str) -> Operation[tuple[list[str], float]]:
     """Return the other releases that could run the job, and the seconds since it was first left for one."""
     rows = yield Statement(
-        _sql["waiting_since"], {"id": job.id, "queue": job.queue, "task": job.task, "release": release}
+        _sql["waiting_since"], {"id": job.id, "queue": job.queue, "task": job.task, "release": release, "restart": RESTART}
     )
     return list(rows[0][0]), float(rows[0][1])
 

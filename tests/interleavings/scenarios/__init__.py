@@ -1,7 +1,7 @@
 """The scenarios, by the part of sereno that they are about."""
 
 from tests.interleavings.scenario import AnyScenario
-from tests.interleavings.scenarios import archive, bulk, jobs, limits, notifications, schedules
+from tests.interleavings.scenarios import archive, bulk, jobs, limits, notifications, releases, schedules
 
 _ALL: list[AnyScenario] = [
     *jobs.SCENARIOS,
@@ -10,5 +10,6 @@ _ALL: list[AnyScenario] = [
     *schedules.SCENARIOS,
     *notifications.SCENARIOS,
     *archive.SCENARIOS,
+    *releases.SCENARIOS,
 ]
 SCENARIOS: dict[str, AnyScenario] = {scenario.name: scenario for scenario in _ALL}
