@@ -14,9 +14,9 @@ def _app(url: str, version: int, options: dict[str, Any], queue_limit: int | Non
     if queue_limit is not None:
         app.queue("default", concurrency=Limit(queue_limit))
 
-    @app.task(version=version, **options)
     async def export(account: str) -> None: ...
 
+    app.task(version=version, **options)(export)
     return app
 
 

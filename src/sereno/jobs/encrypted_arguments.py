@@ -76,6 +76,11 @@ class EncryptedArguments(Arguments):
             raise self._refusal("its arguments are not one JSON object") from None
         return super().decode(opened)
 
+    def decrypted(self, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """Return stored arguments as plain JSON values; for tests of applications."""
+        found: dict[str, Any] = msgspec.json.decode(self._with(msgspec.json.encode(stored), self._decrypt))
+        return found
+
     def hide(self, decision: Settlement, raw: msgspec.Raw | bytes) -> None:
         """Replace the decrypted values in the texts of an outcome: a handler may have put them into its error."""
         try:

@@ -235,14 +235,14 @@ chosen as (
 ),
 made as (
     insert into sereno.jobs (id, run_at, created_at, attempt, snoozes, releases, priority, queue, task, tenant,
-                             unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, requires, lane,
-                             order_id, state, ready_seq)
+                             unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, lane, order_id,
+                             state, ready_seq, requires)
     select id, due, created_at, attempt, snoozes, releases, priority, queue, task, tenant, unique_key, trace, tags, args,
-           schedule_id, planned_at, stands_for, keys, requires,
+           schedule_id, planned_at, stands_for, keys,
            case when keys is not null then sereno.lane_of(queue, keys) end,
            case when keys is not null then sereno.order_of(queue, keys) end,
            case when due <= sereno.now() then 'ready' else 'scheduled' end,
-           case when due <= sereno.now() then nextval('sereno.ready_seq') end
+           case when due <= sereno.now() then nextval('sereno.ready_seq') end, requires
     from chosen
     order by case when unique_key is not null then task end, unique_key,
              case when unique_key is not null then tenant end, id
@@ -305,11 +305,11 @@ picked as materialized (
               and jobs.priority = step.priority
               and jobs.ready_seq >= step.floor
               and jobs.ready_seq < coalesce(step.ceiling, 9223372036854775807)
+              and (jobs.requires is null or sereno.meets(
+                      jobs.requires, jobs.task, (select capabilities from sereno.sessions where id = %(session)s)))
               and jobs.task = any(%(tasks)s)
               and jobs.task <> all(array(select name from paused where kind = 'task'))
               and (jobs.tenant is null or jobs.tenant <> all(array(select name from paused where kind = 'tenant')))
-              and (jobs.requires is null or sereno.meets(
-                      jobs.requires, jobs.task, (select capabilities from sereno.sessions where id = %(session)s)))
             order by jobs.ready_seq
             limit 1500
             for update skip locked

@@ -22,7 +22,8 @@ LEFT = "left for a worker of another release"
 def waiting_since(job: ClaimedJob, release: str) -> Operation[tuple[list[str], float]]:
     """Return the other releases that could run the job, and the seconds since it was first left for one."""
     rows = yield Statement(
-        _sql["waiting_since"], {"id": job.id, "queue": job.queue, "task": job.task, "release": release, "restart": RESTART}
+        _sql["waiting_since"],
+        {"id": job.id, "queue": job.queue, "task": job.task, "release": release, "restart": RESTART},
     )
     return list(rows[0][0]), float(rows[0][1])
 
