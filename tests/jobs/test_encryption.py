@@ -8,10 +8,11 @@ from typing import Any, Literal
 import psycopg
 import pytest
 
-from sereno import ConfigurationError, InvalidArguments, Limit, Sereno
+from sereno import ConfigurationError, Every, InvalidArguments, Limit, Sereno
 from sereno.jobs.encryption import MARK, key_of, key_ring, new_key
 from sereno.jobs.job import JobOptions
 from sereno.monitoring.settings import list_settings
+from sereno.schedules.bulk_write import unchecked_job
 from tests.facts import one
 
 CARD = "4111 1111 1111 1234"
@@ -255,4 +256,23 @@ def test_the_tables_contain_ciphertext_only(database_url: str, connection: psyco
     app.enqueue_many([charge.job(CARD), charge.job(CARD)])
     assert one(connection, 'select count(*) from sereno.jobs where requires = \'{"key": "2026b"}\'') == 4
     assert one(connection, "select count(*) from sereno.jobs where jobs::text like %s", f"%{CARD}%") == 0
+    app.close()
+
+
+def test_a_schedule_stores_ciphertext_and_its_key(database_url: str, connection: psycopg.Connection) -> None:
+    app = app_with(NEW, url=database_url)
+
+    @app.task(encrypt=["card"])
+    def charge(card: str) -> None: ...
+
+    app.schedules.upsert("monthly", charge.job(CARD), Every("30d"))
+    exported = app.schedules.get("monthly").args
+    assert key_of(exported) == "2026b"
+    app.schedules.run("monthly")
+    assert connection.execute("select requires from sereno.jobs").fetchall() == [({"key": "2026b"},)]
+    assert one(connection, "select count(*) from sereno.schedules where schedules::text like %s", f"%{CARD}%") == 0
+    # Imported without the application: the values stay encrypted, and the jobs still need the key.
+    imported = unchecked_job("charge", json.dumps(exported).encode(), JobOptions())
+    assert (stored_args(imported.args), imported.requires) == (exported, b'{"key":"2026b"}')
+    assert unchecked_job("charge", b'{"card": {"$encrypted": "no key id"}}', JobOptions()).requires is None
     app.close()

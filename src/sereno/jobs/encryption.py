@@ -104,8 +104,8 @@ def encrypted_text(value: Any) -> str | None:
 def key_of(arguments: dict[str, Any]) -> str | None:
     """Return the id of the key with which a value of these arguments is encrypted; None if none is."""
     for value in arguments.values():
-        if (text := encrypted_text(value)) is not None:
-            return text.partition(":")[0]
+        if (text := encrypted_text(value)) is not None and _KEY_ID.fullmatch(key := text.partition(":")[0]):
+            return key
     return None
 
 
