@@ -73,6 +73,27 @@ async def test_errors_of_handlers_do_not_contain_the_values(
     app.close()
 
 
+async def test_an_error_of_a_batch_contains_no_value_of_any_of_its_jobs(
+    database_url: str, connection: psycopg.Connection
+) -> None:
+    app = Sereno(database_url, encryption_keys=[new_key("one")])
+
+    @app.task(encrypt=True, batch=5, retry=0)
+    async def charge(cards: list[str]) -> None:
+        raise ValueError(f"refused {cards}")
+
+    cards = [f"{number} 1111 1111" for number in range(1001, 1006)]
+    app.enqueue_many([charge.job(card) for card in cards])
+    await ended(app, connection, 5)
+    hidden = ", ".join(["'[encrypted]'"] * 5)
+    assert connection.execute("select distinct error_message from sereno.history").fetchall() == [
+        (f"refused [{hidden}]",)
+    ]
+    found = everything_stored(connection)
+    assert [card for card in cards if card in found] == []
+    app.close()
+
+
 async def test_a_worker_without_the_key_leaves_the_job_to_one_that_has_it(
     database_url: str, connection: psycopg.Connection
 ) -> None:

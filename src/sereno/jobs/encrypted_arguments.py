@@ -1,22 +1,17 @@
 """Arguments of a task that are stored encrypted: all of them, or those that the task names."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from sereno.error_text import ErrorText
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs.arguments import Arguments
-from sereno.jobs.attempt import Settlement
-from sereno.jobs.encryption import KeyRing, encrypted_text, texts
+from sereno.jobs.encryption import KeyRing, encrypted_text
+from sereno.jobs.hidden_values import HiddenValues
 
-# Characters. Shorter values are part of too many other words to be replaced in an error text.
-SHORTEST_SECRET = 4
-# What an error text shows instead of a decrypted value.
-HIDDEN = "[encrypted]"
 # msgspec appends the place in the arguments to its message. Only names of parameters and fields are in it.
 _PLACE = re.compile(r" - at `(\$[\w.\[\]…]*)`\Z")
 # What the decoder raises for bytes that are not a JSON object.
@@ -81,20 +76,17 @@ class EncryptedArguments(Arguments):
         found: dict[str, Any] = msgspec.json.decode(self._with(msgspec.json.encode(stored), self._decrypt))
         return found
 
-    def hide(self, decision: Settlement, raw: msgspec.Raw | bytes) -> None:
-        """Replace the decrypted values in the texts of an outcome: a handler may have put them into its error."""
+    def hidden_values(self, jobs: Iterable[msgspec.Raw]) -> HiddenValues:
+        """Return what must not appear in an error of a call with these arguments."""
+        return HiddenValues(value for raw in jobs for value in self._secrets(raw))
+
+    def _secrets(self, raw: msgspec.Raw) -> list[Any]:
         try:
             values = msgspec.json.decode(self._with(bytes(raw), self._decrypt))
         except (InvalidArguments, *_UNREADABLE):
             # They were not decrypted for the handler either.
-            return
-        found = {text for name in self.encrypted for text in texts(values.get(name)) if len(text) >= SHORTEST_SECRET}
-        # A value as Python and JSON would write it, longest first: one may contain another.
-        wanted = sorted({form for text in found for form in _forms(text)}, key=len, reverse=True)
-        decision.reason = _without(decision.reason, wanted)
-        if decision.error is not None:
-            kind, message, traceback, frame = decision.error
-            decision.error = ErrorText(kind, _without(message, wanted), _without(traceback, wanted), frame)
+            return []
+        return [values.get(name) for name in self.encrypted]
 
     def _why(self, error: Exception) -> str:
         """Return where the arguments do not fit. The message itself may contain a value."""
@@ -120,14 +112,3 @@ class EncryptedArguments(Arguments):
         text = encrypted_text(msgspec.json.decode(raw))
         # SQL cannot encrypt, so a plain value is accepted; the types are checked as always.
         return raw if text is None else self._keys().decrypt(text, self._task, name)
-
-
-def _forms(text: str) -> tuple[str, str, str]:
-    """Return a text as it is, and as it is written inside of quotes by Python and by JSON."""
-    return text, repr(text)[1:-1], msgspec.json.encode(text).decode()[1:-1]
-
-
-def _without(text: Any, wanted: Sequence[str]) -> Any:
-    for each in wanted if text else ():
-        text = text.replace(each, HIDDEN)
-    return text

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from sereno.errors import ConfigurationError, InvalidArguments
 
 if TYPE_CHECKING:
@@ -148,20 +146,3 @@ def _check_id(key: str) -> None:
         raise ConfigurationError(
             "encryption_keys: the id of a key has 1 to 40 letters, digits, '_', '-' and '.', such as 2026b"
         )
-
-
-def texts(value: Any) -> list[str]:
-    """Return the texts and numbers inside of a JSON value, as they may appear in an error message."""
-    match value:
-        case str():
-            return [value]
-        case bool() | None:
-            return []
-        case int() | float():
-            return [msgspec.json.encode(value).decode()]
-        case dict():
-            return [text for item in value.values() for text in texts(item)]
-        case list():
-            return [text for item in value for text in texts(item)]
-        case _:
-            return []

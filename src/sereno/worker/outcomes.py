@@ -8,7 +8,6 @@ from sereno.jobs.encrypted_arguments import EncryptedArguments
 from sereno.jobs.fingerprint import failure
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.settlement import SettleResult
-from sereno.jobs.task import TaskDefinition
 from sereno.telemetry.metrics import AttemptBuffer, MetricTally
 from sereno.worker.attempt_log import logs_successes, report, report_after_success
 from sereno.worker.isolation.pool import SETTLED_ELSEWHERE, runs_alone
@@ -53,11 +52,9 @@ class Outcomes:
         context = running.context
         is_settled = context is not None and job.id in context.settled_ids
         if is_settled and ending is not None:
-            report_after_success(
-                job, self._decide(definition, job, ending) if definition.arguments.encrypted else ending
-            )
+            report_after_success(job, self._decide(running, job, ending) if definition.arguments.encrypted else ending)
             ending = None
-        decision = self._decide(definition, job, ending)
+        decision = self._decide(running, job, ending)
         ran = ended - running.started
         self._ended.add(job.queue, job.task, decision.outcome, job.waited, ran, job.tenant)
         if decision.outcome == "succeeded":
@@ -80,14 +77,17 @@ class Outcomes:
             at_once=definition.settle_at_once,
         )
 
-    def _decide(self, definition: TaskDefinition, job: ClaimedJob, ending: Ending) -> Settlement:
+    def _decide(self, running: RunningCall, job: ClaimedJob, ending: Ending) -> Settlement:
         if ending is None:
             return SUCCEEDED
+        definition = running.definition
         decision = settlement(
             ending, failures=job.failures, crashes=job.crashes, policy=definition.retry, chance=self._chance
         )
         if isinstance(definition.arguments, EncryptedArguments) and decision.outcome != "succeeded":
-            definition.arguments.hide(decision, job.args)
+            if running.hidden is None:
+                running.hidden = definition.arguments.hidden_values(each.args for each in running.jobs)
+            running.hidden.hide(decision)
         return decision
 
     def _fingerprint(self, job: ClaimedJob, decision: Settlement) -> str | None:
