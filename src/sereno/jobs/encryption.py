@@ -9,7 +9,7 @@ import binascii
 import os
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sereno.errors import ConfigurationError, InvalidArguments
@@ -76,6 +76,7 @@ class KeyRing:
         return found
 
 
+@cache
 def _cryptography() -> "tuple[type[AESGCM], type[Exception]]":
     """Return the cipher, and the error that it raises for data that it did not encrypt."""
     try:
