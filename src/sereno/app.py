@@ -23,6 +23,7 @@ from sereno.decorators import BatchDecorator, ScheduleDecorator, TaskDecorator
 from sereno.errors import ConfigurationError
 from sereno.extension_points import ExtensionPoints
 from sereno.jobs.bulk import Change
+from sereno.jobs.encryption import KeyRing, key_ring
 from sereno.jobs.enqueue import aenqueue, enqueue
 from sereno.jobs.enqueue_stream import aenqueue_stream, enqueue_stream
 from sereno.jobs.handle import Job
@@ -30,6 +31,7 @@ from sereno.jobs.job import EnqueuedJob, JobOptions, NewJob, OnDead
 from sereno.jobs.keys import keys_of
 from sereno.jobs.limits.client import LimitsClient
 from sereno.jobs.limits.limit import Limits
+from sereno.jobs.requirements import requirements_of
 from sereno.jobs.signal_client import SignalMethods
 from sereno.jobs.task import Registry, TaskOptions, check_options, define, define_queue
 from sereno.jobs.task_handle import AsyncTask, Task
@@ -70,6 +72,7 @@ class Sereno(SignalMethods, ExtensionPoints):
     def __init__(self, database_url: str | None = None, **settings: Any) -> None:
         self._overrides = {"database_url": database_url, **settings}
         self.settings, self.setting_sources = load(self._overrides)
+        self._keys()  # an invalid key is an error here, not at the first job
         self.registry = Registry()
         self.embedded: EmbeddedPostgres | None = None
         self.database = Database(self.settings, self._find_database)
@@ -113,6 +116,7 @@ class Sereno(SignalMethods, ExtensionPoints):
         """Apply command line options over the constructor's; None leaves a setting as it is. Only before first use."""
         self._overrides.update((name, value) for name, value in settings.items() if value is not None)
         self.settings, self.setting_sources = load(self._overrides)
+        self._keys()
         self.database.configure(self.settings)
 
     # Tasks
@@ -141,18 +145,29 @@ class Sereno(SignalMethods, ExtensionPoints):
         starts a second. fair_key="{tenant}": tenants take turns. order_key="{account}": one after another, in order;
         dead_blocks: a dead job blocks the jobs after it. tenants=False: tokens of a tenant cannot run it over HTTP.
         result=False: do not store what it returns; a task with a return annotation does.
+        version=2: workers with an older version leave its jobs alone. encrypt=True, or encrypt=["card"]: store the
+        arguments encrypted, with the setting `encryption_keys`.
         """
         check_options("task", options, TaskOptions)
 
         def decorate(decorated: Callable[..., Any]) -> Task[..., Any]:
             definition = define(
-                decorated, context=Context, batch=batch, isolate=isolate, resources=self.registry.resources, **options
+                decorated,
+                context=Context,
+                batch=batch,
+                isolate=isolate,
+                resources=self.registry.resources,
+                keys=self._keys,
+                **options,
             )
             self.registry.add(definition)
             kind = AsyncTask if definition.is_async else Task
             return kind(definition, self.database, self.registry)
 
         return decorate if function is None else decorate(function)
+
+    def _keys(self) -> KeyRing:
+        return key_ring(self.settings.encryption_keys)
 
     def procedure(self, name: str, /, **options: Unpack[ProcedureOptions]) -> Task[..., None]:
         """Return a task for a stored procedure: `app.procedure("reporting.close_day").enqueue(day="2026-11-01")`.
@@ -276,7 +291,8 @@ class Sereno(SignalMethods, ExtensionPoints):
         priority = definition.priority if chosen.priority is None else chosen.priority
         checked = replace(chosen, queue=chosen.queue or definition.queue, priority=priority).checked()
         rules = self.registry.rules(definition, checked.queue or definition.queue)
-        return NewJob(task, raw, checked, keys_of(definition, rules, checked, raw) if rules else None)
+        keys = keys_of(definition, rules, checked, raw) if rules else None
+        return NewJob(task, raw, checked, keys, requires=requirements_of(definition))
 
     # Run
 

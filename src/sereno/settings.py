@@ -23,6 +23,8 @@ A_DAY = 86400
 SCHEMA_LENGTH = 53
 # Bounds of `log_retention` in seconds: a minute to ten years.
 SHORTEST_RETENTION, LONGEST_RETENTION = 60, 3660 * A_DAY
+# Seconds. The upper bound of `release_grace`.
+LONGEST_GRACE = 30 * A_DAY
 # Characters of the secret: the length of the output of `openssl rand -base64 24`.
 SHORTEST_SECRET = 32
 # Characters of the public URL: links that begin with it must fit on one line of an email.
@@ -31,7 +33,9 @@ _PUBLIC_URL = re.compile(r"https?://[^\x00-\x20\x7f-\U0010ffff/?#@<>\"\\]+(?:/[^
 # As a browser sends it: lower case, no default port, no path.
 _ORIGIN = re.compile(r"(?!http:.*:80$|https:.*:443$)https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 # Settings that contain secrets; lists of settings omit them.
-_HIDDEN = frozenset({"database_url", "metrics_token", "procedure_targets", "procedure_url", "secret"})
+_HIDDEN = frozenset(
+    {"database_url", "encryption_keys", "metrics_token", "procedure_targets", "procedure_url", "secret"}
+)
 
 
 Role = Literal["worker", "scheduler", "server"]
@@ -43,7 +47,7 @@ ARCHIVE_KINDS: tuple[ArchiveKind, ...] = get_args(ArchiveKind)
 DISK = "disk"
 _ARCHIVE_SCHEMES = ("file", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
 # Settings whose environment variable is a comma-separated list.
-_LISTS = ("archive_kinds", "channels", "inbox_origins", "roles", "trusted_proxies")
+_LISTS = ("archive_kinds", "channels", "encryption_keys", "inbox_origins", "roles", "trusted_proxies")
 
 
 _AT_LEAST_ONE = (
@@ -84,6 +88,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     templates: str | None = None
     public_url: str | None = None
     secret: str | None = None
+    encryption_keys: list[str] | None = None
+    release: str | None = None
+    release_grace: float = 900.0
     concurrency: int = 20
     processes: int = 1
     isolated_processes: int = 4
@@ -160,6 +167,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ConfigurationError(f"secret must have at least {SHORTEST_SECRET} characters, chosen at random")
         if self.public_url is not None:
             msgspec.structs.force_setattr(self, "public_url", _public_url(self.public_url))
+        _check_release(self.release, self.release_grace)
         _check_origins(self.inbox_origins or [])
         _check_proxies(self.trusted_proxies or [], self.proxy_user_header)
         _check_archive_url(self.archive_url)
@@ -204,6 +212,13 @@ def _check_archive_url(address: str | None) -> None:
         raise ConfigurationError(
             "archive_url cannot contain credentials or a query: set credentials in the environment (AWS_ACCESS_KEY_ID)"
         )
+
+
+def _check_release(release: str | None, grace: float) -> None:
+    if release is not None and not re.fullmatch(r"[\x21-\x7e]{1,100}", release):
+        raise ConfigurationError("release is a name of 1 to 100 characters without spaces, such as 2026.11.2")
+    if not 0 < grace <= LONGEST_GRACE:
+        raise ConfigurationError("release_grace must be more than 0 and at most 30 days, in seconds")
 
 
 def _check_targets(targets: Mapping[str, str]) -> None:

@@ -66,6 +66,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "About": {
         "token": ("sereno.cli.access.token:token", "API tokens: create, list, revoke"),
+        "key": ("sereno.cli.access.key:key", "Keys of encrypted arguments: new"),
         "config": ("sereno.cli.config:config", "Show settings and where each one comes from"),
         "version": ("sereno.cli.version:version", "Print the version of sereno"),
     },

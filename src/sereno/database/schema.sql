@@ -625,6 +625,7 @@ CREATE TABLE sereno.jobs (
     pending integer,
     has_successors boolean,
     links jsonb,
+    requires jsonb,
     CONSTRAINT jobs_dates CHECK (((run_at > '1900-01-01 00:00:00+00'::timestamp with time zone) AND (run_at < '10000-01-01 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT jobs_lane_keys CHECK (((lane IS NULL) = (keys IS NULL))),
     CONSTRAINT jobs_priority CHECK (((priority >= 0) AND (priority <= 9))),
@@ -1124,11 +1125,11 @@ begin
         recorded as (
             insert into sereno.history (
                 id, finished_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes, releases, priority, state,
-                queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, group_id, links,
-                reason)
+                queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, requires, group_id,
+                links, reason)
             select id, moment, run_at, created_at, expires_at, attempt, failures, crashes, snoozes, releases, priority,
                    'cancelled', queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys,
-                   group_id, links, reasons ->> id::text
+                   requires, group_id, links, reasons ->> id::text
             from gone
         ),
         ended as (
@@ -1203,7 +1204,8 @@ begin
         select * from rows from (jsonb_to_recordset(jobs) as (
             task text, args jsonb, queue text, priority smallint, run_at timestamptz, delay double precision,
             tenant text, expires_at timestamptz, tags text[], trace text, unique_key text, on_conflict text,
-            unique_for double precision, unique_forever boolean, keys jsonb, by_rules boolean)) with ordinality
+            unique_for double precision, unique_forever boolean, keys jsonb, by_rules boolean,
+            requires jsonb)) with ordinality
         order by task, unique_key, tenant, ordinality
     loop
         if wanted.keys is null and wanted.by_rules then
@@ -1232,10 +1234,10 @@ begin
             end if;
             if found_id is null or found_id = new_id then
                 insert into sereno.jobs (id, task, args, queue, priority, run_at, tenant, expires_at, tags, trace,
-                                         created_at, unique_key, keys, lane, order_id, state, ready_seq)
+                                         created_at, unique_key, keys, requires, lane, order_id, state, ready_seq)
                 values (new_id, wanted.task, coalesce(wanted.args, '{}'), coalesce(wanted.queue, 'default'),
                         coalesce(wanted.priority, 5), due, wanted.tenant, wanted.expires_at, wanted.tags,
-                        wanted.trace, moment, wanted.unique_key, wanted.keys,
+                        wanted.trace, moment, wanted.unique_key, wanted.keys, wanted.requires,
                         case when wanted.keys is not null
                              then sereno.lane_of(coalesce(wanted.queue, 'default'), wanted.keys) end,
                         case when wanted.keys is not null
@@ -1272,7 +1274,7 @@ begin
                 set args = coalesce(wanted.args, '{}'), run_at = due, priority = coalesce(wanted.priority, 5),
                     state = case when due <= moment then 'ready' else 'scheduled' end,
                     ready_seq = case when due <= moment then nextval('sereno.ready_seq') end,
-                    keys = wanted.keys,
+                    keys = wanted.keys, requires = wanted.requires,
                     lane = case when wanted.keys is not null then sereno.lane_of(jobs.queue, wanted.keys) end,
                     order_id = case when wanted.keys is not null then sereno.order_of(jobs.queue, wanted.keys) end
                 where id = found_id and state in ('scheduled', 'ready')
@@ -2113,6 +2115,14 @@ begin
     into rows, keys_hash, content_hash, first_id, last_id, from_at, to_at;
 end $_$;
 
+CREATE FUNCTION sereno.meets(requires jsonb, task text, capabilities jsonb) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+begin
+    return coalesce((requires ->> 'version')::integer, 1) <= coalesce((capabilities -> 'versions' ->> task)::integer, 1)
+           and (not requires ? 'key' or coalesce(capabilities -> 'keys' ? (requires ->> 'key'), false));
+end $$;
+
 CREATE FUNCTION sereno.message_matches(message text, patterns text[], hides boolean) RETURNS boolean
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -2446,6 +2456,8 @@ CREATE TABLE sereno.sessions (
     lease double precision,
     look_back_at timestamp with time zone,
     passed_over jsonb,
+    release text,
+    capabilities jsonb,
     CONSTRAINT sessions_state_check CHECK ((state = ANY (ARRAY['alive'::text, 'closed'::text, 'dead'::text])))
 )
 WITH (fillfactor='50');
@@ -2594,7 +2606,7 @@ CREATE FUNCTION sereno.pick_limited(lanes sereno.taken_lane[], known_tasks text[
         from wanted cross join lateral (
             select locked.id, seen
             from (select *, row_number() over () as seen from (
-                  select jobs.ctid as place, task, tenant from sereno.jobs
+                  select jobs.ctid as place, task, tenant, requires from sereno.jobs
                   where state = 'ready' and jobs.lane is not null and jobs.queue = wanted.queue and jobs.lane = wanted.id
                     and (priority, ready_seq) >= (wanted.floor_priority, wanted.floor_seq)
                   order by priority, ready_seq limit wanted.most) as rows_read) as near
@@ -2604,6 +2616,7 @@ CREATE FUNCTION sereno.pick_limited(lanes sereno.taken_lane[], known_tasks text[
                 for update skip locked) as locked
             where task = any(known_tasks) and task <> all(array(select name from paused where kind = 'task'))
               and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
+              and requires is null
             limit wanted.gives) as job
         where wanted.order_id is null
         union all
@@ -2615,6 +2628,7 @@ CREATE FUNCTION sereno.pick_limited(lanes sereno.taken_lane[], known_tasks text[
             where jobs.id = head.id and state = 'ready' and jobs.lane = wanted.id
               and task = any(known_tasks) and task <> all(array(select name from paused where kind = 'task'))
               and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
+              and requires is null
             for update skip locked) as job
         where wanted.order_id is not null
           and (select true from sereno.history_dead dead
@@ -2674,7 +2688,7 @@ begin
           from unnest(ranges) with ordinality as range(queue, priority, low, high, most, is_back, number)
           cross join lateral (
               select locked.id
-              from (select jobs.ctid as place, jobs.task, jobs.tenant from sereno.jobs
+              from (select jobs.ctid as place, jobs.task, jobs.tenant, jobs.requires from sereno.jobs
                     where jobs.state = 'ready' and jobs.lane is null and jobs.queue = range.queue
                       and jobs.priority = range.priority and jobs.ready_seq >= range.low and jobs.ready_seq < range.high
                     order by jobs.ready_seq limit range.most) as near
@@ -2686,6 +2700,7 @@ begin
               where near.task = any(known_tasks)
                 and near.task <> all(array(select name from paused where kind = 'task'))
                 and (near.tenant is null or near.tenant <> all(array(select name from paused where kind = 'tenant')))
+                and near.requires is null
           ) as candidate
           limit wanted) as picked;
 end $$;
@@ -3068,6 +3083,25 @@ CREATE FUNCTION sereno.ready_ranges(queues text[], floors jsonb, passed_over jso
         select walked, floor, sereno.most_read('back'), true where looks_back and passed_over is not null and walked < floor) as part
     $$;
 
+CREATE FUNCTION sereno.ready_requirements() RETURNS TABLE(queue text, task text, requires jsonb)
+    LANGUAGE sql STABLE
+    AS $$
+    with recursive found as (
+        (select jobs.queue, jobs.task, jobs.requires from sereno.jobs
+         where jobs.state = 'ready' and jobs.requires is not null
+         order by jobs.queue, jobs.task, jobs.requires limit 1)
+        union all
+        select next.queue, next.task, next.requires
+        from found cross join lateral (
+            select jobs.queue, jobs.task, jobs.requires from sereno.jobs
+            where jobs.state = 'ready' and jobs.requires is not null
+              and (jobs.queue, jobs.task, jobs.requires) > (found.queue, found.task, found.requires)
+            order by jobs.queue, jobs.task, jobs.requires limit 1
+        ) as next
+    )
+    select found.queue, found.task, found.requires from found
+$$;
+
 CREATE FUNCTION sereno.recheck(names text[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -3448,12 +3482,12 @@ begin
         insert into sereno.history (
             id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
             releases, priority, state, queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for,
-            keys, group_id, links, reason, error_type, error_message, traceback, fingerprint, result)
+            keys, requires, group_id, links, reason, error_type, error_message, traceback, fingerprint, result)
         select id, session_id, moment, started_at, run_at, created_at, expires_at, attempt,
                failures + (given in ('retry', 'dead'))::integer, crashes + (given = 'crash')::integer,
                snoozes + (given = 'snooze')::integer, releases + (given = 'release')::integer, priority, final, queue, task, tenant,
-               unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, group_id, links, cause, error_type, error_message,
-               traceback, fingerprint, case when final = 'succeeded' then nullif(result, 'null') end
+               unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, requires, group_id, links, cause, error_type,
+               error_message, traceback, fingerprint, case when final = 'succeeded' then nullif(result, 'null') end
         from ending where final <> 'succeeded' or history is not false
     ),
     ended as (
@@ -4614,7 +4648,8 @@ CREATE TABLE sereno.history (
     fingerprint text,
     result jsonb,
     group_id bigint,
-    links jsonb
+    links jsonb,
+    requires jsonb
 )
 PARTITION BY LIST (state);
 
@@ -4651,7 +4686,8 @@ CREATE TABLE sereno.history_dead (
     fingerprint text,
     result jsonb,
     group_id bigint,
-    links jsonb
+    links jsonb,
+    requires jsonb
 );
 
 CREATE TABLE sereno.history_done (
@@ -4687,7 +4723,8 @@ CREATE TABLE sereno.history_done (
     fingerprint text,
     result jsonb,
     group_id bigint,
-    links jsonb
+    links jsonb,
+    requires jsonb
 )
 PARTITION BY RANGE (finished_at);
 
@@ -4724,7 +4761,8 @@ CREATE TABLE sereno.history_done_default (
     fingerprint text,
     result jsonb,
     group_id bigint,
-    links jsonb
+    links jsonb,
+    requires jsonb
 );
 
 CREATE TABLE sereno.idempotency_keys (
@@ -5135,6 +5173,7 @@ CREATE TABLE sereno.schedules (
     skipped jsonb DEFAULT '{}'::jsonb NOT NULL,
     lateness integer[] DEFAULT '{0}'::integer[] NOT NULL,
     last_base_at timestamp with time zone,
+    requires jsonb,
     CONSTRAINT schedules_disable_after_check CHECK ((disable_after > 0)),
     CONSTRAINT schedules_max_fires_check CHECK ((max_fires > 0)),
     CONSTRAINT schedules_missed_check CHECK ((missed = ANY (ARRAY['skip'::text, 'latest'::text, 'all'::text]))),
@@ -5688,6 +5727,8 @@ CREATE INDEX jobs_in_order ON sereno.jobs USING btree (order_id, id) WHERE (orde
 CREATE INDEX jobs_lane ON sereno.jobs USING btree (queue, lane, priority, ready_seq) WHERE ((state = 'ready'::text) AND (lane IS NOT NULL));
 
 CREATE INDEX jobs_ready ON sereno.jobs USING btree (queue, priority, ready_seq) WHERE ((state = 'ready'::text) AND (lane IS NULL));
+
+CREATE INDEX jobs_requires ON sereno.jobs USING btree (queue, task, requires) WHERE ((state = 'ready'::text) AND (requires IS NOT NULL));
 
 CREATE INDEX jobs_running ON sereno.jobs USING btree (session_id) WHERE (state = 'running'::text);
 

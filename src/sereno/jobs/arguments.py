@@ -27,6 +27,9 @@ def decode_model(wanted: type, value: Any) -> Any:
 class Arguments:
     """Encodes and decodes the arguments of one task: `encode` when it is enqueued, `decode` when it runs."""
 
+    # Arguments that are stored encrypted; none, unless it is an EncryptedArguments.
+    encrypted: tuple[str, ...] = ()
+
     def __init__(
         self,
         task: str,
@@ -75,7 +78,7 @@ class Arguments:
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], limit: int) -> bytes:
         """Return the bound arguments as JSON. Raises InvalidArguments with the reason, before anything is written."""
         bound = self._bind(args, kwargs)
-        raw = stored(bound, self._refusal)
+        raw = stored(bound, self._unstorable)
         if len(raw) > limit:
             raise self._refusal(
                 f"{len(raw):,} bytes of arguments, the limit is {limit:,}: store the data elsewhere and pass its id"
@@ -108,7 +111,7 @@ class Arguments:
         try:
             return msgspec.structs.astuple(self._decoder.decode(raw))
         except Exception as error:  # noqa: BLE001 - a model's own validator may raise anything
-            raise self._refusal(storable(error)) from None
+            raise self._refusal(self._why(error)) from None
 
     def call(self, function: Callable[..., Any], values: tuple[Any, ...], context: Any) -> Any:
         if self._positional:
@@ -150,7 +153,14 @@ class Arguments:
         try:
             self._decoder.decode(raw)
         except Exception as error:  # noqa: BLE001 - a model's own validator may raise anything
-            raise self._refusal(storable(error)) from None
+            raise self._refusal(self._why(error)) from None
+
+    def _why(self, error: Exception) -> str:
+        """Return why the arguments do not have the types of the parameters."""
+        return storable(error)
+
+    def _unstorable(self, why: str) -> InvalidArguments:
+        return self._refusal(why)
 
     def _refusal(self, why: str) -> InvalidArguments:
         return InvalidArguments(f"task {self._task}: {why}")

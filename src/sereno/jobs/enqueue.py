@@ -12,7 +12,7 @@ from sereno.jobs.transitions import enqueue as enqueue_operation
 
 def enqueue_one(database: Database, job: NewJob, connection: Any = None) -> EnqueuedJob:
     """Enqueue one job. A plain job on the application's own connection, the most common call, takes a fast path."""
-    if connection is None and job.keys is None and job.options.is_plain:
+    if connection is None and job.keys is None and job.requires is None and job.options.is_plain:
         (job_id, _) = database.first_row(ENQUEUE_ONE, one_job_values(job))
         return EnqueuedJob(int(job_id or 0), job.task)
     return enqueue(database, [job], connection)[0]

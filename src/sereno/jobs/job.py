@@ -101,13 +101,17 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
     has_own_limits: bool = False
     # Decodes what the task returns, for a job that is called by another one.
     result_type: "ResultType | None" = None
+    # What its worker must have, as JSON; None for a job that every worker of its task can run.
+    requires: bytes | None = None
 
     def is_like(self, other: "NewJob") -> bool:
-        """Return whether both have the same task, the same options and no limits; arguments may differ."""
+        """Return whether both have the same task and options, and no limits and requirements; arguments may differ."""
         return (
             self.task == other.task
             and self.keys is None
             and other.keys is None
+            and self.requires is None
+            and other.requires is None
             and (self.options is other.options or self.options == other.options)
         )
 
@@ -136,6 +140,8 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
             row["group_id"] = options.group_id
         if self.keys is not None:
             row["keys"] = msgspec.Raw(self.keys)
+        if self.requires is not None:
+            row["requires"] = msgspec.Raw(self.requires)
         if options.unique_key is not None:
             row["unique_key"] = options.unique_key
             row["on_conflict"] = options.on_conflict

@@ -18,10 +18,10 @@ recorded as (
     insert into sereno.history_done (
         id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
         releases, priority, state, queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for,
-        keys, group_id, links)
+        keys, requires, group_id, links)
     select id, session_id, (select now from clock), claimed_at + began * interval '1 second', run_at, created_at,
            expires_at, attempt, failures, crashes, snoozes, releases, priority, 'succeeded', queue, task, tenant,
-           unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, group_id, links
+           unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, requires, group_id, links
     from gone
 ),
 ended as (
@@ -48,10 +48,10 @@ recorded as (
     insert into sereno.history_done (
         id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
         releases, priority, state, queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for,
-        keys, group_id, links, result, reason)
+        keys, requires, group_id, links, result, reason)
     select id, session_id, (select now from clock), claimed_at + began * interval '1 second', run_at, created_at,
            expires_at, attempt, failures, crashes, snoozes, releases, priority, 'succeeded', queue, task, tenant,
-           unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, group_id, links, result, reason
+           unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, requires, group_id, links, result, reason
     from gone join item using (id, attempt)
 ),
 ended as (
@@ -95,11 +95,12 @@ recorded as (
     insert into sereno.history (
         id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
         releases, priority, state, queue, task, tenant, unique_key, trace, tags, args,
-        schedule_id, planned_at, stands_for, keys, group_id, links, reason, error_type, error_message, traceback, fingerprint)
+        schedule_id, planned_at, stands_for, keys, requires, group_id, links, reason, error_type, error_message, traceback,
+        fingerprint)
     select id, session_id, sereno.now(), claimed_at + item.began * interval '1 second', run_at, created_at, expires_at,
            attempt, failures + item.failed, crashes + item.crashed, snoozes, releases, priority, item.outcome, queue,
-           task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, group_id, links, item.reason,
-           item.error_type, item.error_message, item.traceback, item.fingerprint
+           task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, requires, group_id, links,
+           item.reason, item.error_type, item.error_message, item.traceback, item.fingerprint
     from gone join item using (id, attempt)
 ),
 ended as (
@@ -165,11 +166,11 @@ recorded as (
     insert into sereno.history (
         id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
         releases, priority, state, queue, task, tenant, unique_key, trace, tags, args,
-        schedule_id, planned_at, stands_for, keys, group_id, links, reason, error_type, error_message, traceback)
+        schedule_id, planned_at, stands_for, keys, requires, group_id, links, reason, error_type, error_message, traceback)
     select id, stopped.session_id, (select now from clock), mine.started_at, run_at, created_at, expires_at,
            stopped.attempt, failures + (outcome = 'retry')::integer, crashes + (outcome = 'crash')::integer,
            snoozes + (outcome = 'snooze')::integer, releases + (outcome = 'release')::integer, priority, 'cancelled',
-           queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, group_id, links,
+           queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, requires, group_id, links,
            coalesce(mine.reason, 'cancelled while running'),
            mine.error_type, mine.error_message, mine.traceback
     from stopped join mine using (id)

@@ -8,6 +8,8 @@ from typing import Any, TypedDict, Unpack
 from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, UnknownTask
 from sereno.jobs.arguments import Arguments, annotations_of
+from sereno.jobs.encrypted_arguments import EncryptedArguments
+from sereno.jobs.encryption import KeyRing, key_ring
 from sereno.jobs.job import DEFAULT_PRIORITY, PRIORITIES, check_queue_name
 from sereno.jobs.limits.limit import NO_RULE, AnyLimit, KeyRule, Limits, Rate, rule
 from sereno.jobs.resource import Resource, Resources
@@ -17,6 +19,8 @@ from sereno.jobs.retry import Backoff
 DEFAULT_TIMEOUT = "10m"
 # Jobs in one call of a batch task.
 LARGEST_BATCH = 1000
+# Versions of a task.
+VERSIONS = range(1, 1_000_000_001)
 # Name prefix of sereno's internal tasks.
 OWN_TASKS = "sereno."
 
@@ -45,6 +49,9 @@ class TaskDefinition:
     resources: Mapping[str, Resource[Any]] = field(default_factory=dict)
     # Whether a job is one call in the event loop with nothing to prepare: most tasks are like that.
     is_usual: bool = False
+    version: int = 1
+    # Whether its jobs require something of their worker: a version above 1, or a key.
+    is_demanding: bool = False
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -77,6 +84,8 @@ class TaskOptions(LimitOptions, total=False):
     settle_at_once: bool
     tenants: bool
     result: bool
+    version: int
+    encrypt: bool | Sequence[str]
 
 
 def define(
@@ -86,9 +95,10 @@ def define(
     batch: int = 0,
     isolate: bool = False,
     resources: Resources | None = None,
+    keys: Callable[[], KeyRing] = lambda: key_ring(None),
     **options: Unpack[TaskOptions],
 ) -> TaskDefinition:
-    """Validate a task declaration and return its definition."""
+    """Validate a task declaration and return its definition. `keys`: of the process, for encrypted arguments."""
     check_options("task", options, TaskOptions)
     name, priority, timeout = (
         options.get("name"),
@@ -105,14 +115,21 @@ def define(
         raise ConfigurationError(f"task {chosen}: batch {batch} is out of range: 0 to {LARGEST_BATCH}")
     if batch and isolate:
         raise ConfigurationError(f"task {chosen}: a batch task cannot be isolated: remove batch or isolate")
+    version, encrypt = options.get("version", 1), options.get("encrypt", False)
+    if type(version) is not int or version not in VERSIONS:
+        raise ConfigurationError(f"task {chosen}: version {version!r:.40} is out of range: 1 to {VERSIONS[-1]:,}")
     needs = resources.needs(f"task {chosen}", function, annotations_of(function)) if resources is not None else {}
     arguments = Arguments(chosen, function, context=context, each=batch > 0, injected=needs)
+    if encrypt:
+        arguments = EncryptedArguments(
+            chosen, function, context=context, each=batch > 0, injected=needs, encrypt=encrypt, keys=keys
+        )
     is_async = inspect.iscoroutinefunction(function)
     history = options.get("history", True)
     if options.get("result") and not history:
         raise ConfigurationError(f"task {chosen}: a result is stored with the history: remove history=False")
-    keys = rule_of(chosen, options)
-    check_words(f"task {chosen}", keys, arguments.names)
+    rule = rule_of(chosen, options)
+    check_words(f"task {chosen}", rule, arguments.names, arguments.encrypted)
     return TaskDefinition(
         name=chosen,
         function=function,
@@ -126,16 +143,22 @@ def define(
         history=history,
         settle_at_once=options.get("settle_at_once", False),
         is_async=is_async,
-        rule=keys,
+        rule=rule,
         tenants=options.get("tenants", True),
         result=result_type(chosen, function, batch=batch > 0, wanted=options.get("result") if history else False),
         resources=needs,
         is_usual=is_async and not batch and not isolate and not needs,
+        version=version,
+        is_demanding=version > 1 or bool(arguments.encrypted),
     )
 
 
-def check_words(owner: str, keys: KeyRule, names: Collection[str]) -> None:
-    """Raise ConfigurationError when a key template uses a placeholder that a job of this task does not have."""
+def check_words(owner: str, keys: KeyRule, names: Collection[str], encrypted: Collection[str] = ()) -> None:
+    """Raise ConfigurationError when a key template uses a placeholder that a job does not have, or an encrypted one."""
+    if hidden := keys.words & set(encrypted):
+        raise ConfigurationError(
+            f"{owner}: a key uses {{{min(hidden)}}}, which is encrypted; the key would store it in plain text"
+        )
     unknown = keys.words - set(names)
     if unknown:
         raise ConfigurationError(

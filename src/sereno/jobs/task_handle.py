@@ -14,6 +14,7 @@ from sereno.jobs.handle import Job, ids_of
 from sereno.jobs.job import JobOptions, NewJob, OnConflict, OnDead, UniqueFor
 from sereno.jobs.keys import keys_of
 from sereno.jobs.limits.limit import NO_RULE, KeyRule
+from sereno.jobs.requirements import requirements_of
 from sereno.jobs.task import LimitOptions, Registry, TaskDefinition, check_options, check_words, rule_of
 
 P = ParamSpec("P")
@@ -120,7 +121,8 @@ class Task(Generic[P, R]):
             raise ConfigurationError(
                 f"task {self.name}: a limit given with a job needs a name, so that operators can find and change it"
             )
-        check_words(f"task {self.name}", rule, self.definition.arguments.names)
+        arguments = self.definition.arguments
+        check_words(f"task {self.name}", rule, arguments.names, arguments.encrypted)
         # These limits are added to those of an earlier `using`; of two with the same name the later one wins.
         before = self._rule or NO_RULE
         limits = {limit.name: limit for limit in (*before.limits, *rule.limits)}
@@ -137,10 +139,11 @@ class Task(Generic[P, R]):
         raw = self.definition.arguments.encode(args, kwargs, self._database.settings.arguments_limit)
         options = self._options
         rules = self._registry.rules(self.definition, options.queue or self.definition.queue)
+        requires = requirements_of(self.definition) if self.definition.is_demanding else None
         if self._rule is None and not rules:
-            return NewJob(self.name, raw, options, result_type=self.definition.result)
+            return NewJob(self.name, raw, options, result_type=self.definition.result, requires=requires)
         keys = keys_of(self.definition, (*rules, self._rule), options, raw)
-        return NewJob(self.name, raw, options, keys, self._rule is not None, self.definition.result)
+        return NewJob(self.name, raw, options, keys, self._rule is not None, self.definition.result, requires)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Enqueue a job. Durable when this returns, or when the transaction of `using(connection)` commits."""

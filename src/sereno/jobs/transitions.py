@@ -48,7 +48,7 @@ def _enqueue(jobs: Sequence[NewJob]) -> Operation[list[EnqueuedJob]]:
         return (yield from _enqueue_alike(first, jobs))
     payload = encoder.encode([job.as_row() for job in jobs]).decode()
     if not any(job.options.unique_key for job in jobs):
-        limited = any(job.keys is not None for job in jobs)
+        limited = any(job.keys is not None or job.requires is not None for job in jobs)
         rows = yield Statement(_sql["enqueue_limited" if limited else "enqueue"], {"jobs": payload})
         return [
             EnqueuedJob(job_id, job.task) for job_id, job in zip(sorted(_ids.decode(rows[0][0])), jobs, strict=True)

@@ -33,20 +33,22 @@ notified as (
 select coalesce(json_agg(id), '[]')::text, (select count(*) from notified) from made;
 
 -- name: enqueue_limited
--- Like `enqueue`, if some of the jobs have limits: those are stored with their keys and the id of their lane.
+-- Like `enqueue`, if some of the jobs have limits, or require something of their worker: those are stored with their
+-- keys and the id of their lane, or with the requirement.
 with clock as materialized (select sereno.now() as now),
 made as (
     insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, group_id, created_at,
-                             keys, lane, order_id, state, ready_seq)
+                             keys, requires, lane, order_id, state, ready_seq)
     select task, args, queue, priority, due, tenant, expires_at, tags, trace, group_id, clock.now,
-           found, case when found is not null then sereno.lane_of(queue, found) end,
+           found, requires, case when found is not null then sereno.lane_of(queue, found) end,
            case when found is not null then sereno.order_of(queue, found) end,
            case when due <= clock.now then 'ready' else 'scheduled' end,
            case when due <= clock.now then nextval('sereno.ready_seq') end
     from clock,
          jsonb_to_recordset(%(jobs)s::text::jsonb) as wanted(
              task text, args jsonb, queue text, priority smallint, run_at timestamptz, delay double precision,
-             tenant text, expires_at timestamptz, tags text[], trace text, group_id bigint, keys jsonb, by_rules boolean),
+             tenant text, expires_at timestamptz, tags text[], trace text, group_id bigint, keys jsonb, by_rules boolean,
+             requires jsonb),
          lateral (select coalesce(wanted.run_at, clock.now + make_interval(secs => coalesce(wanted.delay, 0)))) as d(due),
          lateral (select coalesce(wanted.keys, case when by_rules then sereno.keys_for(task, queue, tenant, args) end)) as k(found)
     returning id, queue, state, run_at
@@ -159,10 +161,11 @@ gone as (
 recorded as (
     insert into sereno.history (
         id, finished_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes, releases, priority, state,
-        queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, group_id, links, reason)
+        queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, requires, group_id, links,
+        reason)
     select id, sereno.now(), run_at, created_at, expires_at, attempt, failures, crashes, snoozes, releases, priority,
-           'cancelled', queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, group_id,
-           links, %(reason)s
+           'cancelled', queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, requires,
+           group_id, links, %(reason)s
     from gone
 ),
 ended as (
@@ -243,7 +246,7 @@ chosen as (
 made as (
     insert into sereno.jobs (id, run_at, created_at, attempt, snoozes, releases, priority, queue, task, tenant,
                              unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, lane, order_id,
-                             group_id, links, has_successors, state, ready_seq)
+                             group_id, links, has_successors, state, ready_seq, requires)
     select id, due, created_at, attempt, snoozes, releases, priority, queue, task, tenant, unique_key, trace, tags, args,
            schedule_id, planned_at, stands_for, keys,
            case when keys is not null then sereno.lane_of(queue, keys) end,
@@ -252,7 +255,7 @@ made as (
            (select g.id from sereno.groups g where g.id = chosen.group_id and g.on_dead = 'wait' and chosen.state = 'dead'),
            links, (select true from sereno.dependencies where predecessor = chosen.id limit 1),
            case when due <= sereno.now() then 'ready' else 'scheduled' end,
-           case when due <= sereno.now() then nextval('sereno.ready_seq') end
+           case when due <= sereno.now() then nextval('sereno.ready_seq') end, requires
     from chosen
     order by case when unique_key is not null then task end, unique_key,
              case when unique_key is not null then tenant end, chosen.id
@@ -297,6 +300,7 @@ order by past.id;
 -- Claim ready jobs for every queue with free slots (field `slots`), from ranges of ready_seq in the given order: a priority,
 -- its floor (inclusive) and its ceiling (exclusive).
 -- SKIP LOCKED: a row that another claim has locked belongs to that claim.
+-- A job that requires what this session does not have is left to others: the subquery is run only for such a job.
 -- Queues with a limit of their own are excluded. Also returns which queues have lanes to serve, which have limits of their
 -- own, whether there are lanes of the served queues to wake (or many of others, which may hide them), and whether a limiter
 -- is due; then the last value of the sequence, the size of the index, and all pauses.
@@ -316,6 +320,8 @@ picked as materialized (
               and jobs.priority = step.priority
               and jobs.ready_seq >= step.floor
               and jobs.ready_seq < coalesce(step.ceiling, 9223372036854775807)
+              and (jobs.requires is null or sereno.meets(
+                      jobs.requires, jobs.task, (select capabilities from sereno.sessions where id = %(session)s)))
               and jobs.task = any(%(tasks)s)
               and jobs.task <> all(array(select name from paused where kind = 'task'))
               and (jobs.tenant is null or jobs.tenant <> all(array(select name from paused where kind = 'tenant')))

@@ -11,6 +11,7 @@ from sereno.database import roles
 from sereno.database.migrate import migrations
 from sereno.database.statement import Operation
 from sereno.duration import duration_text
+from sereno.jobs import requirements
 from sereno.jobs.queries import jobs as job_queries
 from sereno.monitoring import health_queries
 from sereno.monitoring.alerts.condition_queries import ARCHIVE_BEHIND
@@ -105,11 +106,31 @@ def _work() -> Operation[list[DoctorCheck]]:
         checks.append(
             DoctorCheck("tasks", "ok", "every waiting task is known to a worker" if alive else "nothing to compare")
         )
+    checks += yield from _requirements()
     if dead.value:
         remedy = "List them: sereno job list --state dead. Retry them: sereno job retry --state dead"
         checks.append(DoctorCheck("dead letters", "warn", f"{dead} jobs are dead", remedy))
     else:
         checks.append(DoctorCheck("dead letters", "ok", "none"))
+    return checks
+
+
+def _requirements() -> Operation[list[DoctorCheck]]:
+    unmet = yield from requirements.unmet()
+    without_key = yield from requirements.tasks_without_key()
+    checks = []
+    if unmet:
+        words = "; ".join(f"jobs of task {each.task!r} (queue {each.queue!r}) wait for {each}" for each in unmet[:5])
+        remedy = (
+            "Deploy the release that has it, or give the workers the key; until release_grace is over, the jobs wait."
+        )
+        checks.append(DoctorCheck("releases", "fail", words, remedy))
+    else:
+        checks.append(DoctorCheck("releases", "ok", "every ready job has a worker of a release that can run it"))
+    if without_key:
+        words = f"tasks with encrypted arguments have no key in a live worker: {_names(without_key)}"
+        remedy = "Create one with `sereno key new`, and set SERENO_ENCRYPTION_KEYS for every process."
+        checks.append(DoctorCheck("encryption", "fail", words, remedy))
     return checks
 
 

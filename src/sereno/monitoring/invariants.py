@@ -10,6 +10,7 @@ _sql = {
     **queries("monitoring/invariants_archive"),
     **queries("monitoring/invariants_links"),
     **queries("monitoring/invariants_iterations"),
+    **queries("monitoring/invariants_releases"),
 }
 
 # Name of the query -> what must hold, in the order in which they run.
@@ -58,6 +59,8 @@ INVARIANTS = {
     "archive_tables": "an archive batch has its table until it is dropped, and every table has its batch",
     "archive_held": "an archive table holds the rows that were counted, with the keys of its files",
     "archive_verified": "a verified or dropped batch has verified files that hold all its rows",
+    "capable_sessions": "a running job has a worker with the version and the key that it requires",
+    "requirements_known": "a job requires a version, a key or nothing",
 }
 
 

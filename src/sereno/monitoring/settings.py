@@ -29,6 +29,9 @@ def masked(name: str, value: Any) -> Any:
     """Return the value with tokens and passwords in URLs masked."""
     if isinstance(value, Mapping):
         return {key: masked(name, part) for key, part in value.items()}
+    if name == "encryption_keys" and value:
+        # The ids of the keys are no secret.
+        return [f"{each.partition(':')[0]}:{MASK}" if ":" in each else MASK for each in value]
     if not isinstance(value, str):
         return value
     return MASK if is_secret(name) else without_secrets(value)

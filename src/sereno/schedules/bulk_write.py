@@ -15,6 +15,7 @@ from sereno.access.actor import default_actor
 from sereno.database.json_values import stored
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments, InvalidSchedule
+from sereno.jobs.encryption import key_of
 from sereno.jobs.filters import ScheduleFilter
 from sereno.jobs.job import DEFAULT_PRIORITY, JobOptions, NewJob
 from sereno.schedules import queries, store
@@ -65,7 +66,10 @@ def described(value: Any, make_job: MakeJob) -> DescribedSchedule:
 
 
 def unchecked_job(task: str, raw: bytes, options: JobOptions) -> NewJob:
-    """Return a job of an application that is not loaded, checked without knowledge of its task."""
+    """Return a job of an application that is not loaded, checked without knowledge of its task.
+
+    Arguments that are encrypted, as in an export, need their key; the version of the task is unknown.
+    """
     check_text("task", task)
     try:
         arguments = msgspec.json.decode(raw, type=dict[str, Any])
@@ -74,7 +78,10 @@ def unchecked_job(task: str, raw: bytes, options: JobOptions) -> NewJob:
     priority = DEFAULT_PRIORITY if options.priority is None else options.priority
     filled = msgspec.structs.replace(options, queue=options.queue or "default", priority=priority)
     args = stored(arguments, lambda why: InvalidArguments(f"task {task}: {why}"))
-    return NewJob(task, args, filled.checked())
+    key = key_of(arguments)
+    return NewJob(
+        task, args, filled.checked(), requires=None if key is None else stored({"key": key}, InvalidArguments)
+    )
 
 
 def write(wanted: Sequence[DescribedSchedule], *, actor: str | None = None) -> Operation[list[UpsertResult]]:

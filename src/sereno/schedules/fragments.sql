@@ -44,7 +44,7 @@ json_build_object(
     'task', task, 'queue', queue, 'priority', priority, 'tenant', tenant, 'trace', trace, 'tags', tags,
     'args', sereno.shown(args, %(most)s),
     'unique_key', unique_key, 'unique_for', sereno.finite(unique_for), 'unique_forever', unique_forever,
-    'on_conflict', on_conflict, 'expires_after', sereno.finite(expires_after),
+    'requires', requires, 'on_conflict', on_conflict, 'expires_after', sereno.finite(expires_after),
     'missed', missed, 'missed_limit', missed_limit, 'missed_window', coalesce(sereno.finite(missed_window), 0),
     'max_lateness', sereno.finite(max_lateness), 'overlap', overlap, 'disable_after', disable_after,
     'starts_at', case when isfinite(starts_at) then starts_at end,

@@ -310,6 +310,7 @@ JOB_FIELDS = (
     "unique_forever",
     "on_conflict",
     "expires_after",
+    "requires",
 )
 
 

@@ -60,6 +60,8 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     failed_in_row: int
     skipped: dict[str, int]
     lateness: list[int | None]
+    # What a worker must have to run its jobs: a version of the task, a key.
+    requires: dict[str, Any] | None = None
 
     @property
     def late_p99(self) -> float | None:

@@ -153,6 +153,7 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
             "ends_at": self.ends_at,
             "max_fires": self.max_fires,
             "disable_after": self.disable_after,
+            "requires": None if self.job.requires is None else msgspec.Raw(self.job.requires),
         }
 
 

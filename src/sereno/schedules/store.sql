@@ -15,19 +15,19 @@ item as materialized (
         priority smallint, tenant text, trace text, tags text[], unique_key text, unique_for double precision,
         unique_forever boolean, on_conflict text, expires_after double precision, missed text, missed_limit integer,
         missed_window double precision, max_lateness double precision, overlap text, starts_at timestamptz,
-        ends_at timestamptz, max_fires bigint, disable_after integer, note text)) with ordinality
+        ends_at timestamptz, max_fires bigint, disable_after integer, note text, requires jsonb)) with ordinality
 ),
 written as (
     insert into sereno.schedules as s (
         key, rule, shift, next_run_at, state, task, args, templated, queue, priority, tenant, trace, tags, unique_key,
         unique_for, unique_forever, on_conflict, expires_after, missed, missed_limit, missed_window, max_lateness,
-        overlap, starts_at, ends_at, max_fires, disable_after, note, changed_by, declared_by, created_at, changed_at)
+        overlap, starts_at, ends_at, max_fires, disable_after, note, requires, changed_by, declared_by, created_at, changed_at)
     select key, rule, shift,
            case when coalesce(state, 'enabled') = 'enabled' then sereno.instant(next) end,
            case when coalesce(state, 'enabled') = 'enabled' and next is null then 'finished' else coalesce(state, 'enabled') end,
            task, args, templated, queue, priority, tenant, trace, tags, unique_key, unique_for, unique_forever,
            on_conflict, expires_after, missed, missed_limit, missed_window, max_lateness, overlap, starts_at, ends_at,
-           max_fires, disable_after, note, %(actor)s, %(declared_by)s, (select now from clock), (select now from clock)
+           max_fires, disable_after, note, requires, %(actor)s, %(declared_by)s, (select now from clock), (select now from clock)
     from item order by key
     on conflict on constraint schedules_key do update
     set rule = excluded.rule, shift = excluded.shift, task = excluded.task, args = excluded.args,
@@ -37,7 +37,7 @@ written as (
         expires_after = excluded.expires_after, missed = excluded.missed, missed_limit = excluded.missed_limit,
         missed_window = excluded.missed_window, max_lateness = excluded.max_lateness, overlap = excluded.overlap,
         starts_at = excluded.starts_at, ends_at = excluded.ends_at, max_fires = excluded.max_fires,
-        disable_after = excluded.disable_after,
+        disable_after = excluded.disable_after, requires = excluded.requires,
         -- A declared schedule stays declared when another client writes it.
         declared_by = coalesce(excluded.declared_by, s.declared_by),
         -- Who stopped it, and why, matters more than who wrote it last.
@@ -76,13 +76,13 @@ written as (
            or s.tenant is not distinct from excluded.tenant)
       and ((s.rule, s.shift, s.task, s.args, s.queue, s.priority, s.tenant, s.trace, s.tags, s.unique_key, s.unique_for,
            s.unique_forever, s.on_conflict, s.expires_after, s.missed, s.missed_limit, s.missed_window, s.max_lateness,
-           s.overlap, s.starts_at, s.ends_at, s.max_fires, s.disable_after, s.declared_by)
+           s.overlap, s.starts_at, s.ends_at, s.max_fires, s.disable_after, s.requires, s.declared_by)
           is distinct from
           (excluded.rule, excluded.shift, excluded.task, excluded.args, excluded.queue, excluded.priority,
            excluded.tenant, excluded.trace, excluded.tags, excluded.unique_key, excluded.unique_for,
            excluded.unique_forever, excluded.on_conflict, excluded.expires_after, excluded.missed,
            excluded.missed_limit, excluded.missed_window, excluded.max_lateness, excluded.overlap, excluded.starts_at,
-           excluded.ends_at, excluded.max_fires, excluded.disable_after, coalesce(excluded.declared_by, s.declared_by))
+           excluded.ends_at, excluded.max_fires, excluded.disable_after, excluded.requires, coalesce(excluded.declared_by, s.declared_by))
        or (excluded.state in ('paused', 'disabled') and s.state <> excluded.state)
        or sereno.returns_to_work(s.state, s.note, excluded.state))
     returning id, key, xmax = 0 as created, next_run_at, state

@@ -40,7 +40,7 @@ select coalesce(string_agg(json_build_array(
                'key', key, 'task', task, 'args', args, 'queue', queue, 'priority', priority,
                'tenant', tenant, 'trace', trace, 'tags', tags, 'unique_key', unique_key,
                'unique_for', unique_for, 'unique_forever', unique_forever, 'on_conflict', on_conflict,
-               'expires_after', expires_after) end)::text, chr(10)), ''),
+               'expires_after', expires_after, 'requires', requires) end)::text, chr(10)), ''),
        (select sereno.micros(now) from clock)
 from taken;
 
@@ -82,14 +82,14 @@ advanced as (
     from done
     where s.ctid = any(%(places)s::text::tid[]) and s.id = done.id
     returning s.id, done.made_id, done.planned_at, done.ready_seq, s.task, s.args, s.queue, s.priority, s.tenant, s.tags, s.trace,
-              s.expires_after
+              s.expires_after, s.requires
 ),
 made as (
     insert into sereno.jobs (id, task, args, queue, priority, run_at, tenant, tags, trace, created_at, expires_at,
-                             schedule_id, planned_at, stands_for, keys, lane, order_id, state, ready_seq)
+                             schedule_id, planned_at, stands_for, keys, requires, lane, order_id, state, ready_seq)
     select made_id, task, args, queue, priority, (select now from clock), tenant, tags, trace,
            (select now from clock), (select now from clock) + expires_after * interval '1 second',
-           id, planned_at, 1, found, case when found is not null then sereno.lane_of(queue, found) end,
+           id, planned_at, 1, found, requires, case when found is not null then sereno.lane_of(queue, found) end,
            case when found is not null then sereno.order_of(queue, found) end, 'ready', ready_seq
     from advanced, lateral (
         select case when task = any(array(select name from sereno.key_rules where kind = 'task'))
@@ -189,7 +189,7 @@ where s.id = any(%(ids)s) and s.id = item.id;
 -- The details needed to make the jobs of these schedules on the careful path.
 select coalesce(json_object_agg(id, json_build_object(
            'key', key, 'task', task, 'args', args, 'queue', queue, 'priority', priority, 'tenant', tenant,
-           'trace', trace, 'tags', tags, 'expires_after', expires_after)), '{}')::text
+           'trace', trace, 'tags', tags, 'expires_after', expires_after, 'requires', requires)), '{}')::text
 from sereno.schedules where id = any(%(ids)s);
 
 -- name: park

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from sereno.app import Sereno
 from sereno.duration import Duration, seconds
+from sereno.jobs.encrypted_arguments import EncryptedArguments
 from sereno.jobs.handle import Job
 from sereno.jobs.resource import Resource
 from sereno.jobs.signals import NEVER
@@ -148,7 +149,7 @@ class Kit:
         self, task: Task[..., Any] | str, *, times: int | None = None, tenant: str | None = None, **args: Any
     ) -> JobState:
         """Assert that the task has a job with these arguments; `times`: exactly this many. Return the newest."""
-        found = [job for job in self.jobs(task) if _fits(job, tenant, args)]
+        found = [job for job in self.jobs(task) if _fits(job, tenant, self._arguments(job), args)]
         if not found or (times is not None and len(found) != times):
             wanted = f"{_task_name(task)}({', '.join(f'{name}={value!r}' for name, value in args.items())})"
             raise AssertionError(
@@ -156,9 +157,16 @@ class Kit:
             )
         return found[-1]
 
+    def _arguments(self, job: JobState) -> dict[str, Any]:
+        """Return the arguments of a job, decrypted if they are encrypted."""
+        definition = self.app.registry.get(job.task)
+        if definition is None or not isinstance(definition.arguments, EncryptedArguments):
+            return job.args
+        return definition.arguments.decrypted(job.args)
+
     def assert_not_enqueued(self, task: Task[..., Any] | str, *, tenant: str | None = None, **args: Any) -> None:
         """Assert that no job of the task has these arguments."""
-        found = [job for job in self.jobs(task) if _fits(job, tenant, args)]
+        found = [job for job in self.jobs(task) if _fits(job, tenant, self._arguments(job), args)]
         if found:
             raise AssertionError(f"{_task_name(task)} was enqueued: {_listed(found)}")
 
@@ -220,10 +228,10 @@ def _is_over(job: JobState) -> bool:
     return job.state in ("succeeded", "dead", "cancelled")
 
 
-def _fits(job: JobState, tenant: str | None, args: dict[str, Any]) -> bool:
+def _fits(job: JobState, tenant: str | None, found: dict[str, Any], args: dict[str, Any]) -> bool:
     missing = object()
     return (tenant is None or job.tenant == tenant) and all(
-        job.args.get(name, missing) == value for name, value in args.items()
+        found.get(name, missing) == value for name, value in args.items()
     )
 
 

@@ -40,10 +40,13 @@ def report(job: ClaimedJob, decision: Settlement, ran: float, session: int, fing
 
 def report_after_success(job: ClaimedJob, ending: Ending) -> None:
     """Log what a handler raised or returned after its own transaction had settled the job; the outcome stays."""
-    if isinstance(ending, Settlement):
-        text = "it returned a result, which is not stored: call ctx.set_result in the transaction"
+    if isinstance(ending, Settlement) and ending.outcome == "succeeded":
+        text: object = "it returned a result, which is not stored: call ctx.set_result in the transaction"
+    elif isinstance(ending, Settlement):
+        # What it would have been, with the decrypted arguments hidden.
+        text = ending.error or ending.reason
     else:
-        text = str(describe(ending)) if isinstance(ending, BaseException) else storable(ending)
+        text = describe(ending) if isinstance(ending, BaseException) else storable(ending)
     emit(
         logging.WARNING,
         "job.error_after_success",

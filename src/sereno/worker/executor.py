@@ -39,6 +39,7 @@ from sereno.worker.isolation.pool import IsolationPool, runs_alone
 from sereno.worker.iteration import without_charge
 from sereno.worker.middleware import around
 from sereno.worker.outcomes import Outcomes
+from sereno.worker.release_wait import undecodable
 from sereno.worker.resources import OpenResources
 from sereno.worker.running_call import RunningCall, task_starter
 from sereno.worker.settler import Settler
@@ -102,7 +103,7 @@ class Executor:
         try:
             values = arguments.decode(job.args)
         except BaseException as error:  # noqa: BLE001 - a model's own validator may raise anything
-            self._end_usual(running, job, Dead(f"undecodable arguments: {storable(error)}"))
+            self._end_usual(running, job, await self._undecodable(job, error))
             return
         try:
             if arguments.context_name is not None:
@@ -163,7 +164,7 @@ class Executor:
         try:
             values = definition.arguments.decode(job.args)
         except BaseException as error:  # noqa: BLE001 - a model's own validator may raise anything
-            return Dead(f"undecodable arguments: {storable(error)}")
+            return await self._undecodable(job, error)
         try:
             if runs_alone(definition, job):
                 return await self._run_alone(running, job)
@@ -196,6 +197,9 @@ class Executor:
         if isinstance(ending, CrashedAttempt | TimeoutError):
             return await without_charge(self._database, job, ending)
         return ending
+
+    async def _undecodable(self, job: ClaimedJob, error: BaseException) -> Ending:
+        return await undecodable(self._database, job, f"undecodable arguments: {storable(error)}")
 
     def _raised(self, running: RunningCall, error: BaseException) -> Ending:
         """Return the raised error as the ending, unless the call was stopped from outside."""
@@ -251,7 +255,7 @@ class Executor:
             try:
                 values[job.id] = definition.arguments.decode(job.args)[0]
             except BaseException as error:  # noqa: BLE001 - a model's own validator may raise anything
-                endings[job.id] = Dead(f"undecodable arguments: {storable(error)}")
+                endings[job.id] = await self._undecodable(job, error)
             if job.expired or job.unreadable is not None:
                 endings[job.id] = _unfit(job)
                 values.pop(job.id, None)

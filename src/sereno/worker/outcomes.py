@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 from sereno.error_text import describe
 from sereno.jobs.attempt import SUCCEEDED, Ending, Settlement, settlement
+from sereno.jobs.encrypted_arguments import EncryptedArguments
 from sereno.jobs.fingerprint import failure
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.settlement import SettleResult
-from sereno.jobs.task import TaskDefinition
 from sereno.telemetry.metrics import AttemptBuffer, MetricTally
 from sereno.worker.attempt_log import logs_successes, report, report_after_success
 from sereno.worker.isolation.pool import SETTLED_ELSEWHERE, runs_alone
@@ -72,13 +72,13 @@ class Outcomes:
         context = running.context
         is_settled = context is not None and job.id in context.settled_ids
         if is_settled and ending is not None:
-            report_after_success(job, ending)
+            report_after_success(job, self._decide(running, job, ending) if definition.arguments.encrypted else ending)
             ending = None
         elif isinstance(ending, TimeoutError) and ending is running.stopped and context and context.has_advanced:
             ending = continued(ending)
         if ending is None and context is not None:
             ending = context.success
-        decision = self._decide(definition, job, ending)
+        decision = self._decide(running, job, ending)
         ran = ended - running.started
         self._ended.add(job.queue, job.task, decision.outcome, job.waited, ran, job.tenant)
         if decision.outcome == "succeeded":
@@ -101,12 +101,18 @@ class Outcomes:
             at_once=definition.settle_at_once,
         )
 
-    def _decide(self, definition: TaskDefinition, job: ClaimedJob, ending: Ending) -> Settlement:
+    def _decide(self, running: RunningCall, job: ClaimedJob, ending: Ending) -> Settlement:
         if ending is None:
             return SUCCEEDED
-        return settlement(
+        definition = running.definition
+        decision = settlement(
             ending, failures=job.failures, crashes=job.crashes, policy=definition.retry, chance=self._chance
         )
+        if isinstance(definition.arguments, EncryptedArguments) and decision.outcome != "succeeded":
+            if running.hidden is None:
+                running.hidden = definition.arguments.hidden_values(each.args for each in running.jobs)
+            running.hidden.hide(decision)
+        return decision
 
     def _fingerprint(self, job: ClaimedJob, decision: Settlement) -> str | None:
         """Count the failure and return its fingerprint; None if the attempt did not fail."""

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from sereno.jobs.attempt import Ending
+from sereno.jobs.hidden_values import HiddenValues
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.task import TaskDefinition
 from sereno.worker.context import Context
@@ -50,6 +51,8 @@ class RunningCall(msgspec.Struct, eq=False):
     stopped: Ending = None
     has_begun: bool = False
     is_abandoned: bool = False
+    # Set after a failure with encrypted arguments.
+    hidden: HiddenValues | None = None
     _turn: Any = None
 
     def begin(self) -> None:

@@ -29,7 +29,15 @@ class DueWork:
 
 
 def register(
-    *, host: str, pid: int, version: str, queues: Mapping[str, int], tasks: Collection[str], lease: float
+    *,
+    host: str,
+    pid: int,
+    version: str,
+    queues: Mapping[str, int],
+    tasks: Collection[str],
+    lease: float,
+    release: str | None = None,
+    capabilities: Mapping[str, Any] | None = None,
 ) -> Operation[tuple[int, dict[str, int]]]:
     """Register a session; return its id and the highest floors that other sessions have published."""
     rows = yield Statement(
@@ -41,6 +49,8 @@ def register(
             "queues": encoder.encode(queues).decode(),
             "tasks": sorted(tasks),
             "lease": lease,
+            "release": release,
+            "capabilities": None if capabilities is None else encoder.encode(capabilities).decode(),
         },
     )
     floors: dict[str, int] = {}

@@ -4,8 +4,8 @@
 -- Creates a session. With the floors that other sessions have published, a restarted worker need not scan from zero.
 with clock as materialized (select sereno.now() as now),
 made as (
-    insert into sereno.sessions (host, pid, version, queues, tasks, lease_until, started_at, seen_at)
-    select %(host)s, %(pid)s, %(version)s, %(queues)s::text::jsonb, %(tasks)s,
+    insert into sereno.sessions (host, pid, version, release, queues, tasks, capabilities, lease_until, started_at, seen_at)
+    select %(host)s, %(pid)s, %(version)s, %(release)s, %(queues)s::text::jsonb, %(tasks)s, %(capabilities)s::text::jsonb,
            clock.now + make_interval(secs => %(lease)s), clock.now, clock.now
     from clock
     returning id

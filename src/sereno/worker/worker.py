@@ -10,7 +10,6 @@ import asyncio
 import logging
 import math
 import os
-import socket
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from time import monotonic
 
@@ -25,7 +24,6 @@ from sereno.jobs.task_rows import declare_code
 from sereno.telemetry.archive_stats import COUNTED
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import Gauges, MetricTally
-from sereno.version import __version__
 from sereno.worker import bulk_task as bulk
 from sereno.worker.claiming.claimer import Claimer
 from sereno.worker.claiming.floor import Floors
@@ -41,8 +39,9 @@ from sereno.worker.maintenance import housekeeping
 from sereno.worker.maintenance.duties import Maintenance, MaintenanceDuty, maintenance_connection
 from sereno.worker.maintenance.promoter import RESCUE_EVERYWHERE, Promoter
 from sereno.worker.maintenance.vacuum import Vacuum
+from sereno.worker.registration import register_worker
 from sereno.worker.session_stats import SessionStats
-from sereno.worker.sessions import finish, register
+from sereno.worker.sessions import finish
 from sereno.worker.settler import Settler
 
 # Seconds between two checks of deadlines and of the lease, while jobs run and while none do.
@@ -168,14 +167,7 @@ class Worker:
             self._registered_at = boot_clock()
             try:
                 self.session, published = await self._upkeep_connection.run(
-                    register(
-                        host=socket.gethostname(),
-                        pid=os.getpid(),
-                        version=__version__,
-                        queues={name: queue.slots for name, queue in self.queues.items()},
-                        tasks=self.registry.names,
-                        lease=settings.lease,
-                    )
+                    register_worker(self.registry, {name: queue.slots for name, queue in self.queues.items()}, settings)
                 )
                 await self._upkeep_connection.run(declare_code(self.registry, self._service))
                 await self._upkeep_connection.run(adopt(list(self.queues)))

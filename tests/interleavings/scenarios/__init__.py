@@ -9,6 +9,7 @@ from tests.interleavings.scenarios import (
     limits,
     links,
     notifications,
+    releases,
     schedules,
     signals,
 )
@@ -23,5 +24,6 @@ _ALL: list[AnyScenario] = [
     *notifications.SCENARIOS,
     *archive.SCENARIOS,
     *signals.SCENARIOS,
+    *releases.SCENARIOS,
 ]
 SCENARIOS: dict[str, AnyScenario] = {scenario.name: scenario for scenario in _ALL}

@@ -52,6 +52,7 @@ async def test_duties_are_also_taken_in_rounds_with_due_jobs(app: Sereno, connec
         "reread_lanes",
         "rescue",
         "unknown_tasks",
+        "unmet_requirements",
     ]
 
 

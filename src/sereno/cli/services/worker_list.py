@@ -23,6 +23,7 @@ COLUMNS = (
     Column("lease", lambda line: line.lease_seconds if line.state in ("alive", "expired") else None, "seconds"),
     Column("idle", lambda line: line.idle),
     Column("version", lambda line: line.version),
+    Column("release", lambda line: line.release),
 )
 
 

@@ -76,6 +76,8 @@ create table sereno.schedules (
     -- Histogram of lateness: bucket n counts the fires that were up to 2^n ms late.
     lateness         integer[] not null default '{0}',
     last_base_at     timestamptz,
+    -- What a worker must have to run its jobs, copied to each of them.
+    requires         jsonb,
 
     constraint schedules_key unique (key) with (fillfactor = 75),
     constraint schedules_next check (next_run_at is null or state = 'enabled')

@@ -378,7 +378,7 @@ begin
           from unnest(ranges) with ordinality as range(queue, priority, low, high, most, is_back, number)
           cross join lateral (
               select locked.id
-              from (select jobs.ctid as place, jobs.task, jobs.tenant from sereno.jobs
+              from (select jobs.ctid as place, jobs.task, jobs.tenant, jobs.requires from sereno.jobs
                     where jobs.state = 'ready' and jobs.lane is null and jobs.queue = range.queue
                       and jobs.priority = range.priority and jobs.ready_seq >= range.low and jobs.ready_seq < range.high
                     order by jobs.ready_seq limit range.most) as near
@@ -390,6 +390,7 @@ begin
               where near.task = any(known_tasks)
                 and near.task <> all(array(select name from paused where kind = 'task'))
                 and (near.tenant is null or near.tenant <> all(array(select name from paused where kind = 'tenant')))
+                and near.requires is null
           ) as candidate
           limit wanted) as picked;
 end $$;
@@ -658,7 +659,7 @@ create function sereno.pick_limited(
         from wanted cross join lateral (
             select locked.id, seen
             from (select *, row_number() over () as seen from (
-                  select jobs.ctid as place, task, tenant from sereno.jobs
+                  select jobs.ctid as place, task, tenant, requires from sereno.jobs
                   where state = 'ready' and jobs.lane is not null and jobs.queue = wanted.queue and jobs.lane = wanted.id
                     and (priority, ready_seq) >= (wanted.floor_priority, wanted.floor_seq)
                   order by priority, ready_seq limit wanted.most) as rows_read) as near
@@ -668,6 +669,7 @@ create function sereno.pick_limited(
                 for update skip locked) as locked
             where task = any(known_tasks) and task <> all(array(select name from paused where kind = 'task'))
               and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
+              and requires is null
             limit wanted.gives) as job
         where wanted.order_id is null
         union all
@@ -679,6 +681,7 @@ create function sereno.pick_limited(
             where jobs.id = head.id and state = 'ready' and jobs.lane = wanted.id
               and task = any(known_tasks) and task <> all(array(select name from paused where kind = 'task'))
               and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
+              and requires is null
             for update skip locked) as job
         where wanted.order_id is not null
           and (select true from sereno.history_dead dead
@@ -1035,12 +1038,12 @@ begin
         insert into sereno.history (
             id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
             releases, priority, state, queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for,
-            keys, group_id, links, reason, error_type, error_message, traceback, fingerprint, result)
+            keys, requires, group_id, links, reason, error_type, error_message, traceback, fingerprint, result)
         select id, session_id, moment, started_at, run_at, created_at, expires_at, attempt,
                failures + (given in ('retry', 'dead'))::integer, crashes + (given = 'crash')::integer,
                snoozes + (given = 'snooze')::integer, releases + (given = 'release')::integer, priority, final, queue, task, tenant,
-               unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, group_id, links, cause, error_type, error_message,
-               traceback, fingerprint, case when final = 'succeeded' then nullif(result, 'null') end
+               unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, requires, group_id, links, cause, error_type,
+               error_message, traceback, fingerprint, case when final = 'succeeded' then nullif(result, 'null') end
         from ending where final <> 'succeeded' or history is not false
     ),
     ended as (

@@ -240,11 +240,11 @@ begin
         recorded as (
             insert into sereno.history (
                 id, finished_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes, releases, priority, state,
-                queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, group_id, links,
-                reason)
+                queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, requires, group_id,
+                links, reason)
             select id, moment, run_at, created_at, expires_at, attempt, failures, crashes, snoozes, releases, priority,
                    'cancelled', queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys,
-                   group_id, links, reasons ->> id::text
+                   requires, group_id, links, reasons ->> id::text
             from gone
         ),
         ended as (

@@ -56,7 +56,7 @@ candidates as materialized (
     from wanted cross join lateral (
         select locked.id, crashes, task, seen
         from (select *, row_number() over () as seen from (
-              select jobs.ctid as place, task, tenant, crashes from sereno.jobs
+              select jobs.ctid as place, task, tenant, crashes, requires from sereno.jobs
               where state = 'ready' and jobs.lane is not null and jobs.queue = wanted.queue and jobs.lane = wanted.lane
                 and (priority, ready_seq) >= (wanted.floor_priority, wanted.floor_seq)
               order by priority, ready_seq limit wanted.most) as rows_read) as near
@@ -69,6 +69,8 @@ candidates as materialized (
           and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
           and (crashes = 0 or crashes > %(last_crash)s or (wanted.suspects > 0 and crashes <= %(most_crashes)s))
           and (%(processes)s > 0 or task <> all(%(isolated)s))
+          and (requires is null or sereno.meets(
+                  requires, task, (select capabilities from sereno.sessions where id = %(session)s)))
         limit wanted.count
     ) as job
     where wanted.order_id is null and wanted.lane is not null
@@ -85,6 +87,8 @@ candidates as materialized (
           and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
           and (crashes = 0 or crashes > %(last_crash)s or (wanted.suspects > 0 and crashes <= %(most_crashes)s))
           and (%(processes)s > 0 or task <> all(%(isolated)s))
+          and (jobs.requires is null or sereno.meets(
+                  jobs.requires, jobs.task, (select capabilities from sereno.sessions where id = %(session)s)))
         for update skip locked
     ) as job
     where wanted.order_id is not null
@@ -110,6 +114,8 @@ candidates as materialized (
               and (jobs.tenant is null or jobs.tenant <> all(array(select name from paused where kind = 'tenant')))
               and (jobs.crashes = 0 or jobs.crashes > %(last_crash)s or (wanted.suspects > 0 and jobs.crashes <= %(most_crashes)s))
               and (%(processes)s > 0 or jobs.task <> all(%(isolated)s))
+              and (jobs.requires is null or sereno.meets(
+                      jobs.requires, jobs.task, (select capabilities from sereno.sessions where id = %(session)s)))
             order by jobs.ready_seq
             limit wanted.count
             for update skip locked

@@ -53,7 +53,7 @@ select jobs.id, jobs.state, task, queue, tenant, priority::integer, attempt, fai
        unique_key, tags, trace, sereno.shown(args), null::text, null::text, null::text, null::text, session_id,
        sessions.host, sessions.pid, ready_seq,
        coalesce((select key from sereno.schedules where schedules.id = schedule_id), '#' || schedule_id), planned_at, keys,
-       null::jsonb
+       null::jsonb, requires
 from sereno.jobs left join sereno.sessions on sessions.id = session_id
 where jobs.id = %(id)s;
 
@@ -63,7 +63,7 @@ select history.id, history.state, task, queue, tenant, priority::integer, attemp
        run_at, created_at, history.started_at, finished_at, expires_at, false, unique_key, tags, trace, sereno.shown(args), reason,
        error_type, error_message, traceback, session_id, sessions.host, sessions.pid, null::bigint,
        coalesce((select key from sereno.schedules where schedules.id = schedule_id), '#' || schedule_id), planned_at, keys,
-       sereno.shown(result)
+       sereno.shown(result), requires
 from sereno.history left join sereno.sessions on sessions.id = session_id
 where history.id = %(id)s
 order by finished_at desc limit 1;
@@ -176,7 +176,7 @@ busy as materialized (
 )
 select id, host, pid, case when state = 'alive' and lease_until <= clock.now then 'expired' else state end,
        queues, cardinality(tasks), coalesce(busy.running, 0), started_at, ended_at,
-       extract(epoch from lease_until - clock.now)::double precision, version, idle
+       extract(epoch from lease_until - clock.now)::double precision, version, idle, release
 from clock, sereno.sessions left join busy on busy.session_id = sessions.id
 where state = 'alive' or ended_at > clock.now - interval '1 day'
 order by (state = 'alive') desc, coalesce(ended_at, started_at) desc, id desc

@@ -71,6 +71,8 @@ class JobRow:
     keys: Mapping[str, Any] | None
     # What the task returned, if it keeps its result.
     result: Any
+    # What its worker must have: a version of its task, a key; None when every worker of its task can run it.
+    requires: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,8 @@ class SessionRow:
     lease_seconds: float
     version: str
     idle: bool
+    # Of its code: the setting `release`.
+    release: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

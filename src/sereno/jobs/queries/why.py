@@ -10,6 +10,7 @@ from sereno.jobs.limits import why as why_limits
 from sereno.jobs.limits.why import moment
 from sereno.jobs.queries import jobs as job_queries
 from sereno.jobs.queries.rows import AttemptRow, JobRow, PauseRow, ProgressRow, WaitReason
+from sereno.jobs.requirements import UnmetRequirement, unmet_by_job
 from sereno.jobs.signals import SignalWait, awaited_signal
 
 
@@ -30,7 +31,8 @@ def why(job_id: int, *, tenant: str | None = None) -> Operation[list[str]]:
         held = yield from why_limits.holding(row)
         return [*_running(row, progress, waiting.now), *held]
     pauses = yield from job_queries.pauses([name for name in (row.queue, row.task, row.tenant) if name is not None])
-    blockers = [_paused(pause) for pause in pauses if _applies(pause, row)] + _unserved(row, waiting)
+    unmet = None if row.requires is None else (yield from unmet_by_job(job_id))
+    blockers = [_paused(pause) for pause in pauses if _applies(pause, row)] + _unserved(row, waiting, unmet)
     if row.state == "scheduled":
         tried = yield from job_queries.attempts(job_id)
         others = yield from why_limits.held_up(row, tenant)
@@ -101,10 +103,12 @@ def _postponed(row: JobRow, last: AttemptRow | None) -> str:
         cause = _error(last.error_type, last.error_message) if last.error_type else last.reason or "no error was given"
         verb = "failed" if last.outcome == "retry" else "crashed"
         return f"Attempt {last.number} {verb} ({cause}); this is its retry."
+    if last is not None and last.number == row.attempt and last.outcome == "release" and last.reason:
+        return f"Attempt {last.number} released it: {last.reason}."
     return "It was enqueued with a delay, or postponed by an operator."
 
 
-def _unserved(row: JobRow, waiting: WaitReason) -> list[str]:
+def _unserved(row: JobRow, waiting: WaitReason, unmet: UnmetRequirement | None) -> list[str]:
     if not waiting.workers:
         return ["No worker is alive: start one with `sereno worker`."]
     if not waiting.serving:
@@ -113,6 +117,11 @@ def _unserved(row: JobRow, waiting: WaitReason) -> list[str]:
         return [
             f"No live worker of its queue {row.queue!r} knows its task {row.task!r}.",
             "Start one with the application that declares it, or deploy the version that has it.",
+        ]
+    if unmet is not None:
+        return [
+            f"It waits for {unmet}.",
+            "If no worker can run it for the time of the setting release_grace, it becomes a dead letter.",
         ]
     return []
 

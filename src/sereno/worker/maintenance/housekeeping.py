@@ -15,6 +15,7 @@ from sereno.jobs.queries import minute_stats
 from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
 from sereno.worker import sessions
+from sereno.worker.maintenance import unmet
 from sereno.worker.maintenance.duties import MaintenanceDuty, MaintenanceStep, Page, run_page
 from sereno.worker.maintenance.retention import HOUSEKEEPING_EVERY, drop_attempt_day, drop_days
 
@@ -49,6 +50,7 @@ def duties(settings: Settings) -> list[MaintenanceDuty]:
     unknown = MaintenanceStep("unknown tasks", _report_unknown_tasks)
     return [
         MaintenanceDuty("unknown_tasks", UNKNOWN_TASKS_EVERY, [unknown]),
+        unmet.duty(settings),
         MaintenanceDuty(
             "reread_lanes", REREAD_LANES_EVERY, [MaintenanceStep("lanes that skipped jobs", _all_of(lane_claim.reread))]
         ),

@@ -8,6 +8,7 @@ from sereno import Limit, Sereno
 from sereno.jobs.limits import store as limits
 from tests.facts import one
 from tests.jobs.job_steps import decided, end, session, take
+from tests.jobs.test_requirements import capable
 from tests.server.web.html_reader import Read
 from tests.server.web.visit import InspectPage, Visits
 
@@ -32,6 +33,11 @@ def busy(app: Sereno, connection: psycopg.Connection) -> int:
     first, second = take(connection, owner, 2)
     end(connection, owner, [first], decided(ValueError("no")))
     return second.id
+
+
+def test_the_release_of_a_worker_is_shown(read: Read, connection: psycopg.Connection) -> None:
+    capable(connection, None, release="2026.<b>")
+    assert "release 2026.&lt;b&gt;" in read("queues").text
 
 
 def test_queues_show_jobs_and_workers(read: Read, busy: int) -> None:

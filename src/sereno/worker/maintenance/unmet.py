@@ -1,0 +1,24 @@
+"""The duty that makes dead letters of jobs that no worker could run within `release_grace`."""
+
+import logging
+
+from sereno.database.connect import ServiceConnection
+from sereno.jobs import requirements
+from sereno.settings import Settings
+from sereno.telemetry.log_events import emit
+from sereno.worker.maintenance.duties import MaintenanceDuty, MaintenanceStep, run_page
+
+# Seconds between two searches for such jobs.
+UNMET_EVERY = 60.0
+
+
+def duty(settings: Settings) -> MaintenanceDuty:
+    """Return the duty, for the grace of these settings."""
+
+    async def page(connection: ServiceConnection) -> bool:
+        buried = await run_page(connection, requirements.bury_unmet(settings.release_grace))
+        for job_id, reason in buried:
+            emit(logging.ERROR, "job.dead", f"job {job_id}: dead: {reason}", job_id=job_id)
+        return len(buried) >= requirements.PAGE
+
+    return MaintenanceDuty("unmet_requirements", UNMET_EVERY, [MaintenanceStep("unmet requirements", page)])
