@@ -12,6 +12,7 @@ Any other exception is classified by the task's policy: permanent errors make th
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -22,6 +23,7 @@ from sereno.database.json_values import plain_datetime
 from sereno.duration import Duration, seconds
 from sereno.error_text import ErrorText, describe, storable
 from sereno.errors import ConfigurationError, ConnectionsInUse
+from sereno.jobs.chunks import ChunkBatch
 from sereno.jobs.retry import Backoff
 from sereno.text import check_text
 
@@ -137,6 +139,8 @@ class Settlement:
     crashed: int = 0
     started: bool = True
     throttle: "Throttle | None" = None
+    # Of an attempt in another process, which could not store them.
+    chunks: Sequence[ChunkBatch] = ()
 
 
 class Throttle(NamedTuple):

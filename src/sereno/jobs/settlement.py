@@ -10,6 +10,8 @@ from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, array, queries
 from sereno.errors import LeaseLost
 from sereno.jobs.attempt import Settlement
+from sereno.jobs.chunks import ChunkBatch
+from sereno.jobs.job_stream import write_chunks
 
 _sql = queries("jobs/settlement")
 _ids = msgspec.json.Decoder(list[int])
@@ -22,7 +24,7 @@ class SettleResult(msgspec.Struct, gc=False):
     """One attempt with its outcome. `began`: when it started, in seconds after its claim.
 
     `fingerprint`: of its failure, if it failed. `side_rows`: this or an earlier attempt may have written steps or
-    progress, which are deleted with the job.
+    progress, which are deleted with the job. `chunks`: emitted and not stored yet; only with `side_rows`.
     """
 
     id: int
@@ -32,6 +34,7 @@ class SettleResult(msgspec.Struct, gc=False):
     keep_history: bool = True
     fingerprint: str | None = None
     side_rows: bool = False
+    chunks: Sequence[ChunkBatch] = ()
 
     @property
     def way(self) -> Way:
@@ -69,10 +72,13 @@ def settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[s
     """Write one kind of outcome for many attempts; return the ids of the jobs that the session still held.
 
     With `side_rows`, two statements run in one transaction: only the second one sees what an attempt wrote while the
-    first one waited for the lock on the job's row.
+    first one waited for the lock on the job's row. Chunks are stored before both.
     """
+    with_side_rows = [item for item in batch if item.side_rows]
+    if with_side_rows and (unstored := [chunks for item in with_side_rows for chunks in item.chunks]):
+        yield from write_chunks(session, unstored, [item.id for item in batch])
     applied = yield from _settle(way, session, batch)
-    if ended := [item.id for item in batch if item.side_rows and item.id in applied]:
+    if ended := [item.id for item in with_side_rows if item.id in applied]:
         yield from forget_side_rows(ended)
     return applied
 

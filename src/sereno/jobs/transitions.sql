@@ -205,7 +205,9 @@ keys as (
 tries as (delete from sereno.attempts where job_id = any(array(select id from both_places))),
 steps as (delete from sereno.steps where job_id = any(array(select id from both_places))),
 removed_runs as (delete from sereno.procedure_runs where job_id = any(array(select id from both_places))),
-progress as (delete from sereno.progress where job_id = any(array(select id from both_places)))
+progress as (delete from sereno.progress where job_id = any(array(select id from both_places))),
+chunks as (delete from sereno.job_chunks where job_id = any(array(select id from both_places))),
+streams as (delete from sereno.job_streams where job_id = any(array(select id from both_places)))
 select coalesce((select json_agg(id) from both_places), '[]')::text;
 
 -- name: requeue

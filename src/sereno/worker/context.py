@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -19,14 +20,17 @@ from sereno.duration import seconds as length
 from sereno.error_text import storable
 from sereno.errors import ConfigurationError, InvalidArguments, LeaseLost
 from sereno.jobs.attempt import LONGEST_CLOSE, SUCCEEDED, Snooze, Throttle
+from sereno.jobs.chunks import ChunkBatch
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.limits.store import throttle
 from sereno.jobs.settlement import SettleResult, keep_step, report_progress, settle, steps
 from sereno.telemetry.log_events import JobLogger
 from sereno.text import check_text
+from sereno.worker.emitted_chunks import EmittedChunks, store_emitted
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_FIRST_CHUNK = threading.Lock()
 
 
 class Context:
@@ -61,11 +65,13 @@ class Context:
         # Whether this attempt may have written steps or progress, which the settlement has to delete.
         self.used_side_rows = False
         self.reported: tuple[float, str | None] | None = None
+        self.emitted: EmittedChunks | None = None
         self._database = database
         self._keep_history = keep_history
         self._began = began
         self._job = job
         self._jobs = batch or (job,)
+        self._is_batch = bool(batch)
         self._throttler = throttler
         self._steps: dict[str, Any] | None = None
 
@@ -97,6 +103,21 @@ class Context:
         """Report progress, from 0 to 1. Cheap: only the newest value is written, once a second."""
         self.reported = (min(1.0, max(0.0, float(fraction))), note)
         self.used_side_rows = True
+
+    def emit(self, chunk: Any) -> None:
+        """Send a chunk, any JSON value, to those who watch this job. Cheap: chunks are written a few times a second.
+
+        They arrive in order; a later attempt starts anew. At most 64 KiB each, and 10,000 with 4 MiB per attempt.
+        """
+        if self.settled or self._is_batch:
+            why = "ctx.transaction() has settled it: emit before" if self.settled else "a batch task cannot emit chunks"
+            raise ConfigurationError(f"job {self.job_id}: {why}")
+        if self.emitted is None:
+            self.used_side_rows = True
+            # Threads of a sync handler may emit at the same time.
+            with _FIRST_CHUNK:
+                self.emitted = self.emitted or EmittedChunks(self.job_id, self.attempt)
+        self.emitted.add(chunk)
 
     def throttle(self, limit: str, *, seconds: Duration, key: str | None = None) -> None:
         """Close a limit for some time, for example after a provider returned 429: no job starts under it meanwhile.
@@ -187,6 +208,7 @@ class Context:
                 SUCCEEDED,
                 self._keep_history,
                 side_rows=self.used_side_rows or job.attempt > 1,
+                chunks=self.unstored_chunks(),
             )
             for job in self._jobs
         ]
@@ -213,6 +235,15 @@ class Context:
                 yield connection
                 applied = run(connection, self._settle_all(), self._database.settings.schema)
             self.settled_ids = applied
+
+    def unstored_chunks(self) -> Sequence[ChunkBatch]:
+        """Return the chunks that the settlement has to store."""
+        return () if self.emitted is None else self.emitted.unstored()
+
+    async def flush_chunks(self) -> None:
+        """Write the chunks that are not stored yet. Called by the process of an isolated task."""
+        if self.emitted is not None:
+            await store_emitted(self._database, self.session, [self.emitted])
 
     async def flush_progress(self) -> None:
         """Write the newest progress, if there is any. Called by the worker."""

@@ -26,6 +26,7 @@ from sereno.database.database import Database
 from sereno.error_text import ErrorText
 from sereno.errors import ConfigurationError, DatabaseUnavailable
 from sereno.jobs.attempt import CrashedAttempt, Ending, ReleasedAttempt, Settlement, Throttle
+from sereno.jobs.chunks import ChunkBatch
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.task import Registry, TaskDefinition
 from sereno.settings import Settings
@@ -65,6 +66,7 @@ class CallReply(msgspec.Struct):
     failed: int = 0
     settled: bool = False
     throttle: Throttle | None = None
+    chunks: list[ChunkBatch] = []
 
 
 class ProcessSettings(msgspec.Struct):
@@ -285,6 +287,7 @@ def _settlement(response: CallReply) -> Settlement:
         error=response.error,
         failed=response.failed,
         throttle=response.throttle,
+        chunks=response.chunks,
     )
 
 

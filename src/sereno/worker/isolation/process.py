@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from sereno.database.database import Database
+from sereno.errors import DatabaseUnavailable
 from sereno.jobs.attempt import Ending, settlement
 from sereno.jobs.retry import Backoff
 from sereno.jobs.task import TaskDefinition
@@ -30,7 +31,7 @@ from sereno.worker.isolation.preload import import_and_serve, import_task_module
 from sereno.worker.log_writer import LogWriter
 from sereno.worker.middleware import around
 
-PROGRESS_EVERY = 1.0
+PROGRESS_EVERY, CHUNKS_EVERY = 1.0, 0.25
 _PR_SET_PDEATHSIG = 1
 
 
@@ -106,6 +107,7 @@ async def _attempt(request: JobRequest, database: Database, send_ready: Callable
         failed=decision.failed,
         throttle=decision.throttle,
         settled=context.settled,
+        chunks=[] if context.settled else list(context.unstored_chunks()),
     )
 
 
@@ -147,8 +149,11 @@ async def _call(definition: TaskDefinition, context: Context, request: JobReques
 
 async def _report_progress(context: Context) -> None:
     while True:
-        await asyncio.sleep(PROGRESS_EVERY)
-        await context.flush_progress()
+        await asyncio.sleep(PROGRESS_EVERY if context.emitted is None else CHUNKS_EVERY)
+        # What cannot be written during an outage is written afterwards.
+        with suppress(DatabaseUnavailable):
+            await context.flush_progress()
+            await context.flush_chunks()
 
 
 def _find(request: JobRequest) -> Task[..., Any]:
