@@ -1,5 +1,6 @@
 """`app.jobs`: look jobs up, find, count, cancel, retry and delete them, sync or async."""
 
+import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -8,10 +9,11 @@ from sereno.database.client import DatabaseClient
 from sereno.database.database import Database
 from sereno.database.driver import adrive, drive
 from sereno.database.statement import Plan
-from sereno.duration import per_second
+from sereno.duration import Duration, per_second
 from sereno.errors import Refused
 from sereno.jobs import operations
 from sereno.jobs.filters import JobFilter
+from sereno.jobs.job_token import sign_token
 from sereno.jobs.operations import ChangedJobs, JobDetail, JobTally
 from sereno.jobs.queries.rows import JobLine, JobRow
 from sereno.jobs.queries.search import jobs_wanted
@@ -156,6 +158,13 @@ class Jobs(DatabaseClient):
     def find(self, search: str = "") -> JobSelection:
         """Return the jobs that match a search, such as `task:export state:dead age:>1h`; nothing is read yet."""
         return JobSelection(self._database, jobs_wanted(search, datetime.now(UTC)), self._connection)
+
+    def token(self, job_id: int, *, valid_for: Duration = "1h") -> str:
+        """Return a token for the stream of this job (`Authorization: Bearer …`): its state, progress and chunks.
+
+        Give it to the user who waits for the job. It opens nothing else. Requires the setting `secret`.
+        """
+        return sign_token(self._database.settings.secret, job_id, valid_for, time.time())
 
     def _found(self, detail: JobDetail) -> FoundJob:
         return FoundJob(self._database, detail, self._connection)
