@@ -119,20 +119,22 @@ def test_a_write_and_the_settlement_of_the_same_chunks_do_not_deadlock(
     item = SettleResult(job.id, 1, 0.5, decided(), side_rows=True, chunks=[batch, chunks(job.id, 1, 2, "b")])
     failures: list[psycopg.Error] = []
 
-    def settle_job() -> None:
+    def flush() -> None:
         try:
-            with line(database_url) as own, own.transaction():
-                do(own, settle("succeed", owner, [item]))
+            with line(database_url) as own:
+                do(own, write_chunks(owner, [batch]))
         except psycopg.Error as error:
             failures.append(error)
 
-    with line(database_url) as flush:
-        with flush.transaction():
-            do(flush, write_chunks(owner, [batch]))
-            thread = Thread(target=settle_job)
+    with line(database_url) as settler:
+        with settler.transaction():
+            statements = settle("succeed", owner, [item])
+            written = next(statements)
+            settler.execute(written.text("sereno"), written.params)
+            thread = Thread(target=flush)
             thread.start()
             until(lambda: waits_for_a_lock(connection))
-            do(flush, write_chunks(owner, [batch]))
+            do(settler, settle("succeed", owner, [item]))
         thread.join()
     assert failures == []
     assert values(view(connection, job.id)) == ["a", "b"]

@@ -152,6 +152,8 @@ async def test_chunks_of_an_outage_are_stored_afterwards(
         connection.close()
         with unavailable(server_url, database_url):
             emitting.set()
+            # A write has failed.
+            await auntil(lambda: worker._stats._failures)
             proceed.set()
             await auntil(lambda: not worker.executor.running)
         with psycopg.connect(database_url, autocommit=True) as back:

@@ -28,6 +28,8 @@ INVARIANTS = {
     "dead_with_reason": "every dead job has a reason",
     "retry_never_early": "no attempt starts before the previous one has ended",
     "side_rows": "steps and progress end with their job, in the same transaction",
+    "chunks_in_order": "the chunks of an attempt are numbered from one, without gaps",
+    "chunks_of_attempts": "the chunks of a job are those of its newest attempt that emitted some",
     "one_job_per_fire": "an instant of a schedule creates one job",
     "fires_accounted": "every fire has a job or a reason",
     "jobs_have_fires": "every job of a schedule belongs to a fire",
