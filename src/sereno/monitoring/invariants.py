@@ -8,6 +8,7 @@ _sql = {
     **queries("monitoring/invariants"),
     **queries("monitoring/invariants_notifications"),
     **queries("monitoring/invariants_archive"),
+    **queries("monitoring/invariants_streams"),
 }
 
 # Name of the query -> what must hold, in the order in which they run.
