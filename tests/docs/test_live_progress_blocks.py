@@ -47,7 +47,7 @@ def shop_url(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     def text(kind: str, content: Callable[[], str]) -> Callable[[Request], Response]:
         def answer(_: Request) -> Response:
-            name, _, policy = only(PAGE, "", beginning=POLICY).replace(ORIGIN, urls[0]).rstrip().partition(": ")
+            name, _sign, policy = only(PAGE, "", beginning=POLICY).replace(ORIGIN, urls[0]).rstrip().partition(": ")
             return Response(content(), media_type=kind, headers={name: policy})
 
         return answer
