@@ -78,7 +78,7 @@ def stream_client(served: Served, token: str) -> httpx.AsyncClient:
 
 async def streamed_events(answer: httpx.Response) -> AsyncIterator[Event]:
     """Yield name and data of each event; the data of a chunk includes the id of its event."""
-    assert answer.status_code == 200
+    assert answer.status_code == 200, await answer.aread()
     assert answer.headers["content-type"].startswith("text/event-stream")
     fields: dict[str, str] = {}
     async for line in answer.aiter_lines():

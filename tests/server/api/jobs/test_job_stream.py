@@ -134,6 +134,7 @@ async def test_a_client_that_is_behind_reads_pages_by_itself(
         assert await anext(events) == end("succeeded")
 
 
+@pytest.mark.slow
 async def test_a_job_that_leaves_no_row_ends_its_stream(
     app: Sereno, served: Served, connection: psycopg.Connection
 ) -> None:

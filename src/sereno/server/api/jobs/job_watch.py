@@ -25,7 +25,7 @@ MOST_OF_TENANT = 250
 # Bytes of the newest chunks of one job that are held for its streams. A stream that is behind them reads by itself.
 RECENT_BYTES = 64 * 1024
 # Seconds until the first query about a job counts as failed.
-FIRST_SECONDS = 5.0
+FIRST_SECONDS = 15.0
 START = Position()
 
 
