@@ -21,8 +21,8 @@ A_DAY = 86400
 # Characters of the schema name. PostgreSQL limits names to 63 bytes, and appends to the schema name for the roles
 # ("…_procedure", 10), the NOTIFY channels ("….schedule", 9) and the schema of the archive ("…_archive", 8).
 SCHEMA_LENGTH = 53
-# Bounds of `log_retention` in seconds: a minute to ten years.
-SHORTEST_RETENTION, LONGEST_RETENTION = 60, 3660 * A_DAY
+# Seconds of the shortest retention.
+SHORTEST_RETENTION = 60
 # Seconds. The upper bound of `release_grace`.
 LONGEST_GRACE = 30 * A_DAY
 # Characters of the secret: the length of the output of `openssl rand -base64 24`.
@@ -112,6 +112,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     keep_fires_days: int = 30
     keep_signals_days: int = 30
     keep_dead_days: int | None = None
+    chunk_retention: float = 600.0
     keep_logs: Literal["off", "debug", "info", "warning", "error"] = "warning"
     log_retention: float = 14.0 * A_DAY
     keep_deliveries_days: int | None = None
@@ -148,8 +149,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for name in ("lease", "heartbeat", "poll", "stall_limit", "server_request_timeout"):
             if not 0 < getattr(self, name) < A_DAY:
                 raise ConfigurationError(f"{name} must be more than 0 and less than a day, in seconds")
-        if not SHORTEST_RETENTION <= self.log_retention <= LONGEST_RETENTION:
-            raise ConfigurationError("log_retention must be from a minute to ten years, in seconds")
+        _check_retention("log_retention", self.log_retention, 3660 * A_DAY, "ten years")
+        _check_retention("chunk_retention", self.chunk_retention, A_DAY, "a day")
         if self.heartbeat * 2 > self.lease:
             raise ConfigurationError(
                 f"lease ({self.lease} s) must be at least twice the heartbeat ({self.heartbeat} s)"
@@ -228,6 +229,11 @@ def _check_targets(targets: Mapping[str, str]) -> None:
                 f"procedure_targets: {name!r:.60} is not a valid name: use letters, digits, '_' and '-'; "
                 "the name 'here' is reserved for procedure_url"
             )
+
+
+def _check_retention(name: str, given: float, longest: float, text: str) -> None:
+    if not SHORTEST_RETENTION <= given <= longest:
+        raise ConfigurationError(f"{name} must be from a minute to {text}, in seconds")
 
 
 def _check_origins(origins: list[str]) -> None:

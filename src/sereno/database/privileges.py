@@ -53,6 +53,8 @@ history_dead           sud     s       s
 history_done           si      s       s
 history_done_default   sud     s       s
 inbox                  siu     su      s
+job_chunks             sid     sd      s
+job_streams            siud    sd      s
 jobs                   siud    siud    s
 key_rules              siud    s       s
 lane_queues            si      -       s

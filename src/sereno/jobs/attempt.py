@@ -23,6 +23,7 @@ from sereno.database.json_values import plain_datetime
 from sereno.duration import Duration, seconds
 from sereno.error_text import ErrorText, describe, storable
 from sereno.errors import ConfigurationError, ConnectionsInUse, StepOrderChanged
+from sereno.jobs.chunks import ChunkBatch
 from sereno.jobs.retry import Backoff
 from sereno.text import check_text
 
@@ -157,6 +158,8 @@ class Settlement:
     # Jobs that a snoozed job waits for.
     wait_for: tuple[int, ...] = ()
     signal: str | None = None
+    # Of an attempt in another process, which could not store them.
+    chunks: Sequence[ChunkBatch] = ()
 
 
 class Throttle(NamedTuple):

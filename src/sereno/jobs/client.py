@@ -1,5 +1,6 @@
 """`app.jobs`: look jobs up, find, count, wait for, cancel, retry and delete them, sync or async."""
 
+import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -14,6 +15,7 @@ from sereno.jobs import finish_listener, operations
 from sereno.jobs.filters import JobFilter
 from sereno.jobs.finish_listener import FinishedJob
 from sereno.jobs.handle import Job, result_of
+from sereno.jobs.job_token import sign_token
 from sereno.jobs.operations import ChangedJobs, JobDetail, JobTally
 from sereno.jobs.queries.rows import JobLine, JobRow
 from sereno.jobs.queries.search import jobs_wanted
@@ -191,6 +193,13 @@ class Jobs(DatabaseClient):
     ) -> list[FinishedJob]:
         """`wait` for async code."""
         return await finish_listener.wait_async(self._database, _ids(jobs), timeout)
+
+    def token(self, job_id: int, *, valid_for: Duration = "1h") -> str:
+        """Return a token for the stream of this job (`Authorization: Bearer …`): its state, progress and chunks.
+
+        Give it to the user who waits for the job. It opens nothing else. Requires the setting `secret`.
+        """
+        return sign_token(self._database.settings.secret, job_id, valid_for, time.time())
 
     def _found(self, detail: JobDetail) -> FoundJob:
         return FoundJob(self._database, detail, self._registry.result_type(detail.job.task), self._connection)

@@ -143,12 +143,16 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
         if self.requires is not None:
             row["requires"] = msgspec.Raw(self.requires)
         if options.unique_key is not None:
-            row["unique_key"] = options.unique_key
-            row["on_conflict"] = options.on_conflict
-            if options.unique_for == "forever":
-                row["unique_forever"] = True
-            elif options.unique_for != "live":
-                row["unique_for"] = seconds(options.unique_for)
+            row |= self._unique_fields()
+        return row
+
+    def _unique_fields(self) -> dict[str, Any]:
+        options = self.options
+        row: dict[str, Any] = {"unique_key": options.unique_key, "on_conflict": options.on_conflict}
+        if options.unique_for == "forever":
+            row["unique_forever"] = True
+        elif options.unique_for != "live":
+            row["unique_for"] = seconds(options.unique_for)
         return row
 
 

@@ -11,6 +11,8 @@ from sereno.database.statement import Operation, Statement, array, queries
 from sereno.errors import LeaseLost
 from sereno.jobs import signals
 from sereno.jobs.attempt import Settlement
+from sereno.jobs.chunks import ChunkBatch
+from sereno.jobs.job_stream import write_chunks
 
 _sql = queries("jobs/settlement")
 _ids = msgspec.json.Decoder(list[int])
@@ -34,6 +36,7 @@ class SettleResult(msgspec.Struct, gc=False):
 
     `fingerprint`: of its failure, if it failed. `side_rows`: this or an earlier attempt may have written steps or
     progress, which are deleted with the job. `link`: its group, or 0 if other jobs wait for it; None for most jobs.
+    `chunks`: emitted and not stored yet; only with `side_rows`.
     """
 
     id: int
@@ -44,6 +47,7 @@ class SettleResult(msgspec.Struct, gc=False):
     fingerprint: str | None = None
     side_rows: bool = False
     link: int | None = None
+    chunks: Sequence[ChunkBatch] = ()
     # Set by `settle`: it was to be tried again, and a requested cancel ended it instead.
     was_cancelled: bool = False
 
@@ -91,9 +95,12 @@ _id = attrgetter("id")
 def settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[set[int]]:
     """Write one kind of outcome for many attempts; return the ids of the jobs that the session still held.
 
-    With `side_rows`, two or three statements run in one transaction: only the later ones see what an attempt wrote
-    while the first one waited for the lock on the job's row.
+    With `side_rows`, several statements run in one transaction: only the later ones see what an attempt wrote while
+    the first one waited for the lock on the job's row. Chunks are stored before.
     """
+    with_side_rows = [item for item in batch if item.side_rows]
+    if with_side_rows and (unstored := [chunks for item in with_side_rows for chunks in item.chunks]):
+        yield from write_chunks(session, unstored, [item.id for item in batch])
     applied, stopped = yield from _settle(way, session, batch)
     if way == "reschedule":
         waits = [
@@ -103,7 +110,7 @@ def settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[s
         ]
         if waits:
             yield from signals.arm(waits)
-    if ended := [item.id for item in batch if item.side_rows and item.id in applied]:
+    if ended := [item.id for item in with_side_rows if item.id in applied]:
         yield from forget_side_rows(ended)
     if waiting := [
         item for item in batch if item.settlement.wait_for and item.id in applied and item.id not in stopped

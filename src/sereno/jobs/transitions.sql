@@ -216,7 +216,9 @@ tries as (delete from sereno.attempts where job_id = any(array(select id from bo
 steps as (delete from sereno.steps where job_id = any(array(select id from both_places))),
 waits as (delete from sereno.signal_waits where job_id = any(array(select id from both_places))),
 removed_runs as (delete from sereno.procedure_runs where job_id = any(array(select id from both_places))),
-progress as (delete from sereno.progress where job_id = any(array(select id from both_places)))
+progress as (delete from sereno.progress where job_id = any(array(select id from both_places))),
+chunks as (delete from sereno.job_chunks where job_id = any(array(select id from both_places))),
+streams as (delete from sereno.job_streams where job_id = any(array(select id from both_places)))
 select coalesce((select json_agg(id) from both_places), '[]')::text,
        coalesce((select json_agg(json_build_array(id, coalesce(group_id, 0))) from gone
                  where group_id is not null or has_successors), '[]')::text;

@@ -11,6 +11,7 @@ _sql = {
     **queries("monitoring/invariants_links"),
     **queries("monitoring/invariants_iterations"),
     **queries("monitoring/invariants_releases"),
+    **queries("monitoring/invariants_streams"),
 }
 
 # Name of the query -> what must hold, in the order in which they run.
@@ -36,6 +37,8 @@ INVARIANTS = {
     "predecessors_counted": "a waiting job waits for exactly its open predecessors",
     "predecessors_exist": "a waiting job waits for jobs that are live, or dead and can be retried",
     "groups_counted": "a group that is waited for has counted the jobs that ended",
+    "chunks_in_order": "the chunks of an attempt are numbered from one, without gaps",
+    "chunks_of_attempts": "the chunks of a job are those of its newest attempt that emitted some",
     "one_job_per_fire": "an instant of a schedule creates one job",
     "fires_accounted": "every fire has a job or a reason",
     "jobs_have_fires": "every job of a schedule belongs to a fire",

@@ -27,7 +27,7 @@ from sereno.server.shared.context import ServerContext
 from sereno.server.shared.probes import routes as probes
 from sereno.server.shared.proxies import resolve_client
 from sereno.server.web.build import routes as pages
-from sereno.server.web.notifications.inbox_script import routes as inbox_script
+from sereno.server.web.element_scripts import routes as element_scripts
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Scope]]
@@ -57,7 +57,7 @@ def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool
         Mount("/api/v1", build(context)),
         *unsubscribe(context),
         *probes(context),
-        *inbox_script(),
+        *element_scripts(),
         *pages(context),
     ]
     inner = Starlette(routes=inside, exception_handlers={HTTPException: _no_route})

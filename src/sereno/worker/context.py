@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,7 @@ from sereno.duration import seconds as length
 from sereno.error_text import storable
 from sereno.errors import ConfigurationError, InvalidArguments, LeaseLost
 from sereno.jobs.attempt import LONGEST_CLOSE, SUCCEEDED, Snooze, Throttle
+from sereno.jobs.chunks import ChunkBatch
 from sereno.jobs.group_store import predecessors
 from sereno.jobs.job import ClaimedJob, NewJob
 from sereno.jobs.limits.store import throttle
@@ -28,12 +30,14 @@ from sereno.jobs.settlement import SettleResult, report_progress, settle
 from sereno.jobs.signals import check_name
 from sereno.telemetry.log_events import JobLogger
 from sereno.text import check_text
+from sereno.worker.emitted_chunks import EmittedChunks, store_emitted
 from sereno.worker.iteration import COMMIT_EVERY, Iteration, SyncIteration
 from sereno.worker.iteration_sources import Source
 from sereno.worker.steps import JobSteps, checked_which
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_FIRST_CHUNK = threading.Lock()
 
 
 class Context:
@@ -77,6 +81,7 @@ class Context:
         # Whether this attempt may have written steps or progress, which the settlement has to delete.
         self.used_side_rows = False
         self.reported: tuple[float, str | None] | None = None
+        self.emitted: EmittedChunks | None = None
         self._database = database
         self._keep_history = keep_history
         self._result_type = result_type
@@ -86,6 +91,7 @@ class Context:
         self._job = job
         self._is_batch = bool(batch)
         self._jobs = batch or (job,)
+        self._is_batch = bool(batch)
         self._throttler = throttler
         self._steps: JobSteps | None = None
         self.is_own_flow = is_own_flow
@@ -124,6 +130,21 @@ class Context:
         """Report progress, from 0 to 1. Cheap: only the newest value is written, once a second."""
         self.reported = (min(1.0, max(0.0, float(fraction))), note)
         self.used_side_rows = True
+
+    def emit(self, chunk: Any) -> None:
+        """Send a chunk, any JSON value, to those who watch this job. Cheap: chunks are written a few times a second.
+
+        They arrive in order; a later attempt starts anew. At most 64 KiB each, and 10,000 with 4 MiB per attempt.
+        """
+        if self.settled or self._is_batch:
+            why = "ctx.transaction() has settled it: emit before" if self.settled else "a batch task cannot emit chunks"
+            raise ConfigurationError(f"job {self.job_id}: {why}")
+        if self.emitted is None:
+            self.used_side_rows = True
+            # Threads of a sync handler may emit at the same time.
+            with _FIRST_CHUNK:
+                self.emitted = self.emitted or EmittedChunks(self.job_id, self.attempt)
+        self.emitted.add(chunk)
 
     def throttle(self, limit: str, *, seconds: Duration, key: str | None = None) -> None:
         """Close a limit for some time, for example after a provider returned 429: no job starts under it meanwhile.
@@ -342,6 +363,7 @@ class Context:
                 self._keep_history,
                 side_rows=self.used_side_rows or job.attempt > 1,
                 link=job.link,
+                chunks=self.unstored_chunks(),
             )
             for job in self._jobs
         ]
@@ -368,6 +390,15 @@ class Context:
                 yield connection
                 applied = run(connection, self._settle_all(), self._database.settings.schema)
             self.settled_ids = applied
+
+    def unstored_chunks(self) -> Sequence[ChunkBatch]:
+        """Return the chunks that the settlement has to store."""
+        return () if self.emitted is None else self.emitted.unstored()
+
+    async def flush_chunks(self) -> None:
+        """Write the chunks that are not stored yet. Called by the process of an isolated task."""
+        if self.emitted is not None:
+            await store_emitted(self._database, self.session, [self.emitted])
 
     async def flush_progress(self) -> None:
         """Write the newest progress, if there is any. Called by the worker."""

@@ -34,6 +34,7 @@ from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import MetricTally
 from sereno.worker.attempt_log import logs_successes
 from sereno.worker.context import Context
+from sereno.worker.emitted_chunks import EmittedChunks, store_emitted
 from sereno.worker.handler_threads import HandlerThreads, RaisedError
 from sereno.worker.isolation.pool import IsolationPool, runs_alone
 from sereno.worker.iteration import without_charge
@@ -361,10 +362,15 @@ class Executor:
         if calls:
             await asyncio.wait(calls, timeout=timeout)
 
-    async def flush_progress(self) -> None:
+    async def flush_progress(self) -> bool:
+        """Write the newest progress and the chunks of running jobs; return whether there were chunks."""
+        emitted: list[EmittedChunks] = []
         for running in list(self.running.values()):
             if running.context is not None:
                 await running.context.flush_progress()
+                if running.context.emitted is not None:
+                    emitted.append(running.context.emitted)
+        return bool(emitted) and await store_emitted(self._database, self._session, emitted)
 
     def count_ended(self) -> None:
         """Count the attempts that have ended in the tally."""

@@ -96,8 +96,11 @@ class Outcomes:
         # Another process or an earlier attempt may have written steps or progress; this process cannot know.
         wrote = job.attempt > 1 or (context is not None and context.used_side_rows) or runs_alone(definition, job)
         began = running.started - job.seen
+        chunks = decision.chunks if context is None else context.unstored_chunks()
         self._settler.add(
-            SettleResult(job.id, job.attempt, began, decision, definition.history, fingerprint, wrote, job.link),
+            SettleResult(
+                job.id, job.attempt, began, decision, definition.history, fingerprint, wrote, job.link, chunks
+            ),
             at_once=definition.settle_at_once,
         )
 

@@ -2,8 +2,8 @@
 
 With every heartbeat the session publishes its claim floors and its jobs that have not started, and reads whether it is
 still alive and which of its jobs are to be cancelled; it also adds the statistics of finished jobs. Every second the
-newest progress of running jobs is written. After a claim whose reply was lost, and once a minute anyway, the list of
-held jobs is compared with the database.
+newest progress of running jobs is written, with the chunks that they emit; while they do, four times a second. After a
+claim whose reply was lost, and once a minute anyway, the list of held jobs is compared with the database.
 """
 
 import logging
@@ -25,6 +25,8 @@ from sereno.worker.sessions import report
 
 # Seconds between two writes of progress, and between two comparisons of held jobs with the database.
 PROGRESS_EVERY = 1.0
+# Seconds between two writes while jobs emit chunks, which people read as they arrive.
+CHUNKS_EVERY = 0.25
 COMPARE_EVERY = 60.0
 # Seconds from a lost reply to the comparison, which ignores claims of the last five seconds: a reply may be in flight.
 COMPARE_AFTER_LOSS = 6.0
@@ -62,7 +64,7 @@ class SessionStats(Service):
         self._waiting: set[int] = set()
 
     async def run_once(self) -> float:
-        await self._executor.flush_progress()
+        has_chunks = await self._executor.flush_progress()
         now = monotonic()
         if now >= self._next_beat:
             self._log_ended_jobs()
@@ -74,7 +76,7 @@ class SessionStats(Service):
         if now >= self._next_comparison or self._a_reply_was_lost(now):
             self._next_comparison = now + COMPARE_EVERY
             await self._claimer.reconcile()
-        return PROGRESS_EVERY
+        return CHUNKS_EVERY if has_chunks else PROGRESS_EVERY
 
     def _a_reply_was_lost(self, now: float) -> bool:
         lost_at = self._claimer.reply_lost_at

@@ -5,6 +5,7 @@ from tests.interleavings.scenarios import (
     archive,
     bulk,
     iterations,
+    job_streams,
     jobs,
     limits,
     links,
@@ -16,6 +17,7 @@ from tests.interleavings.scenarios import (
 
 _ALL: list[AnyScenario] = [
     *jobs.SCENARIOS,
+    *job_streams.SCENARIOS,
     *bulk.SCENARIOS,
     *iterations.SCENARIOS,
     *limits.SCENARIOS,

@@ -244,6 +244,7 @@ def _about_jobs(things: Things) -> dict[str, dict[str, Any]]:
         "GET /jobs/{job_id}": job,
         "GET /jobs/{job_id}/why": job,
         "GET /jobs/{job_id}/result": job,
+        "GET /jobs/{job_id}/stream": job,
         "POST /jobs/{job_id}/reveal": job,
         "POST /jobs/{job_id}/retry": {"path": {"job_id": things.job}, "json": {"arguments": {"text": "x"}}},
         "POST /jobs/retry": {"json": {"ids": [things.ended]}},

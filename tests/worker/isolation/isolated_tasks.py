@@ -121,6 +121,12 @@ async def writes_a_step(ctx: Context) -> None:
 
 
 @app.task(isolate=True)
+def emits(ctx: Context) -> None:
+    for number in range(3):
+        ctx.emit(number)
+
+
+@app.task(isolate=True)
 async def writes_a_step_and_commits(ctx: Context) -> None:
     await ctx.step("first", dict)
     async with ctx.transaction() as connection:

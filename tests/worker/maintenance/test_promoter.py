@@ -48,6 +48,7 @@ async def test_duties_are_also_taken_in_rounds_with_due_jobs(app: Sereno, connec
         await maintenance.stop()
     assert state(connection, job.id) == "ready"
     assert one(connection, "select array_agg(name order by name) from sereno.duties") == [
+        "chunks",
         "housekeeping",
         "reread_lanes",
         "rescue",

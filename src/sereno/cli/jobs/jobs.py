@@ -1,6 +1,7 @@
 """`sereno job …`: list, show, enqueue and change jobs."""
 
 import sys
+import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -218,6 +219,19 @@ def delete(
     return _report_changed(
         "Deleted", context.carry_out(jobs.delete(chosen, yes=yes)), ids, "they started in the meantime", **rest
     )
+
+
+@job.command(epilog="Example: sereno job token 4711 --valid-for 15m")
+@click.argument("job_id", type=int, metavar="JOB")
+@click.option("--valid-for", default="1h", show_default=True, metavar="DURATION", help="Time until the token expires.")
+@context_options
+def token(context: "CommandContext", job_id: int, valid_for: str) -> None:
+    """Sign a token that lets a client watch the state, progress and chunks of one job, and nothing else."""
+    from sereno.jobs.job_token import sign_token  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.operations import show as operation  # noqa: PLC0415 - see above
+
+    context.run(operation(job_id))
+    click.echo(sign_token(context.settings.secret, job_id, valid_for, time.time()))
 
 
 def _chosen(ids: tuple[int, ...], wanted: "JobFilter") -> "JobFilter":

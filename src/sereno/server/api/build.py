@@ -9,6 +9,7 @@ from sereno.server.api.archive import jobs as archive_work
 from sereno.server.api.archive import query as archive_query
 from sereno.server.api.jobs import (
     bulk,
+    job_stream,
     jobs,
     limits,
     queues,
@@ -54,6 +55,7 @@ from sereno.version import __version__
 
 SECTIONS = (
     jobs,
+    job_stream,
     job_reveal,
     job_result,
     alerts,

@@ -26,6 +26,7 @@ from sereno.database.database import Database
 from sereno.error_text import ErrorText
 from sereno.errors import ConfigurationError, DatabaseUnavailable
 from sereno.jobs.attempt import CrashedAttempt, Ending, ReleasedAttempt, Settlement, Throttle
+from sereno.jobs.chunks import ChunkBatch
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.task import Registry, TaskDefinition
 from sereno.settings import Settings
@@ -69,6 +70,7 @@ class CallReply(msgspec.Struct):
     result: str | None = None
     wait_for: tuple[int, ...] = ()
     signal: str | None = None
+    chunks: list[ChunkBatch] = []
 
 
 class ProcessSettings(msgspec.Struct):
@@ -292,6 +294,7 @@ def _settlement(response: CallReply) -> Settlement:
         result=None if response.result is None else response.result.encode(),
         wait_for=response.wait_for,
         signal=response.signal,
+        chunks=response.chunks,
     )
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from sereno.database.database import Database
+from sereno.errors import DatabaseUnavailable
 from sereno.jobs.attempt import Ending, settlement
 from sereno.jobs.retry import Backoff
 from sereno.jobs.task import TaskDefinition
@@ -33,7 +34,7 @@ from sereno.worker.middleware import around
 from sereno.worker.resources import ISOLATED_CLOSE_TIMEOUT, OpenResources
 from sereno.worker.steps import is_current_task
 
-PROGRESS_EVERY = 1.0
+PROGRESS_EVERY, CHUNKS_EVERY = 1.0, 0.25
 _PR_SET_PDEATHSIG = 1
 
 
@@ -120,6 +121,7 @@ async def _attempt(
         settled=context.settled,
         result=None if decision.result is None else decision.result.decode(),
         wait_for=decision.wait_for,
+        chunks=[] if context.settled else list(context.unstored_chunks()),
     )
 
 
@@ -178,8 +180,11 @@ async def _call(
 
 async def _report_progress(context: Context) -> None:
     while True:
-        await asyncio.sleep(PROGRESS_EVERY)
-        await context.flush_progress()
+        await asyncio.sleep(PROGRESS_EVERY if context.emitted is None else CHUNKS_EVERY)
+        # What cannot be written during an outage is written afterwards.
+        with suppress(DatabaseUnavailable):
+            await context.flush_progress()
+            await context.flush_chunks()
 
 
 def _find(request: JobRequest) -> Task[..., Any]:

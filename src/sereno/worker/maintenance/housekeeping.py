@@ -9,6 +9,7 @@ from sereno.database import partitions
 from sereno.database.connect import ServiceConnection
 from sereno.database.statement import Operation
 from sereno.jobs import attempt_partitions, group_store, history, signals
+from sereno.jobs.job_stream import forget_ended
 from sereno.jobs.limits import lane_claim
 from sereno.jobs.limits import store as limits
 from sereno.jobs.queries import minute_stats
@@ -26,6 +27,8 @@ UNKNOWN_TASKS_EVERY = 60.0
 # Seconds after which lanes that skipped jobs are read from the beginning: a worker that knows their tasks may have
 # started.
 REREAD_LANES_EVERY = 60.0
+# Seconds between two searches for jobs that emitted chunks and have ended.
+CHUNKS_EVERY = 60.0
 
 
 def duties(settings: Settings) -> list[MaintenanceDuty]:
@@ -53,6 +56,11 @@ def duties(settings: Settings) -> list[MaintenanceDuty]:
         unmet.duty(settings),
         MaintenanceDuty(
             "reread_lanes", REREAD_LANES_EVERY, [MaintenanceStep("lanes that skipped jobs", _all_of(lane_claim.reread))]
+        ),
+        MaintenanceDuty(
+            "chunks",
+            CHUNKS_EVERY,
+            [MaintenanceStep("chunks of ended jobs", _pages_of(lambda: forget_ended(settings.chunk_retention)))],
         ),
         MaintenanceDuty("housekeeping", HOUSEKEEPING_EVERY, steps),
     ]

@@ -7,8 +7,9 @@ import psycopg
 import pytest
 
 from sereno import Content, Recipient, Sereno
+from sereno.access.signed_token import LONGEST_TOKEN
 from sereno.errors import ConfigurationError, InvalidArguments
-from sereno.notifications.recipients.inbox_token import LONGEST_TOKEN, PREFIX, InboxReader, make_token, read_token
+from sereno.notifications.recipients.inbox_token import PREFIX, InboxReader, make_token, read_token
 from sereno.notifications.recipients.unsubscribe import Unsubscribe
 from sereno.notifications.recipients.unsubscribe import make_token as make_link
 from tests.facts import one

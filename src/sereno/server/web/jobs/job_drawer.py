@@ -3,17 +3,19 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from markupsafe import Markup
 
+from sereno.access.masking import masked
 from sereno.archive.queries import ArchivedLocation
 from sereno.bulk.operations import ORIGIN
 from sereno.errors import JobNotFound
 from sereno.jobs import operations as jobs
 from sereno.jobs.filters import JobFilter
+from sereno.jobs.job_stream import last_chunks
 from sereno.jobs.lifecycle import FINAL
 from sereno.jobs.operations import CANCELLABLE, DELETABLE, JobDetail
 from sereno.jobs.queries import jobs as job_queries
@@ -38,6 +40,9 @@ RUNS_FRESH = 10.0
 RUNS_TIMEOUT = 0.5
 # Characters: a step's result or the arguments may have a megabyte, and a page shows the beginning.
 LONGEST = 20_000
+# Chunks of a running job that are shown, and the characters of each.
+CHUNKS = 50
+LONGEST_CHUNK = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,8 @@ class JobDrawer:
     is_masked: bool = False
     is_cut: bool = False
     steps: Sequence[tuple[Any, str]] = ()
+    # The newest ones of a running job, one line each.
+    chunks: Sequence[str] = ()
     timeline: Markup | None = None
     siblings: Markup | None = None
     runs: int = 0
@@ -106,12 +113,25 @@ async def drawer(page: PageRequest, number: str) -> JobDrawer:
     if page.who.tenant is not None and job.tenant != page.who.tenant:
         return JobDrawer(number)
     tenant = page.who.tenant
-    reasons, others = await asyncio.gather(
+    reasons, others, chunks = await asyncio.gather(
         # The text for users of a tenant differs: it is cached apart.
         page.load(("why", job.id, tenant), partial(why, job.id, tenant=tenant)),
         _others(page, job),
+        _chunks(page, job),
     )
-    return _drawn(page, seen, reasons.value or [], others.value or [])
+    return replace(_drawn(page, seen, reasons.value or [], others.value or []), chunks=chunks)
+
+
+async def _chunks(page: PageRequest, job: JobRow) -> list[str]:
+    """Return the newest chunks that a running job has emitted, as lines of text."""
+    if job.state != "running":
+        return []
+    found = await page.load(("chunks", job.id), partial(last_chunks, job.id, CHUNKS), keep=False)
+    return [_line(chunk)[:LONGEST_CHUNK] for chunk in masked(found.value or [])]
+
+
+def _line(chunk: Any) -> str:
+    return chunk if isinstance(chunk, str) else json.dumps(chunk, ensure_ascii=False)
 
 
 async def _others(page: PageRequest, job: JobRow) -> Cached[list[JobLine]]:

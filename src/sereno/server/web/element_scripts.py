@@ -1,4 +1,4 @@
-"""`/inbox.js`: the inbox as an element for other pages. Its name has no hash, so browsers revalidate it."""
+"""`/inbox.js` and `/job.js`: elements for other pages. Their names have no hash, so browsers revalidate them."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -6,12 +6,12 @@ from starlette.routing import Route
 
 from sereno.server.web.static_files import all_files
 
-NAME = "inbox.js"
+NAMES = ("inbox.js", "job.js")
 FRESH_SECONDS = 300
 
 
 async def _serve(request: Request) -> Response:
-    file = all_files()[NAME]
+    file = all_files()[request.url.path.rpartition("/")[2]]
     # The same script, compressed or not.
     mark = f'W/"{file.hash}"'
     headers = {
@@ -32,5 +32,5 @@ async def _serve(request: Request) -> Response:
 
 
 def routes() -> list[Route]:
-    """`/inbox.js`."""
-    return [Route(f"/{NAME}", _serve, methods=["GET"])]
+    """`/inbox.js`, `/job.js`."""
+    return [Route(f"/{name}", _serve, methods=["GET"]) for name in NAMES]
