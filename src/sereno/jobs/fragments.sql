@@ -17,7 +17,7 @@
        or schedule_id = any(array(select made_by.id from sereno.schedules made_by
                                   where made_by.key = any(%(schedules)s))))
   and (%(group)s::bigint is null or group_id = %(group)s)
-  and (%(after)s::bigint is null or links -> 'after' @> to_jsonb(%(after)s::bigint))
+  and (%(after_job)s::bigint is null or links -> 'after' @> to_jsonb(%(after_job)s::bigint))
   and (%(attempts_from)s::integer is null or attempt >= %(attempts_from)s)
   and (%(attempts_to)s::integer is null or attempt <= %(attempts_to)s)
   and (%(terms)s::text is null
@@ -65,7 +65,7 @@
        or schedule_id = any(array(select made_by.id from sereno.schedules made_by
                                   where made_by.key = any(%(schedules)s))))
   and (%(group)s::bigint is null or group_id = %(group)s)
-  and (%(after)s::bigint is null or links -> 'after' @> to_jsonb(%(after)s::bigint))
+  and (%(after_job)s::bigint is null or links -> 'after' @> to_jsonb(%(after_job)s::bigint))
   and (%(attempts_from)s::integer is null or attempt >= %(attempts_from)s)
   and (%(attempts_to)s::integer is null or attempt <= %(attempts_to)s)
   and (%(finished_after)s::timestamptz is null or finished_at >= %(finished_after)s)
