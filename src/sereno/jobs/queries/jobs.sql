@@ -53,7 +53,9 @@ select jobs.id, jobs.state, task, queue, tenant, priority::integer, attempt, fai
        unique_key, tags, trace, sereno.shown(args), null::text, null::text, null::text, null::text, session_id,
        sessions.host, sessions.pid, ready_seq,
        coalesce((select key from sereno.schedules where schedules.id = schedule_id), '#' || schedule_id), planned_at, keys,
-       null::jsonb
+       null::jsonb, group_id,
+       case when links ? 'after' then array(select jsonb_array_elements_text(links -> 'after')::bigint) end,
+       links ->> 'on_dead', (links ->> 'of')::bigint
 from sereno.jobs left join sereno.sessions on sessions.id = session_id
 where jobs.id = %(id)s;
 
@@ -63,7 +65,9 @@ select history.id, history.state, task, queue, tenant, priority::integer, attemp
        run_at, created_at, history.started_at, finished_at, expires_at, false, unique_key, tags, trace, sereno.shown(args), reason,
        error_type, error_message, traceback, session_id, sessions.host, sessions.pid, null::bigint,
        coalesce((select key from sereno.schedules where schedules.id = schedule_id), '#' || schedule_id), planned_at, keys,
-       sereno.shown(result)
+       sereno.shown(result), group_id,
+       case when links ? 'after' then array(select jsonb_array_elements_text(links -> 'after')::bigint) end,
+       links ->> 'on_dead', (links ->> 'of')::bigint
 from sereno.history left join sereno.sessions on sessions.id = session_id
 where history.id = %(id)s
 order by finished_at desc limit 1;

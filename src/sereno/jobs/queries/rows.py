@@ -71,6 +71,11 @@ class JobRow:
     keys: Mapping[str, Any] | None
     # What the task returned, if it keeps its result.
     result: Any
+    # The group it belongs to, the jobs it waits or waited for, what a dead one means, and the group it follows.
+    group_id: int | None
+    after: Sequence[int] | None
+    on_dead: str | None
+    after_group: int | None
 
 
 @dataclass(frozen=True, slots=True)
