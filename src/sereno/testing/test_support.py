@@ -80,8 +80,13 @@ def now() -> Operation[datetime]:
 
 
 def count_unfinished(queues: Sequence[str]) -> Operation[int]:
-    """Return how many jobs of these queues are running, ready or due; at most 1000."""
+    """Return how many jobs of these queues are running, ready or due, or wait for a check by a worker; at most 1000."""
     return int((yield Statement(_sql["count_unfinished"], {"queues": list(queues)}))[0][0])
+
+
+def open_predecessors(job_id: int) -> Operation[list[int]]:
+    """Return the jobs that a waiting job still waits for, by id."""
+    return [row[0] for row in (yield Statement(_sql["open_predecessors"], {"id": job_id}))]
 
 
 def jobs(task: str | None = None, state: str | None = None) -> Operation[list[JobState]]:

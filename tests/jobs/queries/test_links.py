@@ -95,7 +95,8 @@ def test_the_links_of_a_job(connection: Connection) -> None:
     found = links_of(connection, last)
     assert [(job.id, job.state) for job in found.waits_for.items] == [(first, "ready")]
     assert links_of(connection, last, "bob").waits_for.items[0].state is None
-    assert links_of(connection, *add(connection)).is_empty
+    (plain,) = add(connection)
+    assert links_of(connection, plain).is_empty
     owner = session(connection)
     end(connection, owner, take(connection, owner, 1), SUCCEEDED)
     assert links_of(connection, last).waits_for.items[0].state == "succeeded", "predecessors that ended are shown too"
@@ -159,7 +160,7 @@ def test_a_group_is_found_by_its_id(app: Sereno) -> None:
     def work(number: int) -> None: ...
 
     @app.task
-    def report() -> int: ...
+    def report() -> None: ...
 
     made = app.group([work.job(1), work.job(2)], then=report.job()).enqueue()
     found = app.jobs.group(made.id)

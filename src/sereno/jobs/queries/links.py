@@ -8,7 +8,7 @@ from sereno.database.statement import Operation, Row, Statement, queries
 from sereno.errors import GroupNotFound
 from sereno.jobs.filters import JobFilter
 from sereno.jobs.group_store import GroupRow, list_groups
-from sereno.jobs.lifecycle import STATES
+from sereno.jobs.lifecycle import LIVE, STATES
 from sereno.jobs.queries import jobs as job_queries
 from sereno.jobs.queries.rows import JobLine, JobRow
 
@@ -66,6 +66,11 @@ class GroupDetail:
     states: dict[str, BoundedCount]
     then: LinkedJob | None
     dead: list[JobLine]
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether its jobs and the job that follows them have ended."""
+        return not any(state in LIVE for state in self.states) and (self.then is None or self.then.state not in LIVE)
 
 
 def open_predecessors(job_id: int, *, tenant: str | None = None, most: int = MOST_SHOWN) -> Operation[LinkedJobs]:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from sereno.bounded_count import BOUND, BoundedCount
 from sereno.database.statement import Operation
 from sereno.jobs.filters import JobFilter
-from sereno.jobs.lifecycle import STATES
+from sereno.jobs.lifecycle import LIVE, STATES
 from sereno.jobs.operations import JobPage, list_jobs
 from sereno.jobs.queries import jobs as job_queries
 from sereno.jobs.queries import minute_stats
@@ -178,7 +178,7 @@ def _facets(
             ("tag", [tag for line in lines for tag in line.tags or ()]),
         )
     }
-    queues = [(line.queue, total([line.scheduled, line.ready, line.running])) for line in parts.queues]
+    queues = [(line.queue, total([line.waiting, line.scheduled, line.ready, line.running])) for line in parts.queues]
     tasks = [(line.task, _of_task(line)) for line in parts.tasks]
     tenants = [(line.tenant, BoundedCount(line.ended)) for line in parts.tenants]
     named: dict[str, Values] = {
@@ -195,7 +195,7 @@ def _of_states(parts: JobListParts) -> list[BoundedCount | None]:
     """Return counts in the order of STATES. Succeeded and cancelled jobs are not counted."""
     if parts.snapshot is None:
         return [None] * len(STATES)
-    live = {name: total(getattr(line, name) for line in parts.queues) for name in ("scheduled", "ready", "running")}
+    live = {name: total(getattr(line, name) for line in parts.queues) for name in LIVE}
     return [{**live, "dead": parts.snapshot.dead}.get(state) for state in STATES]
 
 
