@@ -61,9 +61,9 @@ class TimelineRow:
     href: str
     marks: list[TimelineMark] = field(default_factory=list)
     note: str = ""
-    # Of a job with a row of its own: its id, and the jobs that it waited for.
-    job: str = ""
-    after: Sequence[str] = ()
+    # Ids of its jobs, and of the jobs that these waited for.
+    jobs: list[str] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
 
 
 def rows(found: Trace, now: datetime, say: Say, href: Href, clock: Clock) -> list[TimelineRow]:
@@ -83,6 +83,8 @@ def rows(found: Trace, now: datetime, say: Say, href: Href, clock: Clock) -> lis
                 row = shared[lane.name] = TimelineRow(name, name, href(lane))
                 drawn.append(row)
             row.marks += _marks(lane, say, href)
+            row.jobs.append(lane.id)
+            row.after += lane.after
             continue
         row = _deliveries(lane, say, href) if lane.kind == "deliveries" else _alone(lane, say, href)
         drawn.append(row)
@@ -140,7 +142,7 @@ def _alone(lane: TraceLane, say: Say, href: Href) -> TimelineRow:
         note += f" · {say('%(count)s tries', count=tries)}"
     title = f"{say(lane.kind)} {lane.id}" if lane.kind != "schedule" else say("schedule")
     row = TimelineRow(lane.name, f"{title}: {lane.name}", href(lane), _marks(lane, say, href), note)
-    row.job, row.after = (lane.id, lane.after) if lane.kind == "job" else ("", ())
+    row.jobs, row.after = ([lane.id] if lane.kind == "job" else []), lane.after
     return row
 
 
@@ -244,11 +246,11 @@ def _dots(segments: Sequence[TraceSegment], marks: Sequence[TimelineMark], y: fl
 
 
 def _dependencies(segments: Sequence[TraceSegment], drawn: Sequence[TimelineRow]) -> list[str]:
-    """Draw a line from the end of each predecessor to the job that waited for it."""
-    places = {row.job: number for number, row in enumerate(drawn) if row.job}
+    """Draw a line from the end of each row of predecessors to the row of the jobs that waited for them."""
+    places = {job: number for number, row in enumerate(drawn) for job in row.jobs}
     parts = []
     for number, row in enumerate(drawn):
-        for before in (places[each] for each in row.after if each in places):
+        for before in sorted({places[each] for each in row.after if each in places} - {number}):
             x = _x(segments, max(mark.span.end for mark in drawn[before].marks))
             top, floor = (TOP + place * ROW + ROW / 2 for place in (before, number))
             parts.append(f'<path class="dependency" d="M{x:.1f},{top:.0f} V{floor:.0f}"/>')
