@@ -66,14 +66,7 @@ def _queries(things: Things) -> dict[str, tuple[dict[str, Any], ...]]:
     template = {"event": EVENT, "channel": "pager"}
     searches = ({"q": f"tag:{things.named('tag')}"}, {"q": f"group:{things.group}"})
     return {
-        "/jobs": (
-            {},
-            whole,
-            {"job": things.job},
-            {"job": things.ended},
-            {"q": f"tag:{things.named('tag')}"},
-            {"q": f"group:{things.group}"},
-        ),
+        "/jobs": ({}, whole, {"job": things.job}, {"job": things.ended}, *searches),
         "/operations": ({},),
         "/operation": ({"id": things.operation},),
         "/schedules": ({}, whole, {"span": "7d"}, {"q": things.named("schedule")}),
