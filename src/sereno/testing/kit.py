@@ -95,7 +95,7 @@ class Kit:
 
     async def _until_idle(self, queues: list[str], running: "asyncio.Task[None]", timeout: float) -> None:
         end = time.monotonic() + timeout
-        while left := await self._arun(test_support.count_unfinished(queues)):
+        while left := await self._arun(test_support.continue_and_count(queues)):
             if running.done():
                 return
             if time.monotonic() > end:
