@@ -70,6 +70,7 @@ def test_drain_runs_a_group_and_stops_at_a_dead_job(chain: Chain, sereno_kit: Ma
     assert chain.ran[-1] == "report"
 
 
+@pytest.mark.slow
 def test_drain_cancels_what_a_dead_job_cancels(chain: Chain, sereno_kit: MakeKit) -> None:
     kit = sereno_kit(chain.app)
     made = chain.app.group([chain.work.job("wrong")], then=chain.work.job("report"), on_dead="cancel").enqueue()
