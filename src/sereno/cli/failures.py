@@ -10,6 +10,7 @@ from sereno.errors import (
     ConfigurationError,
     DatabaseUnavailable,
     DuplicateJob,
+    GroupNotFound,
     InvalidAddress,
     InvalidArguments,
     InvalidSchedule,
@@ -34,6 +35,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (DatabaseUnavailable, 4),
     (SchemaError, BEHIND),
     (JobNotFound, NOTHING_MATCHED),
+    (GroupNotFound, NOTHING_MATCHED),
     (Refused, 8),
     (DuplicateJob, 8),
 )

@@ -38,6 +38,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Change": {
         "job": ("sereno.cli.jobs.jobs:job", "list, show, enqueue, retry, cancel, delete"),
+        "group": ("sereno.cli.jobs.groups:group", "Groups of jobs: list, show, cancel"),
         "operation": ("sereno.cli.jobs.operation:operation", "Bulk operations in the background: list, show, stop"),
         "schedule": (
             "sereno.cli.schedules.schedules:schedule",

@@ -26,6 +26,7 @@ STYLES = {
     "failed": "bold red",
     "invalid": "yellow",
     "unknown": "bold yellow",
+    "waiting": "magenta",
     "ready": "cyan",
     "running": "bold cyan",
     "scheduled": "blue",

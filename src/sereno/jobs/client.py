@@ -11,9 +11,11 @@ from sereno.database.driver import adrive, drive
 from sereno.database.statement import Plan
 from sereno.duration import Duration, per_second
 from sereno.errors import Refused
-from sereno.jobs import finish_listener, operations
+from sereno.jobs import finish_listener, group_operations, operations
 from sereno.jobs.filters import JobFilter
 from sereno.jobs.finish_listener import FinishedJob
+from sereno.jobs.group import GroupHandle
+from sereno.jobs.group_store import EnqueuedGroup
 from sereno.jobs.handle import Job, result_of
 from sereno.jobs.job_token import sign_token
 from sereno.jobs.operations import ChangedJobs, JobDetail, JobTally
@@ -131,7 +133,7 @@ class FoundJob(JobChanges):
 
     @property
     def state(self) -> str:
-        """scheduled, ready, running, succeeded, dead or cancelled."""
+        """waiting, scheduled, ready, running, succeeded, dead or cancelled."""
         return self.row.state
 
     def result(self, timeout: Duration | None = None) -> Any:
@@ -177,6 +179,13 @@ class Jobs(DatabaseClient):
     async def aget(self, job_id: int) -> FoundJob:
         return self._found(await self._arun(operations.show(job_id), self._connection))
 
+    def group(self, group_id: int) -> GroupHandle:
+        """Return a group of jobs, or raise GroupNotFound."""
+        return self._group(self._run(group_operations.enqueued_group(group_id), self._connection))
+
+    async def agroup(self, group_id: int) -> GroupHandle:
+        return self._group(await self._arun(group_operations.enqueued_group(group_id), self._connection))
+
     def find(self, search: str = "") -> JobSelection:
         """Return the jobs that match a search, such as `task:export state:dead age:>1h`; nothing is read yet."""
         return JobSelection(self._database, jobs_wanted(search, datetime.now(UTC)), self._connection)
@@ -200,6 +209,9 @@ class Jobs(DatabaseClient):
         Give it to the user who waits for the job. It opens nothing else. Requires the setting `secret`.
         """
         return sign_token(self._database.settings.secret, job_id, valid_for, time.time())
+
+    def _group(self, group: EnqueuedGroup) -> GroupHandle:
+        return GroupHandle(self._database, self._registry, group, self._connection)
 
     def _found(self, detail: JobDetail) -> FoundJob:
         return FoundJob(self._database, detail, self._registry.result_type(detail.job.task), self._connection)

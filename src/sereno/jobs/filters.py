@@ -69,7 +69,7 @@ class JobFilter:
 
     def params(self) -> dict[str, Any]:
         """Return SQL parameters; live or finished jobs are not read when none of them can match."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "after"}
         ends = self.finished_after is not None or self.finished_before is not None
         finished_states = [state for states in FINISHED_PARTITIONS if _any_of(self.states, states) for state in states]
         return values | {
@@ -77,6 +77,7 @@ class JobFilter:
             "states": None if self.states is None else sorted(self.states),
             "schedules": None if self.schedules is None else sorted(self.schedules),
             "tasks": None if self.tasks is None else sorted(self.tasks),
+            # Not `after`: statements that page through jobs have a cursor of this name.
             "masked": bool(self.masked),
             "terms": parameter([piece_test(term) if term.path else word_test(term) for term in self.terms or ()]),
             "live": not ends and _any_of(self.states, LIVE),

@@ -7,8 +7,7 @@ from sereno.database.client import DatabaseClient
 from sereno.database.database import Database
 from sereno.database.driver import adrive, drive
 from sereno.errors import ConfigurationError, InvalidArguments
-from sereno.jobs import group_store, operations
-from sereno.jobs.filters import JobFilter
+from sereno.jobs import group_operations, group_store
 from sereno.jobs.group_store import EnqueuedGroup, GroupRow, NewGroup
 from sereno.jobs.handle import Job
 from sereno.jobs.job import NewJob, OnDead, check_on_dead
@@ -40,12 +39,12 @@ class GroupHandle(DatabaseClient):
         return await self._arun(group_store.find_group(self.id), self._connection)
 
     def cancel(self, *, reason: str | None = None, actor: str | None = None) -> ChangedJobs:
-        """Cancel the jobs of the group that have not ended; the job that follows them is cancelled too."""
-        plan = operations.cancel(JobFilter(group=self.id), reason=reason, yes=True, actor=actor)
+        """Cancel the jobs of the group that have not ended, and the job that follows them."""
+        plan = group_operations.cancel_group(self.id, reason=reason, actor=actor)
         return drive(plan, lambda operation: self._run(operation, self._connection))
 
     async def acancel(self, *, reason: str | None = None, actor: str | None = None) -> ChangedJobs:
-        plan = operations.cancel(JobFilter(group=self.id), reason=reason, yes=True, actor=actor)
+        plan = group_operations.cancel_group(self.id, reason=reason, actor=actor)
         return await adrive(plan, lambda operation: self._arun(operation, self._connection))
 
 

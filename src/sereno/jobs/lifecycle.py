@@ -9,6 +9,11 @@ enqueue ▶ scheduled ──due──▶ ready ──claimed──▶ running �
              └──────┬─────────┼─┘                          ▲        │
                     └─ cancel ┼────────────────────────────┘        │
                               └── release, rescue, requeue ◀────────┘
+
+A job with predecessors:
+
+enqueue ▶ waiting ──predecessors have ended──▶ scheduled, or ready if it is due
+             └──── cancel, or a predecessor that was cancelled or is dead ──▶ cancelled
 """
 
 LIVE = ("waiting", "scheduled", "ready", "running")

@@ -10,7 +10,7 @@ from sereno.access import audit
 from sereno.access.actor import default_actor
 from sereno.bounded_count import BoundedCount
 from sereno.database.statement import Operation, Plan
-from sereno.errors import JobNotFound, Refused
+from sereno.errors import InvalidArguments, JobNotFound, Refused
 from sereno.jobs import bulk_selection
 from sereno.jobs import transitions as store
 from sereno.jobs.bulk_selection import TALLY_BOUND
@@ -18,6 +18,7 @@ from sereno.jobs.filters import JobFilter
 from sereno.jobs.job import EnqueuedJob, NewJob
 from sereno.jobs.lifecycle import FINAL
 from sereno.jobs.queries import jobs as job_queries
+from sereno.jobs.queries import links
 from sereno.jobs.queries.rows import AttemptRow, JobLine, JobRow, ProgressRow, StepRow
 from sereno.jobs.rows import KeyConflict
 from sereno.jobs.signals import SignalWait, awaited_signal
@@ -87,8 +88,13 @@ def show(job_id: int) -> Operation[JobDetail]:
     return JobDetail(row, [*tried, *_last_attempt(row)], steps, progress, waits_for)
 
 
-def enqueue(jobs: Sequence[NewJob], *, actor: str | None = None) -> Operation[list[EnqueuedJob]]:
-    """Enqueue the jobs and write the actor to the audit log."""
+def enqueue(
+    jobs: Sequence[NewJob], *, actor: str | None = None, tenant: str | None = None
+) -> Operation[list[EnqueuedJob]]:
+    """Enqueue the jobs and write the actor to the audit log. `tenant`: of a caller who sees no other tenant's jobs."""
+    for new in jobs:
+        if new.options.after:
+            yield from _check_predecessors(new.options.after, tenant)
     made = yield from store.enqueue(jobs)
     for job in made:
         subject = f"job {job.id}"
@@ -96,6 +102,16 @@ def enqueue(jobs: Sequence[NewJob], *, actor: str | None = None) -> Operation[li
             actor or default_actor(), "job.enqueue", subject, {"task": job.task, "created": job.created}
         )
     return made
+
+
+def _check_predecessors(ids: Sequence[int], tenant: str | None) -> Operation[None]:
+    for job in (yield from links.linked(ids, tenant=tenant)):
+        if job.state is None:
+            hidden = "" if tenant is None else ", or you have no access to it"
+            raise InvalidArguments(
+                f"after: job {job.id} does not exist{hidden}: it was deleted, or it succeeded and its task has "
+                "history=False"
+            )
 
 
 def count(wanted: JobFilter) -> Operation[JobTally]:

@@ -10,12 +10,16 @@ from sereno.jobs.queries.queues import QueueLine, list_queues
 
 @dataclass(frozen=True, slots=True)
 class SystemSnapshot:
-    """Key figures. `oldest_seconds`: for how long the oldest ready job has been due, in whole seconds."""
+    """Key figures. `waiting`: jobs that wait for other jobs.
+
+    `oldest_seconds`: for how long the oldest ready job has been due, in whole seconds.
+    """
 
     workers: int
     slots: int
     hosts: int
     queues: int
+    waiting: int
     scheduled: int
     ready: int
     running: int
@@ -42,6 +46,7 @@ def snapshot_and_queues() -> Operation[tuple[SystemSnapshot, list[QueueLine]]]:
         sum(sum(session.queues.values()) for session in alive),
         len({session.host for session in alive}),
         len(lines),
+        _sum(lines, "waiting"),
         _sum(lines, "scheduled"),
         _sum(lines, "ready"),
         _sum(lines, "running"),

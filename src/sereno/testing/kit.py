@@ -6,7 +6,7 @@ Nothing is mocked: jobs are rows in PostgreSQL, and a worker runs them.
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from sereno.app import Sereno
 from sereno.duration import Duration, seconds
 from sereno.jobs.encrypted_arguments import EncryptedArguments
-from sereno.jobs.handle import Job
+from sereno.jobs.handle import Job, ids_of
 from sereno.jobs.resource import Resource
 from sereno.jobs.signals import NEVER
 from sereno.jobs.task_handle import Task
@@ -110,7 +110,7 @@ class Kit:
 
     async def _until_idle(self, queues: list[str], running: "asyncio.Task[None]", timeout: float) -> None:
         end = time.monotonic() + timeout
-        while left := await self._arun(test_support.count_unfinished(queues)):
+        while left := await self._arun(test_support.continue_and_count(queues)):
             if running.done():
                 return
             if time.monotonic() > end:
@@ -169,6 +169,24 @@ class Kit:
         found = [job for job in self.jobs(task) if _fits(job, tenant, self._arguments(job), args)]
         if found:
             raise AssertionError(f"{_task_name(task)} was enqueued: {_listed(found)}")
+
+    def assert_waiting(self, job: Job[Any] | int, *, after: Iterable[Job[Any] | int] | None = None) -> JobState:
+        """Assert that a job waits for others; `after`: for exactly these of its predecessors, which have not ended."""
+        found = self.job(job)
+        if found.state != "waiting":
+            raise AssertionError(f"it does not wait for other jobs: {found}")
+        open_ids = self.app.database.run(test_support.open_predecessors(found.id))
+        if after is not None and open_ids != ids_of(after):
+            raise AssertionError(f"job {found.id} waits for the jobs {open_ids}, not {ids_of(after)}: {found}")
+        return found
+
+    def assert_not_waiting(self, job: Job[Any] | int) -> JobState:
+        """Assert that a job does not wait for others: they have ended, or it had none."""
+        found = self.job(job)
+        if found.state == "waiting":
+            open_ids = self.app.database.run(test_support.open_predecessors(found.id))
+            raise AssertionError(f"job {found.id} waits for the jobs {open_ids}: {found}")
+        return found
 
     def deliveries(
         self, event: Any = None, *, to: str | None = None, channel: str | None = None

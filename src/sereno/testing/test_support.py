@@ -7,6 +7,7 @@ from typing import Any
 
 from sereno.database.partitions import make_partitions
 from sereno.database.statement import Operation, Statement, queries
+from sereno.jobs import group_store, settlement
 
 _sql = queries("testing/test_support")
 
@@ -79,9 +80,21 @@ def now() -> Operation[datetime]:
     return moment
 
 
-def count_unfinished(queues: Sequence[str]) -> Operation[int]:
-    """Return how many jobs of these queues are running, ready or due; at most 1000."""
-    return int((yield Statement(_sql["count_unfinished"], {"queues": list(queues)}))[0][0])
+def continue_and_count(queues: Sequence[str]) -> Operation[int]:
+    """Return how many jobs of these queues are running, ready or due; at most 1000 and a few.
+
+    Jobs that wait for others are continued here, as a worker would do within seconds.
+    """
+    ((jobs, checks),) = yield Statement(_sql["count_unfinished"], {"queues": list(queues)})
+    if checks:
+        yield from settlement.check_links()
+        yield from group_store.cancel_members()
+    return int(jobs + checks)
+
+
+def open_predecessors(job_id: int) -> Operation[list[int]]:
+    """Return the jobs that a waiting job still waits for, by id."""
+    return [row[0] for row in (yield Statement(_sql["open_predecessors"], {"id": job_id}))]
 
 
 def jobs(task: str | None = None, state: str | None = None) -> Operation[list[JobState]]:

@@ -38,12 +38,30 @@ on conflict (one_row) do update set ahead = clock.ahead + excluded.ahead;
 select sereno.now();
 
 -- name: count_unfinished
--- Counts the jobs of these queues that are running, ready or due.
-select count(*) from (
+-- Counts the jobs of these queues that are running, ready or due; and what is still to do for jobs that wait for others:
+-- ended predecessors to check, and groups whose jobs are to be cancelled.
+select (select count(*) from (
     select 1 from sereno.jobs
     where queue = any(%(queues)s)
       and (state in ('ready', 'running') or (state = 'scheduled' and run_at <= sereno.now()))
-    limit 1000) as found;
+    limit 1000) as found),
+(select count(*) from (
+    select 1 from sereno.dependencies
+    where to_check and not exists (select from sereno.jobs where id = predecessor and state = 'running')
+    union all
+    select 1 from sereno.groups where cancelling
+    limit 1000) as found);
+
+-- name: open_predecessors
+-- Jobs that a waiting job still waits for: its predecessors, or the jobs of the group that it follows.
+select predecessor from sereno.dependencies where successor = %(id)s
+union
+select member.id from sereno.jobs follows join sereno.jobs member on member.group_id = (follows.links ->> 'of')::bigint
+where follows.id = %(id)s
+union
+select dead.id from sereno.jobs follows join sereno.history_dead dead on dead.group_id = (follows.links ->> 'of')::bigint
+where follows.id = %(id)s
+order by 1;
 
 -- name: jobs
 -- Jobs, live and ended, in the order of their creation.

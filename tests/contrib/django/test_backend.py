@@ -11,6 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connection as django_connection
 from django.db import transaction
 
+from sereno.contrib.django import results
 from sereno.contrib.django.backend import SerenoBackend
 from sereno.contrib.django.framework import (
     TaskResultDoesNotExist,
@@ -22,12 +23,18 @@ from sereno.contrib.django.framework import (
 )
 from sereno.contrib.django.models import Return
 from sereno.contrib.django.project import Project
+from sereno.jobs.lifecycle import STATES
 from tests.contrib.django.shop import tasks
 from tests.contrib.django.shop.models import Order
 from tests.contrib.django.shop.tasks import OutOfStockError
 from tests.facts import advance, auntil, one
 
 pytestmark = pytest.mark.usefixtures("shop")
+
+
+def test_every_state_of_a_job_has_a_status() -> None:
+    assert set(results._STATUS) == set(STATES)
+    assert results._STATUS["waiting"] == TaskResultStatus.READY
 
 
 def waiting(connection: psycopg.Connection) -> int:

@@ -13,13 +13,15 @@ def test_a_queue_line_counts_its_jobs(manual: ManualWorker) -> None:
     manual.enqueue()
     manual.enqueue(delay="1h")
     manual.enqueue(queue="without workers")
+    manual.enqueue(queue="waits", after=[manual.enqueue(delay="1h")])
     session = manual.worker(queues={"default": 3, "served": 2})
     manual.claim(session)
     manual.connection.execute("update sereno.jobs set run_at = run_at - interval '90 seconds' where state = 'ready'")
     lines = {line.queue: line for line in manual.app.database.run(queues.list_queues())}
-    assert set(lines) == {"default", "without workers", "served"}
+    assert set(lines) == {"default", "without workers", "served", "waits"}
     default = lines["default"]
-    assert [str(count) for count in (default.ready, default.running, default.scheduled)] == ["1", "1", "1"]
+    assert [str(count) for count in (default.ready, default.running, default.scheduled)] == ["1", "1", "2"]
+    assert (lines["waits"].waiting, default.waiting) == (BoundedCount(1), BoundedCount(0))
     assert (default.slots, default.workers) == (3, 1)
     assert default.oldest_seconds is not None
     assert 90 <= default.oldest_seconds < 120

@@ -1,6 +1,7 @@
 """Traces: schedules, jobs, events and deliveries as lanes, with bounded queries."""
 
 import asyncio
+from itertools import pairwise
 
 import psycopg
 import pytest
@@ -9,11 +10,12 @@ from sereno import Sereno
 from sereno.channels.outcome import Failed, Receipt
 from sereno.error_text import describe
 from sereno.errors import ConfigurationError, InvalidArguments
-from sereno.jobs.attempt import Settlement
+from sereno.jobs.attempt import SUCCEEDED, Settlement
 from sereno.monitoring.traces import queries as traces
 from sereno.monitoring.traces.operations import Trace, find, trace
 from sereno.schedules.rules.when import Every
 from tests.facts import advance, one
+from tests.jobs.job_steps import add, end, session, take
 from tests.manual_worker import ManualWorker
 from tests.notifications.conftest import Pager, Tender
 
@@ -149,3 +151,21 @@ def test_a_long_trace_is_found_and_stored(app: Sereno, connection: psycopg.Conne
     connection.execute("select sereno.enqueue('t', trace => repeat('x', 10000))")
     connection.execute("select sereno.enqueue('t', trace => repeat('x', 300))")
     assert len(app.database.run(trace("x" * 300)).lanes) == 1
+
+
+def test_a_job_waits_for_the_jobs_of_its_trace(app: Sereno, connection: psycopg.Connection) -> None:
+    (first,) = add(connection, trace="chain")
+    (second,) = add(connection, trace="chain", after=[first])
+    (last,) = add(connection, trace="chain", after=[second])
+    owner = session(connection)
+    advance(connection, 5)
+    end(connection, owner, take(connection, owner, 1), SUCCEEDED)
+    advance(connection, 2)
+    (claimed,) = take(connection, owner, 1)
+    assert claimed.id == second
+    lanes = {lane.id: lane for lane in app.database.run(trace("chain")).lanes}
+    assert [lane.after for lane in lanes.values()] == [[], [str(first)], [str(second)]]
+    assert [span.state for span in lanes[str(second)].spans] == ["waiting", "ready", "running"]
+    assert [span.state for span in lanes[str(last)].spans] == ["waiting"]
+    spans = lanes[str(second)].spans
+    assert all(earlier.end == later.start for earlier, later in pairwise(spans))

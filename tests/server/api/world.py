@@ -58,6 +58,7 @@ class Things:
     batch: int = 7_000_008
     alert: int = 7_000_007
     work: int = 7_000_009
+    group: int = 7_000_010
 
     @property
     def report(self) -> str:
@@ -139,6 +140,8 @@ def fill(app: Sereno, *tenants: Things) -> None:
         reason, actor = things.named("reason"), things.named("actor")
         drive(jobs.cancel(JobFilter(ids=[ended.id]), reason=reason, actor=actor), database.run)
         things.job, things.ended = waiting.id, ended.id
+        member, follows = (work.using(**using).job(things.named("argument")) for _ in range(2))
+        things.group = app.group([member], follows, name=things.named("group"), tenant=things.tenant).enqueue().id
         things.line = database.run(_log_line(things))
         things.alert = database.run(_alert(things))
         database.run(pauses.pause("tenant", things.tenant, note=things.named("note"), actor=actor))
@@ -253,6 +256,9 @@ def _about_jobs(things: Things) -> dict[str, dict[str, Any]]:
         "GET /operations": {},
         "GET /operations/{operation_id}": operation,
         "POST /operations/{operation_id}/stop": operation,
+        "GET /groups": {},
+        "GET /groups/{group_id}": {"path": {"group_id": things.group}},
+        "POST /groups/{group_id}/cancel": {"path": {"group_id": things.group}},
         "POST /tenants/{name}/pause": {"path": {"name": things.tenant}, "json": {"note": "x"}},
         "POST /tenants/{name}/resume": {"path": {"name": things.tenant}},
         "GET /pauses": {},

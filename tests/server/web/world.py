@@ -64,8 +64,9 @@ def addresses(page: RegisteredPage, things: Things) -> Iterator[tuple[str, dict[
 def _queries(things: Things) -> dict[str, tuple[dict[str, Any], ...]]:
     key, whole = {"key": things.named("recipient"), "tenant": things.tenant}, {"tenant": things.tenant}
     template = {"event": EVENT, "channel": "pager"}
+    searches = ({"q": f"tag:{things.named('tag')}"}, {"q": f"group:{things.group}"})
     return {
-        "/jobs": ({}, whole, {"job": things.job}, {"job": things.ended}, {"q": f"tag:{things.named('tag')}"}),
+        "/jobs": ({}, whole, {"job": things.job}, {"job": things.ended}, *searches),
         "/operations": ({},),
         "/operation": ({"id": things.operation},),
         "/schedules": ({}, whole, {"span": "7d"}, {"q": things.named("schedule")}),

@@ -15,6 +15,8 @@ from sereno.jobs.queries.rows import AttemptRow, JobRow
 
 # Lines shown of a traceback, counted from its end, which holds the cause.
 TRACEBACK_LINES = 12
+# Predecessors of a job that are named.
+NAMED_JOBS = 20
 
 
 def show_page(detail: JobDetail) -> None:
@@ -47,6 +49,7 @@ def _lines(detail: JobDetail) -> Iterator[tuple[str, str]]:
         if value:
             yield label, value
     yield from _keys(job.keys or {})
+    yield from _links(job)
     if job.schedule is not None:
         yield "schedule", job.schedule + (f", instant {_moment(job.planned_at)}" if job.planned_at else "")
     yield from _times(job)
@@ -84,6 +87,16 @@ def _keys(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "fair key", str(keys["fair"])
     if "order" in keys:
         yield "order key", str(keys["order"]) + (" (a dead letter blocks it)" if keys.get("blocks") else "")
+
+
+def _links(job: JobRow) -> Iterator[tuple[str, str]]:
+    if job.group_id is not None:
+        yield "group", str(job.group_id)
+    if job.after:
+        more = f" and {len(job.after) - NAMED_JOBS:,} more" if len(job.after) > NAMED_JOBS else ""
+        yield "after", f"{' '.join(map(str, job.after[:NAMED_JOBS]))}{more}; on dead: {job.on_dead}"
+    if job.after_group is not None:
+        yield "after", f"all jobs of group {job.after_group}"
 
 
 def _times(job: JobRow) -> Iterator[tuple[str, str]]:

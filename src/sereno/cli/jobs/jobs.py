@@ -106,6 +106,16 @@ def show(context: "CommandContext", job_id: int, form: str) -> None:
 @click.option("--tenant")
 @click.option("--unique-key", help="Create no second job while one with this key is alive.")
 @click.option("--tag", "tags", multiple=True, help="Repeatable.")
+@click.option(
+    "--after", multiple=True, type=click.IntRange(min=0), metavar="JOB", help="Wait for this job. Repeatable."
+)
+@click.option(
+    "--on-dead",
+    type=click.Choice(("wait", "continue", "cancel")),
+    default="wait",
+    show_default=True,
+    help="What a dead job of --after means: wait until it is retried, continue, or cancel this one.",
+)
 @output_option
 @context_options
 def enqueue(context: "CommandContext", task: str, arguments: str, form: str, **options: Any) -> None:

@@ -16,6 +16,7 @@ COLUMNS = (
     Column("ready", lambda line: line.ready, "number"),
     Column("running", lambda line: line.running, "number"),
     Column("scheduled", lambda line: line.scheduled, "number"),
+    Column("waiting", lambda line: line.waiting, "number"),
     Column("oldest", lambda line: line.oldest_seconds, "seconds"),
     Column("last minute", lambda line: line.finished_last_minute, "number"),
     Column("slots", lambda line: line.slots, "number"),

@@ -39,7 +39,8 @@ def status(context: "CommandContext", form: str) -> None:
         terminal().print(table(found.queues, COLUMNS))
         return
     for queue in found.queues:
-        click.echo(f"{visible(queue.queue)}: {queue.ready} ready, {queue.running} running, {queue.scheduled} scheduled")
+        live = f"{queue.ready} ready, {queue.running} running, {queue.scheduled} scheduled, {queue.waiting} waiting"
+        click.echo(f"{visible(queue.queue)}: {live}")
 
 
 def sentences(found: "SystemStatus") -> Iterator[str]:

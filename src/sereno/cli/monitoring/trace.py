@@ -23,6 +23,8 @@ NAME_WIDTH = 34
 # Characters for a wait, a run and a mark; later spans are drawn over earlier ones.
 SIGNS = {"wait": "·", "run": "━", "mark": "◆"}
 BREAK = "┊"
+# Predecessors of a job that are named.
+MOST_AFTER = 5
 
 
 @click.command(epilog='Example: sereno trace 4bf92f3577b34da6, or sereno trace --subject "tender 1057-22"')
@@ -109,9 +111,11 @@ def _after(start: "datetime", lane: "TraceLane") -> str:
     """Return the start of a lane as an offset, and its state."""
     seconds = (lane.spans[0].start - start).total_seconds()
     if lane.counts:
-        more = "" if lane.exact else " or more"
-        words = ", ".join(f"{count:,}{more} {state}" for state, count in lane.counts.items())
+        least = "" if lane.exact else " or more"
+        words = ", ".join(f"{count:,}{least} {state}" for state, count in lane.counts.items())
     else:
         last = lane.spans[-1]
         words = f"{last.state}: {last.words}" if last.words else last.state
-    return f"+{seconds:,.3f} s  {shown(words)}"
+    after = f", after {', '.join(lane.after[:MOST_AFTER])}" if lane.after else ""
+    more = ", …" if len(lane.after) > MOST_AFTER else ""
+    return f"+{seconds:,.3f} s  {shown(words)}{after}{more}"

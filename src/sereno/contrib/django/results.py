@@ -18,6 +18,7 @@ from sereno.jobs.operations import JobDetail, show
 from sereno.jobs.queries.rows import AttemptRow, JobRow
 
 _STATUS = {
+    "waiting": TaskResultStatus.READY,
     "scheduled": TaskResultStatus.READY,
     "ready": TaskResultStatus.READY,
     "running": TaskResultStatus.RUNNING,

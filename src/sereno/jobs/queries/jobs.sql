@@ -33,7 +33,7 @@ with page as materialized (
     limit %(limit)s
 )
 select page.id, page.state, page.task, page.queue, page.tenant, page.priority, page.attempt, page.failures, page.run_at,
-       page.created_at, case when page.state in ('scheduled', 'ready') then null else page.started_at end,
+       page.created_at, case when page.state in ('waiting', 'scheduled', 'ready') then null else page.started_at end,
        page.finished_at, page.unique_key, page.tags, coalesce(page.reason, last.reason),
        coalesce(page.error_type, last.error_type), coalesce(page.error_message, last.error_message)
 from page
@@ -53,7 +53,9 @@ select jobs.id, jobs.state, task, queue, tenant, priority::integer, attempt, fai
        unique_key, tags, trace, sereno.shown(args), null::text, null::text, null::text, null::text, session_id,
        sessions.host, sessions.pid, ready_seq,
        coalesce((select key from sereno.schedules where schedules.id = schedule_id), '#' || schedule_id), planned_at, keys,
-       null::jsonb, requires
+       null::jsonb, group_id,
+       case when links ? 'after' then array(select jsonb_array_elements_text(links -> 'after')::bigint) end,
+       links ->> 'on_dead', (links ->> 'of')::bigint, requires
 from sereno.jobs left join sereno.sessions on sessions.id = session_id
 where jobs.id = %(id)s;
 
@@ -63,7 +65,9 @@ select history.id, history.state, task, queue, tenant, priority::integer, attemp
        run_at, created_at, history.started_at, finished_at, expires_at, false, unique_key, tags, trace, sereno.shown(args), reason,
        error_type, error_message, traceback, session_id, sessions.host, sessions.pid, null::bigint,
        coalesce((select key from sereno.schedules where schedules.id = schedule_id), '#' || schedule_id), planned_at, keys,
-       sereno.shown(result), requires
+       sereno.shown(result), group_id,
+       case when links ? 'after' then array(select jsonb_array_elements_text(links -> 'after')::bigint) end,
+       links ->> 'on_dead', (links ->> 'of')::bigint, requires
 from sereno.history left join sereno.sessions on sessions.id = session_id
 where history.id = %(id)s
 order by finished_at desc limit 1;
@@ -96,9 +100,13 @@ select attempt, fraction, note, updated_at from sereno.progress where job_id = %
 
 -- name: queues
 -- Every queue that has jobs, a worker or a pause. Ready jobs are counted along their index, queue by queue, up to the
--- bound; scheduled ones among the next few thousand that become due; finished ones among the newest rows only.
+-- bound, and so are jobs that wait for others; scheduled ones among the next few thousand that become due; finished
+-- ones among the newest rows only.
 with clock as materialized (select sereno.now() as now),
 ready_queue as materialized (select queue from sereno.ready_queues() as queue),
+held as materialized (
+    select distinct queue from (select queue from sereno.jobs where state = 'waiting' limit %(bound)s + 1) as waiting
+),
 soon as materialized (
     select queue, count(*) as count
     from (select queue from sereno.jobs where state = 'scheduled' order by run_at limit %(bound)s + 1) as next
@@ -123,12 +131,15 @@ slots as materialized (
 ),
 known as (
     select queue from ready_queue
+    union select queue from held
     union select queue from soon
     union select queue from busy
     union select queue from slots
     union select name from sereno.pauses where kind = 'queue'
 )
 select known.queue,
+       (select count(*) from (select from sereno.jobs where state = 'waiting' and jobs.queue = known.queue
+                              limit %(bound)s + 1) as counted),
        coalesce(soon.count, 0),
        (select coalesce(sum(count), 0) from soon) > %(bound)s,
        (select count(*) from (select from sereno.jobs
@@ -262,7 +273,7 @@ tried as materialized (
     group by recent.task
 )
 select recent.task,
-       count(*) filter (where state in ('scheduled', 'ready')),
+       count(*) filter (where state in ('waiting', 'scheduled', 'ready')),
        count(*) filter (where state = 'running'),
        count(*) filter (where state = 'succeeded'),
        count(*) filter (where state = 'cancelled'),

@@ -12,9 +12,13 @@ from sereno.jobs.queries.rows import PauseRow
 
 @dataclass(frozen=True, slots=True)
 class QueueLine:
-    """A queue with its job counts and workers. `oldest_seconds`: how long its oldest ready job has been due."""
+    """A queue with its job counts and workers. `waiting`: jobs that wait for other jobs.
+
+    `oldest_seconds`: how long its oldest ready job has been due.
+    """
 
     queue: str
+    waiting: BoundedCount
     scheduled: BoundedCount
     ready: BoundedCount
     running: BoundedCount
@@ -43,9 +47,10 @@ def list_pauses(names: Collection[str] | None = None) -> Operation[list[PauseRow
 
 
 def _line(row: Row) -> QueueLine:
-    queue, scheduled, more_scheduled, ready, running, finished, oldest, slots, workers, *paused = row
+    queue, waiting, scheduled, more_scheduled, ready, running, finished, oldest, slots, workers, *paused = row
     return QueueLine(
         queue,
+        BoundedCount.bounded(waiting),
         BoundedCount(min(scheduled, BOUND), not more_scheduled),
         BoundedCount.bounded(ready),
         BoundedCount.bounded(running),

@@ -71,6 +71,11 @@ class JobRow:
     keys: Mapping[str, Any] | None
     # What the task returned, if it keeps its result.
     result: Any
+    # The group it belongs to, the jobs it waits or waited for, what a dead one means, and the group it follows.
+    group_id: int | None
+    after: Sequence[int] | None
+    on_dead: str | None
+    after_group: int | None
     # What its worker must have: a version of its task, a key; None when every worker of its task can run it.
     requires: Mapping[str, Any] | None = None
 

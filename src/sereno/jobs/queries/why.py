@@ -9,6 +9,7 @@ from sereno.duration import duration_text
 from sereno.jobs.limits import why as why_limits
 from sereno.jobs.limits.why import moment
 from sereno.jobs.queries import jobs as job_queries
+from sereno.jobs.queries import why_waiting
 from sereno.jobs.queries.rows import AttemptRow, JobRow, PauseRow, ProgressRow, WaitReason
 from sereno.jobs.requirements import UnmetRequirement, unmet_by_job
 from sereno.jobs.signals import SignalWait, awaited_signal
@@ -33,6 +34,9 @@ def why(job_id: int, *, tenant: str | None = None) -> Operation[list[str]]:
     pauses = yield from job_queries.pauses([name for name in (row.queue, row.task, row.tenant) if name is not None])
     unmet = None if row.requires is None else (yield from unmet_by_job(job_id))
     blockers = [_paused(pause) for pause in pauses if _applies(pause, row)] + _unserved(row, waiting, unmet)
+    if row.state == "waiting":
+        others = yield from why_waiting.waits_for(row, tenant)
+        return [*others, *blockers]
     if row.state == "scheduled":
         tried = yield from job_queries.attempts(job_id)
         others = yield from why_limits.held_up(row, tenant)

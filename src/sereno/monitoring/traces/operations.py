@@ -154,7 +154,10 @@ def _timeline(trace_id: str, jobs: Sequence[TracedJob], events: Sequence[TracedE
     receipts = (yield from traces.receipts([each.id for each in sample])) if sample else []
     lanes = [
         *(_fire_lane(fire) for fire in fires),
-        *(_job_lane(each, [one for one in attempts if one.job_id == each.id], now) for each in shown),
+        *(
+            _job_lane(each, [one for one in attempts if one.job_id == each.id], _predecessors(each, shown), now)
+            for each in shown
+        ),
     ]
     for event in facts:
         lanes.append(_event_lane(event))
@@ -172,10 +175,22 @@ def _fire_lane(fire: TracedFire) -> TraceLane:
     return TraceLane("schedule", fire.key, str(fire.job_id), [TraceSpan("mark", at, at, "fired", words)])
 
 
-def _job_lane(job: TracedJob, attempts: Sequence[TracedAttempt], now: datetime) -> TraceLane:
+def _predecessors(job: TracedJob, jobs: Sequence[TracedJob]) -> list[TracedJob]:
+    """Return the jobs of the trace that a job waited for."""
+    after, group = set(job.after or ()), job.after_group
+    return [each for each in jobs if each.id in after or (group is not None and each.group_id == group)]
+
+
+def _job_lane(
+    job: TracedJob, attempts: Sequence[TracedAttempt], before: Sequence[TracedJob], now: datetime
+) -> TraceLane:
     """Return the waits and attempts of a job, from its creation to its end, or to now."""
     spans: list[TraceSpan] = []
     since = job.created_at
+    freed = _freed_at(job, before, now)
+    if freed is not None and not attempts and freed > since:
+        spans.append(TraceSpan("wait", since, freed, "waiting"))
+        since = freed
     for each in attempts:
         if each.started_at > since:
             # The due time of earlier attempts is not stored, so the wait cannot be split.
@@ -195,7 +210,15 @@ def _job_lane(job: TracedJob, attempts: Sequence[TracedAttempt], now: datetime) 
         spans += _waits(since, now, job.run_at)
         if not spans:
             spans.append(TraceSpan("mark", since, since, job.state))
-    return TraceLane("job", job.task, str(job.id), spans, job.tenant)
+    return TraceLane("job", job.task, str(job.id), spans, job.tenant, after=[str(each.id) for each in before])
+
+
+def _freed_at(job: TracedJob, before: Sequence[TracedJob], now: datetime) -> datetime | None:
+    """Return until when a job waited for others; None if it did not, or if they are not in the trace."""
+    if job.state == "waiting":
+        return now
+    last = max((each.finished_at for each in before if each.finished_at is not None), default=None)
+    return None if last is None else min(last, job.started_at or job.finished_at or now)
 
 
 def _waits(start: datetime, end: datetime, due: datetime) -> list[TraceSpan]:

@@ -5,14 +5,16 @@
 select row_to_json(found)::text
 from (select * from (
           (select id, state, task, queue, tenant, created_at, run_at, case when state = 'running' then claimed_at end as started_at,
-                  null::timestamptz as finished_at, attempt, null::text as reason, null::text as error_type, schedule_id, planned_at
+                  null::timestamptz as finished_at, attempt, null::text as reason, null::text as error_type, schedule_id, planned_at, group_id,
+                  links -> 'after' as after, (links ->> 'of')::bigint as after_group
            from (select * from sereno.jobs where hashtext(trace) = hashtext(%(trace)s::text) and trace = %(trace)s
                  order by hashtext(trace), id limit %(window)s) as live
            where %(tenant)s::text is null or tenant = %(tenant)s
            order by id limit %(most)s)
           union all
           (select id, state, task, queue, tenant, created_at, run_at, case when session_id is not null then started_at end, finished_at,
-                  attempt, reason, error_type, schedule_id, planned_at
+                  attempt, reason, error_type, schedule_id, planned_at, group_id,
+                  links -> 'after' as after, (links ->> 'of')::bigint as after_group
            from (select * from sereno.history where hashtext(trace) = hashtext(%(trace)s::text) and trace = %(trace)s
                  order by hashtext(trace), id limit %(window)s) as ended
            where %(tenant)s::text is null or tenant = %(tenant)s
@@ -24,11 +26,13 @@ order by id;
 -- One live or finished job, with its trace id.
 select trace, row_to_json(found)::text
 from (select id, state, task, queue, tenant, created_at, run_at, case when state = 'running' then claimed_at end as started_at,
-             null::timestamptz as finished_at, attempt, null::text as reason, null::text as error_type, schedule_id, planned_at, trace
+             null::timestamptz as finished_at, attempt, null::text as reason, null::text as error_type, schedule_id, planned_at, trace, group_id,
+                  links -> 'after' as after, (links ->> 'of')::bigint as after_group
       from sereno.jobs where id = %(id)s
       union all
       select id, state, task, queue, tenant, created_at, run_at, case when session_id is not null then started_at end, finished_at,
-             attempt, reason, error_type, schedule_id, planned_at, trace
+             attempt, reason, error_type, schedule_id, planned_at, trace, group_id,
+                  links -> 'after' as after, (links ->> 'of')::bigint as after_group
       from sereno.history where id = %(id)s) as found
 where %(tenant)s::text is null or tenant = %(tenant)s
 order by finished_at desc nulls first limit 1;

@@ -6,7 +6,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class TracedJob:
-    """A job, live or finished."""
+    """A job, live or finished. `after`: the jobs that it waited for; `after_group`: the group that it followed."""
 
     id: int
     state: str
@@ -22,6 +22,9 @@ class TracedJob:
     error_type: str | None
     schedule_id: int | None
     planned_at: datetime | None
+    group_id: int | None = None
+    after: list[int] | None = None
+    after_group: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,10 @@ class TraceSpan:
 
 @dataclass(frozen=True, slots=True)
 class TraceLane:
-    """One job, schedule, event or group. `counts`: members of a group by state; `exact`: whether all were counted."""
+    """One job, schedule, event or group. `counts`: members of a group by state; `exact`: whether all were counted.
+
+    `after`: ids of the jobs of the trace that a job waited for.
+    """
 
     kind: Literal["schedule", "job", "event", "deliveries", "receipts"]
     name: str
@@ -39,6 +42,7 @@ class TraceLane:
     tenant: str | None = None
     counts: dict[str, int] = field(default_factory=dict)
     exact: bool = True
+    after: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

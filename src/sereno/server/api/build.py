@@ -9,6 +9,7 @@ from sereno.server.api.archive import jobs as archive_work
 from sereno.server.api.archive import query as archive_query
 from sereno.server.api.jobs import (
     bulk,
+    groups,
     job_stream,
     jobs,
     limits,
@@ -61,6 +62,7 @@ SECTIONS = (
     alerts,
     error_groups,
     bulk,
+    groups,
     schedules,
     limits,
     queues,

@@ -22,6 +22,7 @@ UNREADY = frozenset({"42P01", "42883", "42703", "3F000", "25006"})
 
 STATUSES: tuple[tuple[type[SerenoError], HTTPStatus], ...] = (
     (errors.JobNotFound, HTTPStatus.NOT_FOUND),
+    (errors.GroupNotFound, HTTPStatus.NOT_FOUND),
     (errors.DuplicateJob, HTTPStatus.CONFLICT),
     (errors.Refused, HTTPStatus.CONFLICT),
     (errors.RejectedCallback, HTTPStatus.FORBIDDEN),

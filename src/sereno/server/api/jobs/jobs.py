@@ -18,7 +18,7 @@ from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments, JobNotFound
 from sereno.jobs import operations as jobs
 from sereno.jobs.filters import JobFilter
-from sereno.jobs.job import JobOptions
+from sereno.jobs.job import MOST_PREDECESSORS, JobOptions, OnDead
 from sereno.jobs.queries import jobs as job_queries
 from sereno.jobs.queries.reveal import hidden
 from sereno.jobs.queries.rows import JobLine
@@ -62,7 +62,7 @@ class JobSelection(BaseModel):
 
 
 class NewJobBody(BaseModel):
-    """A new job."""
+    """A new job. `after`: jobs that it waits for; `on_dead`: what a dead one of them means."""
 
     task: Name
     arguments: dict[str, Any] = {}
@@ -74,6 +74,8 @@ class NewJobBody(BaseModel):
     tenant: Name | None = None
     unique_key: Name | None = None
     tags: Tags = []
+    after: list[Annotated[int, Field(ge=0, lt=2**63)]] = Field([], max_length=MOST_PREDECESSORS)
+    on_dead: OnDead = "wait"
 
 
 class RetryBody(BaseModel):
@@ -188,7 +190,7 @@ def routes(context: ServerContext) -> Router:
         make_job = await context.job_maker(who)
         # Large arguments take a while to encode; the server handles other requests meanwhile.
         wanted = await asyncio.to_thread(lambda: make_job(body.task, _encoded(body.arguments), options))
-        (made,) = await context.change(jobs.enqueue([wanted], actor=who.actor))
+        (made,) = await context.change(jobs.enqueue([wanted], actor=who.actor, tenant=who.tenant))
         return CreatedJob(made.id, made.created)
 
     @router.operation("GET", "/jobs/{job_id}", role="viewer", of_tenants=True)

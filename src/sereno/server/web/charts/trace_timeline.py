@@ -61,11 +61,14 @@ class TimelineRow:
     href: str
     marks: list[TimelineMark] = field(default_factory=list)
     note: str = ""
+    # Ids of its jobs, and of the jobs that these waited for.
+    jobs: list[str] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
 
 
 def rows(found: Trace, now: datetime, say: Say, href: Href, clock: Clock) -> list[TimelineRow]:
     """Return the rows in the order in which they began."""
-    lanes = sorted(found.lanes, key=lambda lane: (lane.spans[0].start, RANKS[lane.kind], lane.name))
+    lanes = sorted(found.lanes, key=lambda lane: (lane.spans[0].start, RANKS[lane.kind], bool(lane.after), lane.name))
     drawn: list[TimelineRow] = []
     shared: dict[str, TimelineRow] = {}
     channels: dict[tuple[str, str], TimelineRow] = {}
@@ -80,6 +83,8 @@ def rows(found: Trace, now: datetime, say: Say, href: Href, clock: Clock) -> lis
                 row = shared[lane.name] = TimelineRow(name, name, href(lane))
                 drawn.append(row)
             row.marks += _marks(lane, say, href)
+            row.jobs.append(lane.id)
+            row.after += lane.after
             continue
         row = _deliveries(lane, say, href) if lane.kind == "deliveries" else _alone(lane, say, href)
         drawn.append(row)
@@ -98,6 +103,7 @@ def picture(drawn: Sequence[TimelineRow], say: Say, clock: Clock) -> Markup:
     segments = cut(mark.span for row in shown for mark in row.marks)
     floor = TOP + len(shown) * ROW
     parts = [_row(segments, row, TOP + number * ROW) for number, row in enumerate(shown)]
+    parts += _dependencies(segments, shown)
     parts += [_break(segment, floor) for segment in segments if segment.kind == "break"]
     parts.append(_times(segments, floor, clock))
     label = say("Time line of %(count)s rows; the table below has the same data", count=len(shown))
@@ -135,7 +141,9 @@ def _alone(lane: TraceLane, say: Say, href: Href) -> TimelineRow:
     if lane.kind == "job" and tries > 1:
         note += f" · {say('%(count)s tries', count=tries)}"
     title = f"{say(lane.kind)} {lane.id}" if lane.kind != "schedule" else say("schedule")
-    return TimelineRow(lane.name, f"{title}: {lane.name}", href(lane), _marks(lane, say, href), note)
+    row = TimelineRow(lane.name, f"{title}: {lane.name}", href(lane), _marks(lane, say, href), note)
+    row.jobs, row.after = ([lane.id] if lane.kind == "job" else []), lane.after
+    return row
 
 
 def _deliveries(lane: TraceLane, say: Say, href: Href) -> TimelineRow:
@@ -235,6 +243,18 @@ def _dots(segments: Sequence[TraceSegment], marks: Sequence[TimelineMark], y: fl
         circle = f'<circle class="f-{kind}" cx="{x:.1f}" cy="{y + ROW / 2:.1f}" r="{size:.1f}"/>'
         drawn.append(_linked(TimelineMark(several[0].span, words, several[0].href), circle))
     return drawn
+
+
+def _dependencies(segments: Sequence[TraceSegment], drawn: Sequence[TimelineRow]) -> list[str]:
+    """Draw a line from the end of each row of predecessors to the row of the jobs that waited for them."""
+    places = {job: number for number, row in enumerate(drawn) for job in row.jobs}
+    parts = []
+    for number, row in enumerate(drawn):
+        for before in sorted({places[each] for each in row.after if each in places} - {number}):
+            x = _x(segments, max(mark.span.end for mark in drawn[before].marks))
+            top, floor = (TOP + place * ROW + ROW / 2 for place in (before, number))
+            parts.append(f'<path class="dependency" d="M{x:.1f},{top:.0f} V{floor:.0f}"/>')
+    return parts
 
 
 def _linked(mark: TimelineMark, shape: str) -> str:

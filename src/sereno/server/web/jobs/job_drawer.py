@@ -19,6 +19,7 @@ from sereno.jobs.job_stream import last_chunks
 from sereno.jobs.lifecycle import FINAL
 from sereno.jobs.operations import CANCELLABLE, DELETABLE, JobDetail
 from sereno.jobs.queries import jobs as job_queries
+from sereno.jobs.queries.links import JobLinks, job_links
 from sereno.jobs.queries.reveal import hidden
 from sereno.jobs.queries.rows import AttemptRow, JobLine, JobRow
 from sereno.jobs.queries.why import why
@@ -80,6 +81,7 @@ class JobDrawer:
     siblings: Markup | None = None
     runs: int = 0
     retry_of: str | None = None
+    links: JobLinks | None = None
     copies: dict[str, str] | None = None
     # Where it is or may be, if it is no longer in the database.
     archived: Sequence[ArchivedLocation] = ()
@@ -113,13 +115,14 @@ async def drawer(page: PageRequest, number: str) -> JobDrawer:
     if page.who.tenant is not None and job.tenant != page.who.tenant:
         return JobDrawer(number)
     tenant = page.who.tenant
-    reasons, others, chunks = await asyncio.gather(
+    reasons, others, links, chunks = await asyncio.gather(
         # The text for users of a tenant differs: it is cached apart.
         page.load(("why", job.id, tenant), partial(why, job.id, tenant=tenant)),
         _others(page, job),
+        page.load(("links", job.id, tenant), partial(job_links, job, tenant=tenant)),
         _chunks(page, job),
     )
-    return replace(_drawn(page, seen, reasons.value or [], others.value or []), chunks=chunks)
+    return replace(_drawn(page, seen, reasons.value or [], others.value or [], links.value), chunks=chunks)
 
 
 async def _chunks(page: PageRequest, job: JobRow) -> list[str]:
@@ -145,7 +148,13 @@ async def _others(page: PageRequest, job: JobRow) -> Cached[list[JobLine]]:
     )
 
 
-def _drawn(page: PageRequest, seen: Cached[JobDetail], reasons: Sequence[str], others: Sequence[JobLine]) -> JobDrawer:
+def _drawn(
+    page: PageRequest,
+    seen: Cached[JobDetail],
+    reasons: Sequence[str],
+    others: Sequence[JobLine],
+    links: JobLinks | None,
+) -> JobDrawer:
     assert seen.value is not None
     detail = hidden(seen.value)
     job = detail.job
@@ -169,6 +178,7 @@ def _drawn(page: PageRequest, seen: Cached[JobDetail], reasons: Sequence[str], o
         if len(runs) > 1
         else None,
         runs=len(runs),
+        links=None if links is None or links.is_empty else links,
         retry_of=origin if origin and origin.isdecimal() else None,
         copies=copies(page, cli=["job", "show", str(job.id)], path=f"jobs/{job.id}"),
         again=f"{beside}{'&' if '?' in beside else '?'}job={{id}}",

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from sereno.bounded_count import BOUND, BoundedCount
 from sereno.database.statement import Operation
 from sereno.jobs.filters import JobFilter
-from sereno.jobs.lifecycle import STATES
+from sereno.jobs.lifecycle import LIVE, STATES
 from sereno.jobs.operations import JobPage, list_jobs
 from sereno.jobs.queries import jobs as job_queries
 from sereno.jobs.queries import minute_stats
@@ -27,6 +27,7 @@ from sereno.server.shared.tenant_scope import their_tenant
 from sereno.server.web import cursor
 from sereno.server.web.command_examples import copies
 from sereno.server.web.facets import Facet, facets, left_out, toggled
+from sereno.server.web.jobs.group_panel import group_panel
 from sereno.server.web.jobs.job_drawer import drawer
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
@@ -55,11 +56,12 @@ def routes(pages: PageRoutes) -> None:
     async def jobs(page: PageRequest) -> Response:
         form = _search(page)
         before = cursor.number(page.query.get("before"))
-        found, running, opened, parts = await asyncio.gather(
+        found, running, opened, parts, group = await asyncio.gather(
             _listed(page, form, before),
             page.load("running now", partial(job_queries.running_now, MOST_RUNNING)),
             drawer(page, page.query["job"]) if page.query.get("job") else _nothing(),
             _context(page),
+            group_panel(page, form.wanted),
         )
         lines = found.value.items if found and found.value else []
         return page.render(
@@ -75,6 +77,7 @@ def routes(pages: PageRoutes) -> None:
             drawer=opened,
             sentence=_sentence(page, form, found.value if found else None, parts),
             context=parts,
+            group=group,
             facets=_facets(form.terms, lines, parts),
             chips=[(str(term), left_out(form.terms, place)) for place, term in enumerate(form.terms)],
             bulk=_bulk_body(page, form),
@@ -92,7 +95,9 @@ def _search(page: PageRequest) -> SearchForm[JobFilter]:
         return form
     theirs = their_tenant(page.who, form.wanted.tenant)
     wanted = replace(form.wanted, tenant=theirs, masked=not sees_all(page.who))
-    is_found_by_index = any(each is not None for each in (wanted.ids, wanted.schedules, wanted.fingerprint))
+    is_found_by_index = any(
+        each is not None for each in (wanted.ids, wanted.schedules, wanted.fingerprint, wanted.group)
+    )
     if wanted.tenant is not None and not is_found_by_index:
         # A tenant may have few jobs among many: the list searches no further than any search does.
         wanted = replace(wanted, window=wanted.window or WINDOW)
@@ -178,7 +183,7 @@ def _facets(
             ("tag", [tag for line in lines for tag in line.tags or ()]),
         )
     }
-    queues = [(line.queue, total([line.scheduled, line.ready, line.running])) for line in parts.queues]
+    queues = [(line.queue, total([line.waiting, line.scheduled, line.ready, line.running])) for line in parts.queues]
     tasks = [(line.task, _of_task(line)) for line in parts.tasks]
     tenants = [(line.tenant, BoundedCount(line.ended)) for line in parts.tenants]
     named: dict[str, Values] = {
@@ -195,7 +200,7 @@ def _of_states(parts: JobListParts) -> list[BoundedCount | None]:
     """Return counts in the order of STATES. Succeeded and cancelled jobs are not counted."""
     if parts.snapshot is None:
         return [None] * len(STATES)
-    live = {name: total(getattr(line, name) for line in parts.queues) for name in ("scheduled", "ready", "running")}
+    live = {name: total(getattr(line, name) for line in parts.queues) for name in LIVE}
     return [{**live, "dead": parts.snapshot.dead}.get(state) for state in STATES]
 
 

@@ -189,7 +189,7 @@ def _picture(page: PageRequest, found: ScheduleDetail) -> Markup | None:
     """Draw how late each of the last runs began, and which never ran."""
     points = []
     for run in found.fires:
-        if run.planned_at is None or (run.state in ("scheduled", "ready") and run.started_at is None):
+        if run.planned_at is None or (run.state in ("waiting", "scheduled", "ready") and run.started_at is None):
             continue
         late = late_of(run)
         words = run_words(page, run)
