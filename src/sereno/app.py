@@ -26,8 +26,9 @@ from sereno.jobs.bulk import Change
 from sereno.jobs.encryption import KeyRing, key_ring
 from sereno.jobs.enqueue import aenqueue, enqueue
 from sereno.jobs.enqueue_stream import aenqueue_stream, enqueue_stream
+from sereno.jobs.group_methods import GroupMethods
 from sereno.jobs.handle import Job
-from sereno.jobs.job import EnqueuedJob, JobOptions, NewJob, OnDead
+from sereno.jobs.job import EnqueuedJob, JobOptions, NewJob
 from sereno.jobs.keys import keys_of
 from sereno.jobs.limits.client import LimitsClient
 from sereno.jobs.limits.limit import Limits
@@ -54,7 +55,6 @@ from sereno.worker.worker import Worker
 
 if TYPE_CHECKING:
     from sereno.jobs.client import Jobs
-    from sereno.jobs.group import Group
     from sereno.jobs.queue_client import Queues
 
 P = ParamSpec("P")
@@ -62,7 +62,7 @@ R = TypeVar("R")
 Payload = TypeVar("Payload")
 
 
-class Sereno(SignalMethods, ExtensionPoints):
+class Sereno(SignalMethods, GroupMethods, ExtensionPoints):
     """One application: its tasks, schedules and events, and their database. Nothing connects before first use.
 
     The database is `database_url`, `SERENO_DATABASE_URL` or `DATABASE_URL`; if none is set, an embedded PostgreSQL
@@ -72,7 +72,7 @@ class Sereno(SignalMethods, ExtensionPoints):
     def __init__(self, database_url: str | None = None, **settings: Any) -> None:
         self._overrides = {"database_url": database_url, **settings}
         self.settings, self.setting_sources = load(self._overrides)
-        self._keys()  # an invalid key is an error here, not at the first job
+        self._keys()  # raises here for an invalid key, not at the first job
         self.registry = Registry()
         self.embedded: EmbeddedPostgres | None = None
         self.database = Database(self.settings, self._find_database)
@@ -144,9 +144,8 @@ class Sereno(SignalMethods, ExtensionPoints):
         concurrency=Limit(2, key="{tenant}"): at most two at once for each tenant. rate=Rate(10, per="1s"): at most ten
         starts a second. fair_key="{tenant}": tenants take turns. order_key="{account}": one after another, in order;
         dead_blocks: a dead job blocks the jobs after it. tenants=False: tokens of a tenant cannot run it over HTTP.
-        result=False: do not store what it returns; a task with a return annotation does.
-        version=2: workers with an older version leave its jobs alone. encrypt=True, or encrypt=["card"]: store the
-        arguments encrypted, with the setting `encryption_keys`.
+        result=False: do not store what it returns. version=2: workers with an older version leave its jobs alone.
+        encrypt=True, or encrypt=["card"]: store the arguments encrypted, with the setting `encryption_keys`.
         """
         check_options("task", options, TaskOptions)
 
@@ -261,25 +260,6 @@ class Sereno(SignalMethods, ExtensionPoints):
             return self._handles(await aenqueue(self.database, list(jobs), connection))
         return self._handles(await aenqueue_stream(self.database, jobs))
 
-    def group(
-        self,
-        jobs: Iterable["NewJob | Group"],
-        then: NewJob | None = None,
-        *,
-        on_dead: OnDead = "wait",
-        name: str | None = None,
-        tenant: str | None = None,
-    ) -> "Group":
-        """Return a group of jobs: `app.group([load.job(n) for n in parts], then=report.job()).enqueue()`.
-
-        `then` runs once, when all of them have succeeded. on_dead: what a dead one means: "wait" until it is retried,
-        "continue" as if it had succeeded, or "cancel" the rest and `then`. `jobs` may be a generator of a million, and
-        may contain groups.
-        """
-        from sereno.jobs.group import Group, new_group  # noqa: PLC0415 - few processes need it
-
-        return Group(self.database, self.registry, new_group(jobs, then, on_dead, name, tenant))
-
     def _handles(self, jobs: Iterable[EnqueuedJob]) -> list[Job[Any]]:
         return [Job(self.database, job, self.registry.result_type(job.task)) for job in jobs]
 
@@ -293,8 +273,6 @@ class Sereno(SignalMethods, ExtensionPoints):
         rules = self.registry.rules(definition, checked.queue or definition.queue)
         keys = keys_of(definition, rules, checked, raw) if rules else None
         return NewJob(task, raw, checked, keys, requires=requirements_of(definition))
-
-    # Run
 
     def worker(self, queues: Mapping[str, int] | None = None, **options: Any) -> Worker:
         """Return a worker for this process. `await worker.run()` works until `worker.stop()`."""

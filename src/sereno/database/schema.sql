@@ -1091,6 +1091,11 @@ begin
                                                case when min(state) = 'dead' then 'is dead' else 'was cancelled' end) as reason
                       from broken group by successor) as why)
         into counts, breaks, reasons;
+        if exists (select from sereno.groups where id = any(group_ids) and cancelling)
+           and coalesce(current_setting('sereno.notify', true), '') <> 'off' then
+            -- No job has this id: maintenance looks at once.
+            perform pg_notify('sereno.linked', '0');
+        end if;
         ids := '{}';
         exit when cardinality(counts) = 0 and cardinality(breaks) = 0;
 

@@ -109,15 +109,10 @@ def define(
     chosen = name or str(getattr(function, "__name__", ""))
     if not chosen.replace(".", "").replace("_", "").replace("-", "").isalnum():
         raise ConfigurationError(f"{chosen!r} is not a valid task name (letters, digits, '_', '-' and '.'): give name=")
-    if priority not in PRIORITIES:
-        raise ConfigurationError(f"task {chosen}: priority {priority} is out of range: 0 (first) to 9 (last)")
-    if not 0 <= batch <= LARGEST_BATCH:
-        raise ConfigurationError(f"task {chosen}: batch {batch} is out of range: 0 to {LARGEST_BATCH}")
+    version, encrypt = options.get("version", 1), options.get("encrypt", False)
+    _check_numbers(chosen, priority, batch, version)
     if batch and isolate:
         raise ConfigurationError(f"task {chosen}: a batch task cannot be isolated: remove batch or isolate")
-    version, encrypt = options.get("version", 1), options.get("encrypt", False)
-    if type(version) is not int or version not in VERSIONS:
-        raise ConfigurationError(f"task {chosen}: version {version!r:.40} is out of range: 1 to {VERSIONS[-1]:,}")
     needs = resources.needs(f"task {chosen}", function, annotations_of(function)) if resources is not None else {}
     arguments = Arguments(chosen, function, context=context, each=batch > 0, injected=needs)
     if encrypt:
@@ -151,6 +146,15 @@ def define(
         version=version,
         is_demanding=version > 1 or bool(arguments.encrypted),
     )
+
+
+def _check_numbers(task: str, priority: int, batch: int, version: int) -> None:
+    if priority not in PRIORITIES:
+        raise ConfigurationError(f"task {task}: priority {priority} is out of range: 0 (first) to 9 (last)")
+    if not 0 <= batch <= LARGEST_BATCH:
+        raise ConfigurationError(f"task {task}: batch {batch} is out of range: 0 to {LARGEST_BATCH}")
+    if type(version) is not int or version not in VERSIONS:
+        raise ConfigurationError(f"task {task}: version {version!r:.40} is out of range: 1 to {VERSIONS[-1]:,}")
 
 
 def check_words(owner: str, keys: KeyRule, names: Collection[str], encrypted: Collection[str] = ()) -> None:

@@ -12,7 +12,6 @@ import contextvars
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
 from time import monotonic
 from typing import Any
 
@@ -22,7 +21,6 @@ from sereno.jobs.attempt import (
     CRASH_LIMIT,
     Cancel,
     CrashedAttempt,
-    Dead,
     Ending,
     Outcome,
     ReleasedAttempt,
@@ -35,6 +33,7 @@ from sereno.telemetry.metrics import MetricTally
 from sereno.worker.attempt_log import logs_successes
 from sereno.worker.context import Context
 from sereno.worker.emitted_chunks import EmittedChunks, store_emitted
+from sereno.worker.endings import as_ending, endings_of, unfit
 from sereno.worker.handler_threads import HandlerThreads, RaisedError
 from sereno.worker.isolation.pool import IsolationPool, runs_alone
 from sereno.worker.iteration import without_charge
@@ -98,7 +97,7 @@ class Executor:
         definition = running.definition
         ending = running.stopped
         if ending is not None or job.expired or job.unreadable is not None:
-            self._end_usual(running, job, ending or _unfit(job))
+            self._end_usual(running, job, ending or unfit(job))
             return
         arguments = definition.arguments
         try:
@@ -159,7 +158,7 @@ class Executor:
     async def _single(self, running: RunningCall) -> Ending:
         definition, job = running.definition, running.jobs[0]
         if job.expired or job.unreadable is not None:
-            return _unfit(job)
+            return unfit(job)
         if job.crashes >= CRASH_LIMIT:
             return Settlement("dead", reason=f"crash loop: its worker died while it ran alone, {job.crashes} times")
         try:
@@ -183,7 +182,7 @@ class Executor:
     def _returned(self, definition: TaskDefinition, result: Any) -> Ending:
         """Return the ending of a call that returned: an outcome, or a success with its result if the task keeps it."""
         if result is None or definition.result is None or issubclass(type(result), BaseException):
-            return _as_ending(result)
+            return as_ending(result)
         return definition.result.settlement(result, self._database.settings.max_result_bytes)
 
     async def _run_alone(self, running: RunningCall, job: ClaimedJob) -> Ending:
@@ -258,7 +257,7 @@ class Executor:
             except BaseException as error:  # noqa: BLE001 - a model's own validator may raise anything
                 endings[job.id] = await self._undecodable(job, error)
             if job.expired or job.unreadable is not None:
-                endings[job.id] = _unfit(job)
+                endings[job.id] = unfit(job)
                 values.pop(job.id, None)
         if values:
             endings.update(await self._batch_call(running, values))
@@ -283,7 +282,7 @@ class Executor:
             return dict.fromkeys(called, self._raised(running, result.error))
         if running.stopped is not None and not running.is_settled:
             return dict.fromkeys(called, running.stopped)
-        return _endings(definition, called, result)
+        return endings_of(definition, called, result)
 
     def earliest_deadline(self) -> float | None:
         """Return the seconds until the first deadline of a running job; None if no running job has a deadline."""
@@ -337,12 +336,13 @@ class Executor:
         if not running.is_plain:
             self._stop(running, Cancel("cancelled while running"))
 
-    def link(self, job_id: int) -> None:
-        """Note that another job waits for a running one, so that its settlement continues it."""
+    def link(self, job_id: int) -> bool:
+        """Note that another job waits for a running one, so that its settlement continues it; False if it has ended."""
         running = self.running.get(job_id)
         for job in running.jobs if running is not None else ():
             if job.id == job_id and job.link is None:
                 job.link = 0
+        return running is not None
 
     def request_stop(self) -> None:
         """Let iterations end at their next commit: another worker continues them."""
@@ -379,34 +379,6 @@ class Executor:
     async def close(self) -> None:
         self._threads.close()
         await self._resources.close()
-
-
-def _unfit(job: ClaimedJob) -> Dead:
-    """Return why the job cannot run."""
-    return Dead(f"unreadable job: {job.unreadable}" if job.unreadable is not None else "expired before it could run")
-
-
-def _as_ending(result: Any) -> Ending:
-    """Return a returned exception or outcome as the ending; any other value means success."""
-    # Not isinstance: it reads `__class__` of the value, which may raise.
-    return result if result is not None and issubclass(type(result), BaseException) else None
-
-
-def _endings(definition: TaskDefinition, called: Sequence[int], result: Any) -> dict[int, Ending]:
-    """Return the endings by job. A batch task returns None, or one outcome for each of its jobs."""
-    if result is None:
-        return dict.fromkeys(called)
-    try:
-        # One more than expected is enough to detect a mismatch; the iterator may be infinite.
-        outcomes = list(islice(result, len(called) + 1))
-    except BaseException as error:  # noqa: BLE001 - iterating runs code of the handler, which may raise anything
-        return dict.fromkeys(called, error)
-    if len(outcomes) != len(called):
-        count = len(outcomes) if len(outcomes) < len(called) else f"more than {len(called)}"
-        return dict.fromkeys(
-            called, ValueError(f"batch task {definition.name} got {len(called)} jobs and returned {count} outcomes")
-        )
-    return dict(zip(called, map(_as_ending, outcomes), strict=True))
 
 
 def _is_discarded(running: RunningCall, error: BaseException) -> bool:

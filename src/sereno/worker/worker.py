@@ -234,7 +234,7 @@ class Worker:
             "ready": self._on_ready,
             "due": self._promoter.on_due,
             "cancel": _with_id(self.executor.cancel),
-            "linked": _with_id(self.executor.link),
+            "linked": _with_id(self._on_linked),
             "clock": lambda _: self._promoter.clock_was_set(),
         }
         self._listener = Listener(url, settings, on_notify, self._on_connected)
@@ -364,6 +364,11 @@ class Worker:
             self.claimer.fill(slots)
             if was_isolated:
                 self.claimer.isolated_ended()
+
+    def _on_linked(self, job_id: int) -> None:
+        if not self.executor.link(job_id):
+            # It ended before this was known here, or another worker has it: look.
+            self._promoter.wake()
 
     def _on_ready(self, queue: str) -> None:
         if queue in self.queues:
