@@ -27,6 +27,7 @@ from bench import (
     schedules,
     start,
     table,
+    workflows,
 )
 from bench.context import BenchContext
 from bench.peers import schedules as peers_schedules
@@ -53,6 +54,7 @@ BENCHMARKS: dict[str, Callable[[BenchContext], None]] = {
     "notify": notify.run,
     "dashboard": dashboard.run,
     "archive": archive.run,
+    "workflows": workflows.run,
     "ratchet": ratchet.run,
 }
 # The same work on other products.
@@ -80,6 +82,7 @@ benchmarks:
   notify          one event to a million recipients: fan-out, sending, receipts
   dashboard       server time of each page over a large data set; load of 50 viewers
   archive         history to verified Parquet files: rows per second, size, memory
+  workflows       a group, a chain of dependent jobs, a million waiting jobs, ten thousand waiters
 
   peers           drain, enqueue and latency, idle and loaded, of other job queues
   schedule_peers  schedules of other products

@@ -28,6 +28,7 @@ TAIL = 5_000
 SECONDS_AFTER = 0.3
 
 Prepare = Callable[[psycopg.Connection], None]
+Fill = Callable[[str, int], int]
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,18 @@ def run(context: BenchContext) -> None:
 
 
 def drain(
-    context: BenchContext, jobs: int, processes: int = 1, *, keep: bool = True, prepare: Prepare | None = None
+    context: BenchContext,
+    jobs: int,
+    processes: int = 1,
+    *,
+    keep: bool = True,
+    prepare: Prepare | None = None,
+    enqueue: Fill | None = None,
 ) -> Drained:
-    """Fill a fresh database and let workers empty it. `prepare` is called first, to add rows or hold a snapshot."""
+    """Fill a fresh database and let workers empty it. `prepare` is called first, to add rows or hold a snapshot.
+
+    `enqueue`: adds this number of jobs in another way, and returns the last id.
+    """
     with (
         context.server.fresh("drain") as url,
         context.tally() as tally,
@@ -86,7 +96,7 @@ def drain(
         if prepare is not None:
             prepare(connection)
         before = _stored(connection)
-        last = fill(url, jobs, keep=keep)
+        last = fill(url, jobs, keep=keep) if enqueue is None else enqueue(url, jobs)
         # A database in use has these statistics; autovacuum would collect them at an unpredictable moment.
         connection.execute("analyze sereno.jobs")
         with working(url, tally, processes) as workers:
@@ -151,7 +161,7 @@ def _is_settled(connection: psycopg.Connection, last: int, first: int) -> bool:
     if tail is None or tail[0]:
         return False
     left = connection.execute(
-        "select exists (select from sereno.jobs where state <> 'scheduled' and id >= %s)", [first]
+        "select exists (select from sereno.jobs where state not in ('scheduled', 'waiting') and id >= %s)", [first]
     ).fetchone()
     return left is not None and not left[0]
 

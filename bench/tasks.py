@@ -25,6 +25,7 @@ class Tasks:
     noop_forgotten: Task[[str, str], None]
     stamped: Task[[int, str], None]
     call: Task[[int, str], None]
+    answer: Task[[int], int]
 
 
 def register(app: Sereno, counter: WorkerCounter | None = None) -> Tasks:
@@ -55,7 +56,12 @@ def register(app: Sereno, counter: WorkerCounter | None = None) -> Tasks:
         count()
         await asyncio.sleep(CALL)
 
-    return Tasks(noop, noop_forgotten, stamped, call)
+    @app.task(queue=QUEUE)
+    async def answer(number: int) -> int:
+        count()
+        return number
+
+    return Tasks(noop, noop_forgotten, stamped, call, answer)
 
 
 def account(number: int) -> str:

@@ -77,9 +77,11 @@ class ProgressEvent(msgspec.Struct):
 
 
 class EndEvent(msgspec.Struct, omit_defaults=True):
-    """The end of the job; nothing follows. `error`: never with a job token, masked for viewers."""
+    """The end of the job; nothing follows. `error`: never with a job token, masked for viewers.
 
-    # The result of a job belongs here, as `result`.
+    What it returned is not for every watcher: `GET /jobs/{job_id}/result`, with an API token.
+    """
+
     state: str
     attempt: int
     error: str | None = None
