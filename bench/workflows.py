@@ -25,7 +25,8 @@ CHAIN = """
 with made as (
     insert into sereno.jobs (task, args, queue, state, ready_seq, pending, has_successors, links)
     select 'noop', jsonb_build_object('account', 'link ' || number, 'month', '2026-11'), %(queue)s,
-           case when number = 1 then 'ready' else 'waiting' end, case when number = 1 then nextval('sereno.ready_seq') end,
+           case when number = 1 then 'ready' else 'waiting' end,
+           case when number = 1 then nextval('sereno.ready_seq') end,
            case when number > 1 then 1 end, number < %(jobs)s, null
     from generate_series(1, %(jobs)s::integer) as number
     returning id
@@ -36,7 +37,8 @@ select before, id from (select id, lag(id) over (order by id) as before from mad
 
 WAITING = """
 with first as (
-    insert into sereno.jobs (task, args, run_at, state) values ('noop', '{}', now() + interval '1 day', 'scheduled') returning id
+    insert into sereno.jobs (task, args, run_at, state) values ('noop', '{}', now() + interval '1 day', 'scheduled')
+    returning id
 ),
 made as (
     insert into sereno.jobs (task, args, state, pending, links)
