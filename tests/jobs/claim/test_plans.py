@@ -85,9 +85,8 @@ def test_a_promotion_reads_only_what_is_due(connection: Connection) -> None:
 
 
 def test_a_poll_reads_by_index(connection: Connection) -> None:
-    top = plan(
-        connection, "worker/sessions", "due_work", {"look_back": EVERYTHING, "queues": ["default"], "elsewhere": 1.0}
-    )
+    given = {"look_back": EVERYTHING, "queues": ["default"], "elsewhere": 1.0, "signals": True}
+    top = plan(connection, "worker/sessions", "due_work", given)
     assert accesses(top) == {
         Access("Index Scan", "jobs_scheduled", True),
         Access("Index Only Scan", "jobs_running", True),
