@@ -40,7 +40,8 @@ class Outcomes:
             SettleResult(
                 job.id, job.attempt, running.started - job.seen, SUCCEEDED, definition.history, None, False, job.link
             ),
-            at_once=definition.settle_at_once,
+            # Other jobs wait for it. Those of a group are many: they are written in batches.
+            at_once=definition.settle_at_once or job.link == 0,
         )
 
     @property
@@ -101,7 +102,7 @@ class Outcomes:
             SettleResult(
                 job.id, job.attempt, began, decision, definition.history, fingerprint, wrote, job.link, chunks
             ),
-            at_once=definition.settle_at_once,
+            at_once=definition.settle_at_once or job.link == 0,
         )
 
     def _decide(self, running: RunningCall, job: ClaimedJob, ending: Ending) -> Settlement:

@@ -51,6 +51,8 @@ class Settler(Service):
         self._tally = tally
         self._on_settled = on_settled
         self._on_rescheduled = on_rescheduled
+        # Called after settlements that may have made other jobs ready.
+        self.on_continued: Callable[[], None] | None = None
         self.hooks = hooks
         self._waiting: list[SettleResult] = []
         # Outcomes that could not be stored, not even as dead; they are tried again later, apart from the others.
@@ -198,6 +200,8 @@ class Settler(Service):
             )
             if way == "reschedule":
                 self._on_rescheduled()
+            if self.on_continued is not None and any(item.link is not None for item in items):
+                self.on_continued()
         self._in_doubt = False
         if not self._refused:
             self._refused_pause = FIRST_PAUSE

@@ -230,6 +230,7 @@ class Worker:
             self._take_unwritten,
             settings,
         )
+        self._settler.on_continued = self.claimer.notified
         on_notify = {
             "ready": self._on_ready,
             "due": self._promoter.on_due,
