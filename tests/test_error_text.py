@@ -27,6 +27,7 @@ def raised(error: BaseException) -> BaseException:
         return caught
 
 
+@pytest.mark.slow
 def test_any_error_can_be_described_and_stored(subtests: pytest.Subtests) -> None:
     for name in HOSTILE:
         with subtests.test(name=name):

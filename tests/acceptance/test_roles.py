@@ -172,6 +172,7 @@ def test_one_login_can_have_two_roles(roles: Roles, connection: psycopg.Connecti
     connection.execute(f"drop role {name}".encode())
 
 
+@pytest.mark.slow
 def test_a_worker_in_another_language_needs_five_functions(roles: Roles, connection: psycopg.Connection) -> None:
     """A custom role, which is not a member of the worker role, is granted them."""
     with roles.connect("producer") as producer:

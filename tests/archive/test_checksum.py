@@ -118,6 +118,7 @@ async def test_every_type_has_the_same_checksum_in_the_table_and_in_the_file(
     assert parquet.checksums(place / name, ["code"]) == expected
 
 
+@pytest.mark.slow
 async def test_values_like_separators_and_nulls_are_written_as_they_are(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:

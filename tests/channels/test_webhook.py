@@ -201,6 +201,7 @@ async def outcome_of_endless_body(status: int | None) -> Outcome:
             ends.set()
 
 
+@pytest.mark.slow
 async def test_an_endless_body_does_not_block_and_silence_is_unknown(subtests: pytest.Subtests) -> None:
     expected = {200: Delivered, 500: Retryable, 410: Invalid, None: Unknown}
     outcomes = await asyncio.gather(*map(outcome_of_endless_body, expected))

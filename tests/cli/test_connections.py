@@ -269,6 +269,7 @@ def test_bad_requests_are_logged_at_a_limited_rate(server: Server) -> None:
     assert 0 < server.output.count("Invalid HTTP request") < 10
 
 
+@pytest.mark.slow
 def test_an_unauthenticated_client_cannot_make_the_server_buffer_a_large_body(
     server: Server, subtests: pytest.Subtests
 ) -> None:

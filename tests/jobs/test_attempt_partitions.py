@@ -85,6 +85,7 @@ def rows_counted(connection: Connection, expression: str, table: str) -> int:
     return int(one(connection, figures, f"sereno.{table}") or 0)
 
 
+@pytest.mark.slow
 def test_attempts_of_existing_jobs_outlive_their_partition(connection: Connection) -> None:
     expired, dead, later, live = (fail(connection, task) for task in ("expired", "dead", "later", "live"))
     finish(connection, "expired")

@@ -57,6 +57,7 @@ def start(database_url: str, login: Login, tmp_path: Path) -> Iterator[Start]:
         kill_all(process)
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 async def test_a_call_of_a_killed_worker_is_repeated_once(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login, start: Start

@@ -87,6 +87,7 @@ def test_facts_of_the_job_are_checked() -> None:
         check_given(CLOSE, {"day": "secret"})
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(max_size=5) | st.sampled_from(["day", "factor"]), JSON, max_size=4))
 def test_parameters_fit_or_are_refused_with_a_reason(params: dict[str, Any]) -> None:
     fits = "day" in params and params.keys() <= {"day", "factor"}

@@ -102,6 +102,7 @@ def test_a_line_written_late_is_found_by_the_time_it_was_logged(connection: psyc
     assert [line.message for line in found.items] == ["late", "one"]
 
 
+@pytest.mark.slow
 def test_a_list_reads_one_index_and_stops_at_its_limit(connection: psycopg.Connection) -> None:
     connection.execute(
         "insert into sereno.logs (at, level, event, message, tenant, job_id, trace_id) "

@@ -33,6 +33,7 @@ def chain(database_url: str) -> Iterator[Chain]:
     made.app.close()
 
 
+@pytest.mark.slow
 def test_drain_runs_a_chain_to_its_end(chain: Chain, sereno_kit: MakeKit) -> None:
     kit = sereno_kit(chain.app)
     first = chain.work.enqueue("first")
@@ -84,6 +85,7 @@ def test_drain_cancels_what_a_dead_job_cancels(chain: Chain, sereno_kit: MakeKit
     assert (kit.job(late).state, kit.job(stopped).state) == ("succeeded", "cancelled")
 
 
+@pytest.mark.slow
 def test_drain_follows_jobs_that_wait_for_the_one_that_enqueues_them(chain: Chain, sereno_kit: MakeKit) -> None:
     @chain.app.task
     def start(ctx: Context) -> None:

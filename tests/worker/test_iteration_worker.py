@@ -81,6 +81,7 @@ async def test_a_timeout_is_free_if_the_attempt_advanced(
     assert reason == "ran longer than 600 s; its iteration had advanced, and continues"
 
 
+@pytest.mark.slow
 async def test_a_timeout_of_an_attempt_that_did_not_advance_is_charged(
     app: Sereno, connection: psycopg.Connection
 ) -> None:

@@ -96,6 +96,7 @@ async def test_an_outcome_that_cannot_be_stored_does_not_block_its_batch(
     assert dead == [({"n": 13}, "its outcome could not be stored")]
 
 
+@pytest.mark.slow
 async def test_a_worker_survives_lost_connections(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work() -> None:

@@ -202,6 +202,7 @@ async def test_a_result_of_another_type_is_an_error_of_the_reader(app: Sereno, c
         assert (await finish_listener.wait_async(app.database, [job.id], LONG))[0].result == '"seven"'
 
 
+@pytest.mark.slow
 async def test_an_isolated_task_has_a_result(database_url: str) -> None:
     made = results_app.app
     made.override(database_url=database_url)

@@ -82,6 +82,7 @@ async def test_a_later_attempt_gets_the_same_value(app: Sereno, connection: psyc
     assert got == [2, 2]
 
 
+@pytest.mark.slow
 async def test_a_timeout_is_an_answer_that_later_attempts_get_too(app: Sereno, connection: psycopg.Connection) -> None:
     got: list[str] = []
 

@@ -26,7 +26,6 @@ class UnusualFields(msgspec.Struct, array_like=True, gc=False):
     trace: str | None = None
     expired: bool = False
     fire: FireInfo | None = None
-    link: int | None = None
 
 
 class _Columns(msgspec.Struct, array_like=True):
@@ -41,6 +40,8 @@ class _Columns(msgspec.Struct, array_like=True):
     claimed_at: float
     waited: list[float]
     unusual: list[UnusualFields] | None
+    # Jobs of groups, and jobs that others wait for.
+    links: list[tuple[int, int]] | None
 
 
 _columns = msgspec.json.Decoder(_Columns)
@@ -82,18 +83,22 @@ def decode_claimed(reply: str | None) -> list[ClaimedJob]:
             job = by_id[each.id]
             job.failures, job.crashes, job.trace = each.failures, each.crashes, each.trace
             job.expired, job.fire, job.unreadable = each.expired, each.fire, problems.get(each.id)
-            job.link = each.link
+    if columns.links:
+        by_id = {job.id: job for job in jobs}
+        for job_id, link in columns.links:
+            by_id[job_id].link = link
     return jobs
 
 
 def _decode_apart(reply: str, problems: dict[int, str]) -> _Columns:
     """Decode each value by itself. The columns of plain numbers and names always decode: their types are checked."""
-    *plain, args, claimed_at, waited, unusual = _elements(reply)
+    *plain, args, claimed_at, waited, unusual, links = _elements(reply)
     values: list[Any] = [msgspec.json.decode(column) for column in plain]
     # Arguments are decoded later, with the types of the task.
     raw = [msgspec.Raw(text.strip().encode()) for text in _elements(args)]
     found = None if unusual.strip() == "null" else [_decode_unusual(row, problems) for row in _elements(unusual)]
-    return _Columns(*[*values, raw, msgspec.json.decode(claimed_at), msgspec.json.decode(waited), found])
+    rest = [msgspec.json.decode(claimed_at), msgspec.json.decode(waited), found, msgspec.json.decode(links)]
+    return _Columns(*[*values, raw, *rest])
 
 
 def _decode_unusual(row: str, problems: dict[int, str]) -> UnusualFields:

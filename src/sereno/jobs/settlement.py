@@ -118,18 +118,20 @@ def settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[s
         calls = [{"id": item.id, "after": item.settlement.wait_for, "calls": True} for item in waiting]
         yield from make_waiting(sorted(calls, key=itemgetter("id")))
     if linked := [item for item in batch if item.link is not None and item.id in applied]:
-        for state in ("succeeded", "dead", "cancelled"):
-            found = [(item.id, item.link or 0) for item in linked if _state(item, stopped) == state]
+        by_state: dict[str, list[tuple[int, int]]] = {}
+        for item in linked:
+            if (state := _state(item, way, stopped)) is not None:
+                by_state.setdefault(state, []).append((item.id, item.link or 0))
+        for state, found in sorted(by_state.items()):
             yield from end_links(found, state)
     return applied
 
 
-def _state(item: SettleResult, stopped: Collection[int]) -> str | None:
+def _state(item: SettleResult, way: Way, stopped: Collection[int]) -> str | None:
     """Return the state of a job that has ended; None if it is tried again."""
-    outcome = item.settlement.outcome
-    if item.way == "reschedule":
+    if way == "reschedule":
         return "cancelled" if item.id in stopped else None
-    return outcome
+    return item.settlement.outcome
 
 
 def end_links(linked: Collection[tuple[int, int]], state: str) -> Operation[None]:

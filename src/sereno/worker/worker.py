@@ -183,9 +183,8 @@ class Worker:
     def _assemble(self, published: Mapping[str, int]) -> None:
         settings, url = self.settings, self.database.url
         hooks = HookCaller(self.registry.hooks) if self.registry.hooks else None
-        self._settler = Settler(
-            self._settle_line, self.session, self.tally, self._on_settled, self._on_rescheduled, hooks
-        )
+        on_settled, on_rescheduled = self._on_settled, self._on_rescheduled
+        self._settler = Settler(self._settle_line, self.session, self.tally, on_settled, on_rescheduled, hooks)
         self._isolation = IsolationPool(self.database, self.registry, self._settler.announce)
         self.executor = Executor(
             self.database,

@@ -154,6 +154,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 def test_errors_of_template_commands_are_explained(
     sereno: Command, manual: ManualWorker, templates: Path, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:

@@ -412,6 +412,7 @@ def test_no_waiting_lane_is_forgotten(given_input: tuple[LockedLanes, dict[str, 
             assert decision.is_contended or each.queue in decision.more
 
 
+@pytest.mark.slow
 @given(inputs())
 def test_an_unblocked_lane_gets_a_job(given_input: tuple[LockedLanes, dict[str, QueueCapacity]]) -> None:
     before, capacities = given_input

@@ -155,6 +155,7 @@ zone_names = st.sampled_from(
 ) | st.sampled_from(sorted(names()))
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(st.integers(0, 2**32), zone_names)
 def test_the_end_is_later_not_quiet_and_not_far(seed: int, zone_name: str) -> None:

@@ -213,6 +213,7 @@ def test_an_interval_begins_at_its_start_date(add: Add) -> None:
     assert len(fired(trigger, NOW)) == 5
 
 
+@pytest.mark.slow
 def test_a_paused_interval_counts_from_its_start_date(add: Add) -> None:
     trigger = IntervalTrigger(hours=5, timezone=UTC, start_date=NOW - timedelta(hours=12))
     found = add(trigger, next_run_time=None)

@@ -35,6 +35,7 @@ PAGES: dict[str, tuple[dict[str, str], str, str, str]] = {
 }
 
 
+@pytest.mark.slow
 def test_every_page_shows_the_matches(read: Read, tenants: tuple[Things, Things]) -> None:
     for path, (given, search, mine, other) in PAGES.items():
         whole = unescape(read(path, "operator", **given).text)

@@ -138,6 +138,7 @@ async def test_an_order_key_and_a_limit_apply_together(app: Sereno, connection: 
     assert ran == {str(key): list(range(key, 40, 4)) for key in range(4)}
 
 
+@pytest.mark.slow
 async def test_two_workers_keep_one_order(database_url: str, connection: psycopg.Connection) -> None:
     inside = Inside()
     ran: list[int] = []

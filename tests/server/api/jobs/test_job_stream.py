@@ -96,6 +96,7 @@ async def test_a_client_that_reconnects_gets_each_chunk_once(
             assert len(await all_events(client, job.path, other)) == 10, other
 
 
+@pytest.mark.slow
 async def test_a_new_attempt_starts_a_new_sequence(app: Sereno, served: Served, connection: psycopg.Connection) -> None:
     job = RunningJob.start(connection)
     job.emit("a", "b")
@@ -114,6 +115,7 @@ async def test_a_new_attempt_starts_a_new_sequence(app: Sereno, served: Served, 
             assert [await anext(other) for _ in range(2)] == [state("running", 2), chunk(2, 1, "A")]
 
 
+@pytest.mark.slow
 async def test_a_client_that_is_behind_reads_pages_by_itself(
     app: Sereno, served: Served, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

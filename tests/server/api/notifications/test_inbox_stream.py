@@ -76,6 +76,7 @@ async def streamed_states(answer: httpx.Response) -> AsyncIterator[tuple[int, in
             yield state["unread"], state["newest"]
 
 
+@pytest.mark.slow
 async def test_the_owner_gets_new_and_read_messages(app: Sereno, served: Served, put: Put) -> None:
     first = put()
     token = app.inbox.token("ada", tenant="a")

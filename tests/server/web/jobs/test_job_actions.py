@@ -57,6 +57,7 @@ def test_masked_arguments_are_revealed(browse: Visits, jobs: list[int], connecti
     assert stored == 0, "the revealed value is stored for a repeated request"
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_a_job_is_retried_with_other_arguments(browse: Visits, jobs: list[int], connection: psycopg.Connection) -> None:
     page = browse(f"jobs?job={jobs[0]}", "operator")

@@ -221,6 +221,7 @@ def test_an_address_is_revealed_and_audited(
     assert one(connection, "select count(*) from sereno.audit where action = 'recipient.reveal'") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_preferences_and_quiet_hours_are_changed(
     browse: Visits, notified: NotifiedEvents, connection: psycopg.Connection
