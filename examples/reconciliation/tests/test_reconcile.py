@@ -87,6 +87,7 @@ async def test_a_finished_file_is_stored_and_registered(
     assert path == f"a-1/{turn - timedelta(days=1):%Y-%m}/report.csv"
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 async def test_retries_after_15_30_and_60_minutes_and_then_a_dead_letter(
     kit: Kit, connection: Connection, partner: PartnerStandIn, discord: DiscordProvider

@@ -25,6 +25,7 @@ def test_the_url_has_all_connection_parameters_of_django(subtests: pytest.Subtes
             assert conninfo_to_dict(_as_url(given)) == given
 
 
+@pytest.mark.slow
 def test_a_test_database_has_the_schema_and_is_used(shop: Project) -> None:
     before = connection.settings_dict["NAME"]
     name = connection.creation.create_test_db(verbosity=0, autoclobber=True)

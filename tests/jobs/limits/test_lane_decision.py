@@ -392,6 +392,7 @@ def test_no_decision_exceeds_the_free_slots_and_limits(
         assert sum(each.count for each in of_queue if each.is_rated) <= now
 
 
+@pytest.mark.slow
 @given(inputs())
 def test_no_waiting_lane_is_forgotten(given_input: tuple[LockedLanes, dict[str, QueueCapacity]]) -> None:
     before, capacities = given_input

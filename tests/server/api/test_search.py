@@ -55,6 +55,7 @@ def items(client: httpx.Client, path: str, q: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_every_list_is_searched(shared_ask: Ask, tenants: tuple[Things, Things]) -> None:
     client = shared_ask("viewer")
     for path, (found, nothing) in LISTS.items():

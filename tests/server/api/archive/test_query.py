@@ -38,6 +38,7 @@ def cold(app: Sereno, connection: psycopg.Connection) -> Sereno:
     return app
 
 
+@pytest.mark.slow
 def test_a_query_returns_rows_of_the_archives_files(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     sql = "select task, count(*) as jobs, max(id) as last from jobs group by 1 -- password=hunter2"

@@ -59,6 +59,7 @@ def test_an_alert_is_silenced_and_unsilenced(
     expect(row.get_by_role("button", name="Silence")).to_be_visible()
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_a_rule_is_created_changed_tested_and_deleted(
     browse: Visits, inspect_page: InspectPage, alert: int, connection: psycopg.Connection

@@ -90,6 +90,7 @@ def test_the_page_of_an_error_group(read: Read, failures: None) -> None:
     assert "no longer stored" in hostile
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_dead_letters_are_retried_and_the_error_is_muted(
     browse: Visits, inspect_page: InspectPage, failures: None, connection: psycopg.Connection

@@ -267,6 +267,7 @@ def test_a_change_of_the_clock_is_noted(put: Callable[..., None], connection: Co
     expect(page.locator("#edit-preview .note").first).to_contain_text("does not exist")
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_a_rule_is_previewed_while_typing_and_saved(
     four_schedules: None, connection: Connection, browse: Visits, inspect_page: InspectPage
