@@ -1,5 +1,7 @@
 """Jobs that wait for other jobs, and groups: on the store, without a worker."""
 
+from threading import Thread
+
 import psycopg
 import pytest
 
@@ -10,7 +12,7 @@ from sereno.jobs.attempt import SUCCEEDED, Settlement
 from sereno.jobs.group_store import EnqueuedGroup, NewGroup
 from sereno.jobs.job import OnDead
 from sereno.jobs.settlement import check_links
-from tests.facts import one, state
+from tests.facts import one, state, until
 from tests.jobs.job_steps import Connection, add, decided, do, end, line, new, session, take
 
 DEAD = decided(Dead("no"))
@@ -210,6 +212,23 @@ def test_an_open_transaction_that_waits_for_a_job_delays_no_settlement(
         assert [job.id for job in take(connection, owner)] == [waiting]
 
 
+def test_a_dependency_that_two_transactions_see_counts_once(connection: Connection, database_url: str) -> None:
+    first, second = add(connection, 2)
+    owner = session(connection)
+    running = take(connection, owner, 2)
+    last = after(connection, first, second)
+    end(connection, owner, running[:1], SUCCEEDED)
+    blocked = "select count(*) from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
+    with line(database_url) as other, psycopg.connect(database_url, autocommit=True) as watcher:
+        with connection.transaction():
+            do(connection, check_links())
+            check = Thread(target=do, args=(other, check_links()))
+            check.start()
+            until(lambda: one(watcher, blocked, other.info.backend_pid) == 1)
+        check.join()
+    assert one(connection, "select pending from sereno.jobs where id = %s", last) == 1
+
+
 # Groups
 
 
@@ -265,10 +284,11 @@ def test_a_retried_job_counts_once_for_its_group(connection: Connection) -> None
     assert made.then is not None
     (done,) = run_all(connection, count=1)
     do(connection, transitions.requeue([done]))
-    (again,) = [job for job in run_all(connection, DEAD) if job != done]
+    (dead,) = run_all(connection, DEAD, count=1)
+    assert run_all(connection) == [done]
     assert state(connection, made.then.id) == "waiting"
-    do(connection, transitions.requeue([again]))
-    assert run_all(connection) == [again]
+    do(connection, transitions.requeue([dead]))
+    assert run_all(connection) == [dead]
     assert state(connection, made.then.id) == "ready"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from sereno import Backoff, Cancel, Dead, Retry, Snooze
 from sereno.jobs import transitions
-from sereno.jobs.attempt import CrashedAttempt, Ending, ReleasedAttempt, settlement
+from sereno.jobs.attempt import CrashedAttempt, Ending, ReleasedAttempt, Settlement, settlement
 from sereno.jobs.settlement import forget_side_rows, keep_step, report_progress, settle, steps
 from tests.facts import one, until
 from tests.jobs.job_steps import (
@@ -61,6 +61,13 @@ def test_a_first_success_writes_one_row_of_history_and_no_attempt(connection: Co
     assert found["started_at"] - before["claimed_at"] == timedelta(seconds=0.5)
     assert found["finished_at"] >= before["claimed_at"]
     assert one(connection, "select (select count(*) from sereno.jobs) + (select count(*) from sereno.attempts)") == 0
+
+
+def test_a_result_of_a_session_that_lost_the_job_is_refused(connection: Connection) -> None:
+    (id_,) = add(connection)
+    job = take_one(connection, session(connection))
+    assert end(connection, session(connection), [job], Settlement("succeeded", result=b"7")) == set()
+    assert row(connection, id_)["state"] == "running"
 
 
 def test_a_success_without_history_leaves_no_row(connection: Connection) -> None:
