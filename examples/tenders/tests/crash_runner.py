@@ -108,6 +108,8 @@ class CrashRunner:
         for (step, victim), following in zip(deaths, [*deaths[1:], None], strict=True):
             with _step_in_errors(f"on the way to the step: {step.name}"):
                 await self._reach(step)
+            # Also here: a crash may be counted after the check that followed it.
+            self._reset_crashes()
             with _step_in_errors(f"{victim} killed at the step: {step.name}"):
                 await self._die(step, victim, None if following is None else following[0])
                 check()
