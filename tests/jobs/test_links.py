@@ -251,6 +251,20 @@ def test_the_job_after_a_group_runs_once_when_all_have_succeeded(connection: Con
     assert (found.total, found.remaining, found.then_state) == (3000, 0, "succeeded")
 
 
+def test_settlements_of_different_parts_of_a_group_do_not_wait_for_each_other(
+    connection: Connection, database_url: str
+) -> None:
+    group(connection, 3000)
+    owner = session(connection)
+    claimed = take(connection, owner, 3000)
+    with line(database_url) as other:
+        other.execute("set lock_timeout = '5s'")
+        with connection.transaction():
+            end(connection, owner, claimed[:1], SUCCEEDED)
+            assert end(other, owner, claimed[-1:], SUCCEEDED) == {claimed[-1].id}
+    assert one(connection, "select sum(remaining) from sereno.group_parts") == 2998
+
+
 def test_a_group_without_jobs_is_done_at_once(connection: Connection) -> None:
     made = group(connection, 0)
     assert made.then is not None

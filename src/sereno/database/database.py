@@ -31,6 +31,8 @@ class Database:
         self._loops: dict[asyncio.AbstractEventLoop, LoopConnections] = {}
         # Called by `close`, before the connections are closed.
         self.on_close: list[Callable[[], None]] = []
+        # One for each database, made by `jobs.finish_listener`, which this module does not know.
+        self.finish_listener: object = None
         self.configure(settings)
 
     def configure(self, settings: Settings) -> None:

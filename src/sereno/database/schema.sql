@@ -1050,7 +1050,8 @@ begin
         ),
         locked as materialized (
             select group_id, part from sereno.group_parts
-            where group_id = any(array(select group_id from fewer)) order by group_id, part for update
+            where group_id = any(array(select group_id from fewer)) and part = any(array(select part from fewer))
+            order by group_id, part for update
         ),
         counted as (
             update sereno.group_parts p set remaining = p.remaining - fewer.number

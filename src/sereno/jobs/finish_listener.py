@@ -15,7 +15,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import msgspec
 import psycopg
@@ -100,9 +99,10 @@ class FinishListener:
             self._new.discard(job_id)
 
     def _start(self) -> None:
+        # A thread that is about to end, because of `close`, continues with this wait.
+        self._is_closed = False
         if self._thread is None or self._process != os.getpid():
             # A forked process inherits the object, but not the thread.
-            self._is_closed = False
             self._process = os.getpid()
             ours, self._wake = socket.socketpair()
             ours.setblocking(False)
@@ -254,15 +254,14 @@ def _not_found(job_id: int) -> JobNotFound:
     )
 
 
-_listeners: "WeakKeyDictionary[Database, FinishListener]" = WeakKeyDictionary()
 _creating = threading.Lock()
 
 
 def _listener_of(database: Database) -> FinishListener:
     with _creating:
-        found = _listeners.get(database)
-        if found is None:
-            found = _listeners[database] = FinishListener(database)
+        found = database.finish_listener
+        if not isinstance(found, FinishListener):
+            found = database.finish_listener = FinishListener(database)
             database.on_close.append(found.close)
         return found
 
