@@ -160,7 +160,7 @@ def test_a_waiting_job_is_cancelled_and_requeued(connection: Connection) -> None
 
 
 def test_unknown_predecessors_and_invalid_options_are_refused(app: Sereno, connection: Connection) -> None:
-    with pytest.raises(psycopg.errors.InvalidParameterValue, match="after: job 4711 does not exist"):
+    with pytest.raises(InvalidArguments, match=r"after: job 4711 does not exist\. Its transaction is not committed"):
         after(connection, 4711)
 
     @app.task
@@ -193,7 +193,7 @@ def test_a_settlement_without_a_lease_continues_nothing(connection: Connection) 
 def test_a_predecessor_of_an_open_transaction_is_refused(connection: Connection, database_url: str) -> None:
     with line(database_url) as other, other.transaction():
         (unseen,) = add(other)
-        with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"job {unseen} does not exist"):
+        with pytest.raises(InvalidArguments, match=f"job {unseen} does not exist"):
             after(connection, unseen)
 
 

@@ -5,10 +5,11 @@ from operator import attrgetter, itemgetter
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+import psycopg
 
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, array, queries
-from sereno.errors import LeaseLost
+from sereno.errors import InvalidArguments, LeaseLost
 from sereno.jobs import signals
 from sereno.jobs.attempt import Settlement
 from sereno.jobs.chunks import ChunkBatch
@@ -147,7 +148,10 @@ def make_waiting(jobs: Sequence[Mapping[str, Any]]) -> Operation[None]:
 
     `calls`: the others are jobs that it has called. It is woken however they end.
     """
-    yield Statement(_sql["make_waiting"], {"jobs": encoder.encode(jobs).decode()})
+    try:
+        yield Statement(_sql["make_waiting"], {"jobs": encoder.encode(jobs).decode()})
+    except psycopg.errors.InvalidParameterValue as error:
+        raise InvalidArguments(f"{error.diag.message_primary}. {error.diag.message_hint or ''}".rstrip()) from None
 
 
 def check_links() -> Operation[bool]:
