@@ -7,9 +7,11 @@ from sereno.version import __version__
 
 if TYPE_CHECKING:
     from sereno.app import Sereno
+    from sereno.carriers.address import JetStream
     from sereno.channels.contract import Channel
     from sereno.channels.in_app import in_app
     from sereno.errors import (
+        CarrierUnavailable,
         ConfigurationError,
         DatabaseUnavailable,
         DuplicateJob,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Backoff",
     "Cancel",
+    "CarrierUnavailable",
     "Channel",
     "ConfigurationError",
     "Content",
@@ -61,6 +64,7 @@ __all__ = [
     "InvalidAddress",
     "InvalidArguments",
     "InvalidSchedule",
+    "JetStream",
     "Job",
     "JobCancelled",
     "JobEvent",
@@ -99,6 +103,7 @@ __all__ = [
 # Where the public names live. They are imported when first used, so that the command line opens quickly.
 _HOMES = {
     "app": ("Sereno",),
+    "carriers.address": ("JetStream",),
     "channels.contract": ("Channel",),
     "channels.in_app": ("in_app",),
     "jobs.task_handle": ("Task",),
@@ -115,6 +120,7 @@ _HOMES = {
     "worker.hooks": ("JobEvent",),
     "worker.iteration_sources": ("Keyset", "Lines"),
     "errors": (
+        "CarrierUnavailable",
         "ConfigurationError",
         "DatabaseUnavailable",
         "DuplicateJob",

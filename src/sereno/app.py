@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, 
 from msgspec.structs import replace
 
 from sereno.archive.client import Archive
+from sereno.carriers.publisher import Publisher
+from sereno.carriers.queue_methods import QueueMethods
 from sereno.channels.contract import Chain
 from sereno.channels.registry import Channels
 from sereno.database import roles
@@ -31,10 +33,9 @@ from sereno.jobs.handle import Job
 from sereno.jobs.job import EnqueuedJob, JobOptions, NewJob
 from sereno.jobs.keys import keys_of
 from sereno.jobs.limits.client import LimitsClient
-from sereno.jobs.limits.limit import Limits
 from sereno.jobs.requirements import requirements_of
 from sereno.jobs.signal_client import SignalMethods
-from sereno.jobs.task import Registry, TaskOptions, check_options, define, define_queue
+from sereno.jobs.task import Registry, TaskOptions, check_options, define
 from sereno.jobs.task_handle import AsyncTask, Task
 from sereno.jobs.task_rows import declare_code
 from sereno.monitoring.alerts.registry import AlertRegistry
@@ -62,7 +63,7 @@ R = TypeVar("R")
 Payload = TypeVar("Payload")
 
 
-class Sereno(SignalMethods, GroupMethods, ExtensionPoints):
+class Sereno(SignalMethods, GroupMethods, QueueMethods, ExtensionPoints):
     """One application: its tasks, schedules and events, and their database. Nothing connects before first use.
 
     The database is `database_url`, `SERENO_DATABASE_URL` or `DATABASE_URL`; if none is set, an embedded PostgreSQL
@@ -74,8 +75,10 @@ class Sereno(SignalMethods, GroupMethods, ExtensionPoints):
         self.settings, self.setting_sources = load(self._overrides)
         self._keys()  # raises here for an invalid key, not at the first job
         self.registry = Registry()
+        self._carry_by_settings()
         self.embedded: EmbeddedPostgres | None = None
         self.database = Database(self.settings, self._find_database)
+        self.publisher = self.registry.publisher = Publisher(self.database, self.registry)
         caller = sys._getframe(1).f_globals  # noqa: SLF001 - the only way to find the calling module
         self.schedules = Schedules(self.database, module_name(caller))
         self.limits = LimitsClient(self.database)
@@ -178,10 +181,6 @@ class Sereno(SignalMethods, GroupMethods, ExtensionPoints):
         self.registry.add(definition)
         return Task(definition, self.database, self.registry, common)
 
-    def queue(self, name: str, *, concurrency: Limits = None, rate: Limits = None, fair_key: str | None = None) -> None:
-        """Set limits for all jobs of a queue: `app.queue("reconcile", concurrency=Limit(10), fair_key="{tenant}")`."""
-        self.registry.add_queue(define_queue(name, concurrency=concurrency, rate=rate, fair_key=fair_key))
-
     # Schedules
 
     def schedule(
@@ -250,12 +249,16 @@ class Sereno(SignalMethods, GroupMethods, ExtensionPoints):
 
     def enqueue_many(self, jobs: Iterable[NewJob], connection: Any = None) -> list[Job[Any]]:
         """Enqueue any number of jobs, all or none. A list takes one statement; a generator is streamed."""
+        if self.registry.carried:
+            return self._handles(self._enqueue_carried(list(jobs), connection))
         if isinstance(jobs, Sequence) or connection is not None:
             return self._handles(enqueue(self.database, list(jobs), connection))
         return self._handles(enqueue_stream(self.database, jobs))
 
     async def aenqueue_many(self, jobs: Iterable[NewJob], connection: Any = None) -> list[Job[Any]]:
         """`enqueue_many` for async code."""
+        if self.registry.carried:
+            return self._handles(await self._aenqueue_carried(list(jobs), connection))
         if isinstance(jobs, Sequence) or connection is not None:
             return self._handles(await aenqueue(self.database, list(jobs), connection))
         return self._handles(await aenqueue_stream(self.database, jobs))
@@ -371,6 +374,7 @@ class Sereno(SignalMethods, GroupMethods, ExtensionPoints):
 
     def close(self) -> None:
         """Close the connections, and stop the embedded PostgreSQL if this process is its last user."""
+        self.publisher.close()
         self.database.close()
         if self.embedded is not None:
             self.embedded.stop()

@@ -103,6 +103,14 @@ class ConnectionsInUse(DatabaseUnavailable):
     """Every connection that this process or the server allows is in use. A job that raises it is snoozed."""
 
 
+class CarrierUnavailable(SerenoError):
+    """The carrier of a queue (NATS JetStream) did not accept a message, or did not answer."""
+
+
+class CarrierFull(CarrierUnavailable):
+    """The stream of a queue has reached its limit of bytes or messages, and accepts no more."""
+
+
 class ArchiveUnavailable(SerenoError):
     """The archive storage did not answer, or holds unexpected files."""
 

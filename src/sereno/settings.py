@@ -34,7 +34,7 @@ _PUBLIC_URL = re.compile(r"https?://[^\x00-\x20\x7f-\U0010ffff/?#@<>\"\\]+(?:/[^
 _ORIGIN = re.compile(r"(?!http:.*:80$|https:.*:443$)https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 # Settings that contain secrets; lists of settings omit them.
 _HIDDEN = frozenset(
-    {"database_url", "encryption_keys", "metrics_token", "procedure_targets", "procedure_url", "secret"}
+    {"carriers", "database_url", "encryption_keys", "metrics_token", "procedure_targets", "procedure_url", "secret"}
 )
 
 
@@ -84,6 +84,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_result_bytes: int = 1024 * 1024
 
     queues: dict[str, int] | None = None
+    carriers: dict[str, str] | None = None
     channels: list[str] | None = None
     templates: str | None = None
     public_url: str | None = None
@@ -324,9 +325,21 @@ def _environment(environment: Mapping[str, str]) -> dict[str, Any]:
             values[name] = [each.strip() for each in values[name].split(",") if each.strip()]
     if isinstance(values.get("queues"), str):
         values["queues"] = parse_queues(values["queues"].split(","))
+    if isinstance(values.get("carriers"), str):
+        values["carriers"] = _parse_carriers(values["carriers"])
     if isinstance(values.get("procedure_targets"), str):
         values["procedure_targets"] = _parse_targets(values["procedure_targets"])
     return values
+
+
+def _parse_carriers(text: str) -> dict[str, str]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, str])
+    except msgspec.DecodeError:
+        # The value is not shown: it may contain a password.
+        raise ConfigurationError(
+            'carriers: write a JSON object of queues and addresses, such as {"clicks": "jetstream://a:4222?replicas=3"}'
+        ) from None
 
 
 def _parse_targets(text: str) -> dict[str, str]:

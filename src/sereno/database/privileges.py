@@ -28,6 +28,8 @@ attempts_default       sd      s       s
 audit                  i(actor,action,subject,detail)  si(actor,action,subject,detail)  s
 batches                siud    si      s
 bulk_operations        sud     siu     s
+carried_jobs           siud    s       s
+carried_queues         siud    siud    s
 channel_codes          siud    s       s
 channel_minutes        siud    s       s
 channel_pauses         sid     sid     s
@@ -74,6 +76,7 @@ progress               siud    sd      s
 receipts               sid     si      s
 recipients             siud    siud    s
 refused_declarations   siud    s       s
+relay_batches          siud    siud    s
 restored               siud    s       s
 schedule_ends          siud    siud    s
 schedules              siud    siud    s
@@ -96,6 +99,7 @@ weights                siud    siud    s
 
 # Sequences used by name; those of identity columns need no privilege.
 SEQUENCES = {
+    "direct_ids": ("worker", "server"),
     "jobs_id_seq": ("worker", "server"),
     "ready_seq": ("worker", "server"),
 }

@@ -4378,6 +4378,20 @@ ALTER TABLE sereno.bulk_operations ALTER COLUMN id ADD GENERATED ALWAYS AS IDENT
     CACHE 1
 );
 
+CREATE TABLE sereno.carried_jobs (
+    job_id bigint NOT NULL,
+    queue text NOT NULL,
+    "position" bigint NOT NULL,
+    session_id bigint NOT NULL
+);
+
+CREATE TABLE sereno.carried_queues (
+    queue text NOT NULL,
+    share smallint NOT NULL,
+    changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    CONSTRAINT carried_queues_share_check CHECK (((share >= 0) AND (share <= 100)))
+);
+
 CREATE TABLE sereno.channel_codes (
     minute timestamp with time zone NOT NULL,
     channel text NOT NULL,
@@ -4475,6 +4489,13 @@ CREATE TABLE sereno.dependencies (
     to_check boolean DEFAULT false NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
+CREATE SEQUENCE sereno.direct_ids
+    START WITH 1000000000000000
+    INCREMENT BY 1000000
+    NO MINVALUE
+    MAXVALUE 9007000000000000
+    CACHE 1;
 
 CREATE TABLE sereno.duties (
     name text NOT NULL,
@@ -5115,6 +5136,25 @@ CREATE TABLE sereno.refused_declarations (
     refused_at timestamp with time zone NOT NULL
 );
 
+CREATE TABLE sereno.relay_batches (
+    id bigint NOT NULL,
+    queue text NOT NULL,
+    session_id bigint NOT NULL,
+    jobs integer NOT NULL,
+    body text NOT NULL,
+    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    CONSTRAINT relay_batches_jobs_check CHECK ((jobs > 0))
+);
+
+ALTER TABLE sereno.relay_batches ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME sereno.relay_batches_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE sereno.restored (
     kind text NOT NULL,
     key text NOT NULL,
@@ -5440,6 +5480,12 @@ ALTER TABLE ONLY sereno.batches
 ALTER TABLE ONLY sereno.bulk_operations
     ADD CONSTRAINT bulk_operations_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY sereno.carried_jobs
+    ADD CONSTRAINT carried_jobs_pkey PRIMARY KEY (job_id);
+
+ALTER TABLE ONLY sereno.carried_queues
+    ADD CONSTRAINT carried_queues_pkey PRIMARY KEY (queue);
+
 ALTER TABLE ONLY sereno.channel_codes
     ADD CONSTRAINT channel_codes_pkey PRIMARY KEY (minute, channel, account, code);
 
@@ -5587,6 +5633,9 @@ ALTER TABLE ONLY sereno.recipients
 ALTER TABLE ONLY sereno.refused_declarations
     ADD CONSTRAINT refused_declarations_pkey PRIMARY KEY (service, key);
 
+ALTER TABLE ONLY sereno.relay_batches
+    ADD CONSTRAINT relay_batches_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY sereno.restored
     ADD CONSTRAINT restored_pkey PRIMARY KEY (kind, key);
 
@@ -5678,6 +5727,8 @@ CREATE INDEX batches_taken ON sereno.batches USING btree (channel, account) WHER
 CREATE INDEX bulk_operations_live ON sereno.bulk_operations USING btree (job_id) WHERE (state = ANY (ARRAY['waiting'::text, 'running'::text]));
 
 CREATE INDEX bulk_operations_tenant ON sereno.bulk_operations USING btree (tenant, id) WHERE (tenant IS NOT NULL);
+
+CREATE INDEX carried_jobs_position ON sereno.carried_jobs USING btree (queue, "position");
 
 CREATE INDEX deliveries_gathered ON sereno.deliveries USING btree (recipient_id, digest, id) WHERE (digest IS NOT NULL);
 

@@ -48,6 +48,8 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     after: Sequence[int] = ()
     on_dead: OnDead = "wait"
     group_id: int | None = None
+    # Publish to the carrier of the queue without storing the job in PostgreSQL; None: the default of the queue.
+    direct: bool | None = None
 
     @property
     def is_plain(self) -> bool:

@@ -8,9 +8,10 @@ from typing import Any, TypedDict, Unpack
 from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, UnknownTask
 from sereno.jobs.arguments import Arguments, annotations_of
+from sereno.jobs.carried import CarriedQueue, DirectPublisher, check_limits, is_direct
 from sereno.jobs.encrypted_arguments import EncryptedArguments
 from sereno.jobs.encryption import KeyRing, key_ring
-from sereno.jobs.job import DEFAULT_PRIORITY, PRIORITIES, check_queue_name
+from sereno.jobs.job import DEFAULT_PRIORITY, PRIORITIES, NewJob, check_queue_name
 from sereno.jobs.limits.limit import NO_RULE, AnyLimit, KeyRule, Limits, Rate, rule
 from sereno.jobs.resource import Resource, Resources
 from sereno.jobs.result import ResultType, result_type
@@ -225,6 +226,9 @@ class Registry:
         self.hooks: dict[str, list[Callable[[Any], Any]]] = {}
         # What handlers share in a process (`@app.resource`).
         self.resources = Resources()
+        # Queues with a carrier, by name, and what publishes their jobs directly.
+        self.carried: dict[str, CarriedQueue] = {}
+        self.publisher: DirectPublisher | None = None
 
     def middlewares_of(self, task: TaskDefinition) -> Sequence[Callable[[Any], Any]]:
         """Return what runs around the attempts of a task: nothing around sereno's internal ones."""
@@ -233,12 +237,16 @@ class Registry:
     def add(self, task: TaskDefinition) -> None:
         if task.name in self._tasks:
             raise ConfigurationError(f"there are two tasks named {task.name}: give one of them another name=")
+        if task.rule and task.queue in self.carried:
+            check_limits(f"task {task.name}", task.queue)
         self._add_limits(task.rule.limits)
         self._tasks[task.name] = task
 
     def add_queue(self, queue: QueueDefinition) -> None:
         if queue.name in self._queues:
             raise ConfigurationError(f"queue {queue.name} is declared twice: declare it in one place")
+        if (queue.own or queue.rule) and queue.name in self.carried:
+            check_limits(f"queue {queue.name}", queue.name)
         self._add_limits((*queue.own, *queue.rule.limits))
         self._queues[queue.name] = queue
 
@@ -249,6 +257,23 @@ class Registry:
                 raise ConfigurationError(
                     f"the limit {limit.name} is declared with different numbers: {known!r} and {limit!r}"
                 )
+
+    def carry(self, queue: CarriedQueue) -> None:
+        """Carry a queue. Raises ConfigurationError if the queue or one of its tasks has limits."""
+        self.carried[queue.name] = queue
+        declared = self._queues.get(queue.name)
+        if declared is not None and (declared.own or declared.rule):
+            check_limits(f"queue {queue.name}", queue.name)
+        for task in self._tasks.values():
+            if task.rule and task.queue == queue.name:
+                check_limits(f"task {task.name}", queue.name)
+
+    def direct(self, job: NewJob, connection: Any) -> DirectPublisher | None:
+        """Return what publishes the job directly; None if it is stored in PostgreSQL first, as most jobs are."""
+        if not self.carried and not job.options.direct:
+            return None
+        queue = self.carried.get(job.options.queue or "")
+        return self.publisher if is_direct(job, queue, connection) else None
 
     def queue(self, name: str) -> QueueDefinition | None:
         return self._queues.get(name)

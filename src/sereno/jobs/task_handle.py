@@ -9,6 +9,7 @@ import msgspec
 from sereno.database.database import Database
 from sereno.duration import Duration
 from sereno.errors import ConfigurationError
+from sereno.jobs.carried import check_carried
 from sereno.jobs.enqueue import aenqueue, enqueue_one
 from sereno.jobs.handle import Job, ids_of
 from sereno.jobs.job import JobOptions, NewJob, OnConflict, OnDead, UniqueFor
@@ -43,6 +44,7 @@ class EnqueueOptions(LimitOptions, total=False):
     trace: str | None
     after: Sequence[Job[Any] | int] | None
     on_dead: OnDead | None
+    direct: bool | None
 
 
 class Task(Generic[P, R]):
@@ -141,18 +143,30 @@ class Task(Generic[P, R]):
         rules = self._registry.rules(self.definition, options.queue or self.definition.queue)
         requires = requirements_of(self.definition) if self.definition.is_demanding else None
         if self._rule is None and not rules:
-            return NewJob(self.name, raw, options, result_type=self.definition.result, requires=requires)
-        keys = keys_of(self.definition, (*rules, self._rule), options, raw)
-        return NewJob(self.name, raw, options, keys, self._rule is not None, self.definition.result, requires)
+            job = NewJob(self.name, raw, options, result_type=self.definition.result, requires=requires)
+        else:
+            keys = keys_of(self.definition, (*rules, self._rule), options, raw)
+            job = NewJob(self.name, raw, options, keys, self._rule is not None, self.definition.result, requires)
+        if self._registry.carried and options.queue in self._registry.carried:
+            check_carried(job)
+        return job
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Enqueue a job. Durable when this returns, or when the transaction of `using(connection)` commits."""
-        job = enqueue_one(self._database, self.job(*args, **kwargs), self._connection)
+        wanted = self.job(*args, **kwargs)
+        if (publisher := self._registry.direct(wanted, self._connection)) is not None:
+            job = publisher.publish([wanted])[0]
+        else:
+            job = enqueue_one(self._database, wanted, self._connection)
         return Job(self._database, job, self.definition.result)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """`enqueue` for async code."""
-        (job,) = await aenqueue(self._database, [self.job(*args, **kwargs)], self._connection)
+        wanted = self.job(*args, **kwargs)
+        if (publisher := self._registry.direct(wanted, self._connection)) is not None:
+            (job,) = await publisher.apublish([wanted])
+        else:
+            (job,) = await aenqueue(self._database, [wanted], self._connection)
         return Job(self._database, job, self.definition.result)
 
 

@@ -81,6 +81,8 @@ class Context(WaitingMethods):
         self.reported: tuple[float, str | None] | None = None
         self.emitted: EmittedChunks | None = None
         self._database = database
+        # What `transaction` uses.
+        self._transactions = database
         self._keep_history = keep_history
         self._result_type = result_type
         # The success that `set_result` prepared.
@@ -89,7 +91,6 @@ class Context(WaitingMethods):
         self._job = job
         self._is_batch = bool(batch)
         self._jobs = batch or (job,)
-        self._is_batch = bool(batch)
         self._throttler = throttler
         self._steps: JobSteps | None = None
         self.is_own_flow = is_own_flow
@@ -275,7 +276,7 @@ class Context(WaitingMethods):
 
     @asynccontextmanager
     async def _in_async(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        async with self._database.aconnection() as connection:
+        async with self._transactions.aconnection() as connection:
             async with connection.transaction():
                 yield connection
                 applied = await arun(connection, self._settle_all(), self._database.settings.schema)
@@ -283,7 +284,7 @@ class Context(WaitingMethods):
 
     @contextmanager
     def _in_sync(self) -> Iterator[psycopg.Connection[Any]]:
-        with self._database.connection() as connection:
+        with self._transactions.connection() as connection:
             with connection.transaction():
                 yield connection
                 applied = run(connection, self._settle_all(), self._database.settings.schema)

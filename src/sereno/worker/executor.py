@@ -38,11 +38,10 @@ from sereno.worker.handler_threads import HandlerThreads, RaisedError
 from sereno.worker.isolation.pool import IsolationPool, runs_alone
 from sereno.worker.iteration import without_charge
 from sereno.worker.middleware import around
-from sereno.worker.outcomes import Outcomes
+from sereno.worker.outcomes import Outcomes, OutcomeWriter
 from sereno.worker.release_wait import undecodable
 from sereno.worker.resources import OpenResources
 from sereno.worker.running_call import RunningCall, task_starter
-from sereno.worker.settler import Settler
 
 # Seconds past its deadline after which a handler is abandoned, and the process is replaced.
 STUCK_AFTER = 5.0
@@ -57,7 +56,7 @@ class Executor:
         self,
         database: Database,
         session: int,
-        settler: Settler,
+        settler: OutcomeWriter,
         tally: MetricTally,
         on_end: Callable[[Sequence[ClaimedJob]], None],
         isolation: IsolationPool,

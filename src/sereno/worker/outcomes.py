@@ -2,25 +2,38 @@
 
 import random
 from collections.abc import Callable
+from typing import Protocol
 
 from sereno.error_text import describe
-from sereno.jobs.attempt import SUCCEEDED, Ending, Settlement, settlement
+from sereno.jobs.attempt import SUCCEEDED, Ending, Settlement, Throttle, settlement
 from sereno.jobs.encrypted_arguments import EncryptedArguments
 from sereno.jobs.fingerprint import failure
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.settlement import SettleResult
 from sereno.telemetry.metrics import AttemptBuffer, MetricTally
 from sereno.worker.attempt_log import logs_successes, report, report_after_success
+from sereno.worker.hooks import HookCaller
 from sereno.worker.isolation.pool import SETTLED_ELSEWHERE, runs_alone
 from sereno.worker.iteration import continued
 from sereno.worker.running_call import RunningCall
-from sereno.worker.settler import Settler
+
+
+class OutcomeWriter(Protocol):
+    """What stores outcomes: the settler, or what takes those of carried jobs."""
+
+    hooks: HookCaller | None
+
+    def add(self, item: SettleResult, *, at_once: bool = False) -> None: ...
+
+    def confirm(self, job: ClaimedJob) -> None: ...
+
+    def throttle(self, job_id: int, attempt: int, wanted: Throttle) -> None: ...
 
 
 class Outcomes:
     """The outcomes of the attempts of one session."""
 
-    def __init__(self, session: int, settler: Settler, tally: MetricTally) -> None:
+    def __init__(self, session: int, settler: OutcomeWriter, tally: MetricTally) -> None:
         self._session = session
         self._settler = settler
         self._hooks = settler.hooks

@@ -21,10 +21,10 @@ from sereno.jobs.bulk import adopt
 from sereno.jobs.job import PRIORITIES, ClaimedJob
 from sereno.jobs.task import Registry
 from sereno.jobs.task_rows import declare_code
-from sereno.telemetry.archive_stats import COUNTED
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import Gauges, MetricTally
 from sereno.worker import bulk_task as bulk
+from sereno.worker.carried.queues import CarriedQueues
 from sereno.worker.claiming.claimer import Claimer
 from sereno.worker.claiming.floor import Floors
 from sereno.worker.claiming.listener import Listener
@@ -43,6 +43,7 @@ from sereno.worker.registration import register_worker
 from sereno.worker.session_stats import SessionStats
 from sereno.worker.sessions import finish
 from sereno.worker.settler import Settler
+from sereno.worker.tallies import Tallies
 
 # Seconds between two checks of deadlines and of the lease, while jobs run and while none do.
 WATCH_EVERY = 0.25
@@ -73,7 +74,8 @@ class Worker:
         self.database = database
         self.registry = registry
         self.settings = database.settings
-        self.tally, self._unserved, self._unwritten = MetricTally(), MetricTally(), MetricTally()
+        self._tallies = Tallies()
+        self.tally = self._tallies.current
         self._service = service
         self._declare_more = declare_more
         self._on_close = on_close
@@ -84,6 +86,7 @@ class Worker:
             name: QueueSlots(name, slots, max((task.batch for task in registry if task.queue == name), default=0))
             for name, slots in queues.items()
         }
+        self._executors: list[Executor] = []
         self.registered = asyncio.Event()
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -98,10 +101,12 @@ class Worker:
         """Work until stopped. With `renew`, a lost session is replaced by a new one; a supervisor does that itself."""
         self.database.reserve_connections(sum(queue.slots for queue in self.queues.values()))
         async with LogWriter(self.database.url, self.settings):
-            while True:
-                await self._run_session()
-                if not (self.lost and renew) or self._stopping.is_set():
-                    return
+            slots = {name: queue.slots for name, queue in self.queues.items() if name in self.registry.carried}
+            async with CarriedQueues(self.database, self.registry, slots, self.tally, self._hurry) as self.carried:
+                while True:
+                    await self._run_session()
+                    if not (self.lost and renew) or self._stopping.is_set():
+                        return
 
     async def _run_session(self) -> None:
         """Run one session: register, work, drain, close."""
@@ -131,21 +136,7 @@ class Worker:
 
     def take_tally(self) -> MetricTally:
         """Return the counts since the last call, for the metrics endpoint."""
-        self._collect()
-        return self._unserved.take()
-
-    def _take_unwritten(self) -> MetricTally:
-        self._collect()
-        return self._unwritten.take()
-
-    def _collect(self) -> None:
-        """Copy new counts for both readers, /metrics and the minute statistics, which read them at different times."""
-        self.tally.archive.add(COUNTED.take())
-        if self.registered.is_set():
-            self.executor.count_ended()
-        counts = self.tally.take()
-        self._unserved.add(counts)
-        self._unwritten.add(counts)
+        return self._tallies.take_unserved(self._executors)
 
     def gauges(self) -> Gauges:
         return Gauges(
@@ -196,6 +187,7 @@ class Worker:
             threads=sum(queue.slots for queue in self.queues.values()),
             registry=self.registry,
         )
+        self._executors = [self.executor, self.carried.executor]
         pairs = {f"{name}:{priority}" for name in self.queues for priority in PRIORITIES}
         self.floors = Floors({pair: floor for pair, floor in published.items() if pair in pairs})
         self.claimer = Claimer(
@@ -226,14 +218,14 @@ class Worker:
             self.claimer,
             self.executor,
             self.floors,
-            self._take_unwritten,
+            lambda: self._tallies.take_unwritten(self._executors),
             settings,
         )
         self._settler.on_continued = self.claimer.notified
         on_notify = {
             "ready": self._on_ready,
             "due": self._promoter.on_due,
-            "cancel": _with_id(self.executor.cancel),
+            "cancel": _with_id(self._on_cancel),
             "linked": _with_id(self._on_linked),
             "clock": lambda _: self._promoter.clock_was_set(),
         }
@@ -255,7 +247,8 @@ class Worker:
         self._stats.start()
         self._listener.start()
         self.claimer.start()
-        while not self._stopping.is_set() and not self.executor.stuck:
+        self.carried.begin_session(self.session, self._settler, self.claimer, self.queues)
+        while not self._stopping.is_set() and not any(executor.stuck for executor in self._executors):
             self.executor.watch()
             self._isolation.trim()
             if self._lease_is_lost():
@@ -265,13 +258,16 @@ class Worker:
 
     def earliest_deadline(self) -> float | None:
         """Return the seconds until the first deadline of a running job; None if no running job has a deadline."""
-        return self.executor.earliest_deadline() if self.registered.is_set() else None
+        found = [executor.earliest_deadline() for executor in self._executors]
+        return min((each for each in found if each is not None), default=None)
 
     async def _drain(self) -> None:
         """Stop claiming, release jobs that have not started, wait for running ones, then release those as well."""
         emit(logging.INFO, "worker.stopping", "worker stopping: it claims no new jobs", session=self.session)
         await self.claimer.stop()
         await self._listener.stop()
+        await self.carried.end_relay()
+        carried = asyncio.create_task(self.carried.drain())
         self._release_buffered()
         bulk.release(self.executor.running.values())
         self.executor.request_stop()
@@ -285,8 +281,10 @@ class Worker:
         self.executor.release_all("the worker stopped")
         await self.executor.ended(CANCEL_TIMEOUT)
         self._release_rest()
+        await carried
         try:
             async with asyncio.timeout(CANCEL_TIMEOUT):
+                await self.carried.outcomes.flushed()
                 await self._settler.flushed()
                 await self.claimer.reconcile(older_than=0.0)
                 await self.claimer.lanes.hand_over(at_once=True)
@@ -309,6 +307,7 @@ class Worker:
                 self._settler.release(job, "the worker stopped while the handler still ran", started=True)
 
     async def _close(self) -> None:
+        await self.carried.end_session()
         services = (self.claimer, self._promoter, *self._maintenance, self._stats, self._listener, self._settler)
         if self.lost:
             # Nothing more is written. The services stop in parallel, because on an unresponsive connection each one
@@ -364,11 +363,17 @@ class Worker:
             self.claimer.fill(slots)
             if was_isolated:
                 self.claimer.isolated_ended()
+            if slots.beside is not None:
+                self.carried.fill(slots.name)
 
     def _on_linked(self, job_id: int) -> None:
         if not self.executor.link(job_id):
             # It ended before this was known here, or another worker has it: look.
             self._promoter.wake()
+
+    def _on_cancel(self, job_id: int) -> None:
+        for executor in self._executors:
+            executor.cancel(job_id)
 
     def _on_ready(self, queue: str) -> None:
         if queue in self.queues:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from operator import attrgetter
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from sereno.database.connect import ServiceConnection
 from sereno.database.statement import Operation
@@ -41,6 +41,12 @@ SETTLING = 0.005
 
 
 _claim_order = attrgetter("priority", "ready_seq")
+
+
+class JobTaker(Protocol):
+    """What may take a claimed job, so that it does not run here."""
+
+    def takes(self, job: ClaimedJob) -> bool: ...
 
 
 class Claimer(Service):
@@ -93,6 +99,8 @@ class Claimer(Service):
         self._ordinary_cost = 0.005
         self._turn = 0
         self.lanes = LaneClaimer(connection, upkeep, session, registry.names, self.wake)
+        # Takes jobs of carried queues and publishes them.
+        self.relay: JobTaker | None = None
         # The attempts that this process has claimed and not settled, by job.
         self.held: dict[int, int] = {}
         self.reply_lost_at: float | None = None
@@ -266,11 +274,19 @@ class Claimer(Service):
         for job in jobs:
             job.seen = now
             self.held[job.id] = job.attempt
-            self._queues[job.queue].buffer.append(job)
             got[job.queue] = got.get(job.queue, 0) + 1
+            if self.relay is None or not self.relay.takes(job):
+                self._queues[job.queue].buffer.append(job)
         for queue in got:
             self.fill(self._queues[queue])
         return got
+
+    def take_stored(self, job: ClaimedJob) -> None:
+        """Run a job that another part of this worker has stored as running in this session."""
+        job.seen = monotonic()
+        self.held[job.id] = job.attempt
+        self._queues[job.queue].buffer.append(job)
+        self.fill(self._queues[job.queue])
 
     def _take_limited(self, claimed: LaneClaim) -> None:
         """Buffer and start claimed jobs with limits; rate-limited ones go first, because they have to start now."""

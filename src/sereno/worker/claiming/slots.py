@@ -58,6 +58,10 @@ class QueueSlots:
         # Whether the claimer is starting buffered jobs now.
         self.is_filling = False
         self.more = True
+        # The other half of a carried queue, which shares the slots: jobs from the carrier, and jobs from PostgreSQL.
+        self.beside: QueueSlots | None = None
+        # Jobs that can be claimed for the relay, beyond those for free slots.
+        self.relay_room = 0
         # Whether jobs with limits may be ready to start: then their half of the slots is reserved.
         self.more_limited = False
         self._largest_batch = largest_batch
@@ -81,7 +85,7 @@ class QueueSlots:
 
     def free(self) -> int:
         """Return the number of jobs without limits to claim now."""
-        wanted = self.slots - self.calls + self._ahead - len(self.buffer)
+        wanted = self.slots - self.calls + self._ahead - len(self.buffer) + self.relay_room
         if self.more_limited:
             wanted -= self._reserved_for_limited()
         if self.free_processes is not None:
@@ -102,7 +106,7 @@ class QueueSlots:
 
     def next(self) -> deque[ClaimedJob] | None:
         """Return the buffer whose first job starts next; None if no slot is free or nothing is buffered."""
-        if self.calls >= self.slots:
+        if self.calls >= self.slots or (self.beside is not None and self.calls + self.beside.calls >= self.slots):
             return None
         if self.limited and (not self.buffer or self.limited_calls < self._limited_share()):
             return self.limited

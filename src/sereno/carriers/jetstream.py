@@ -1,0 +1,356 @@
+"""NATS JetStream as the carrier of queues: one stream and one durable pull consumer for each queue.
+
+The stream keeps a message until it is acknowledged (work-queue retention) and refuses new ones when it is full. The
+consumer delivers a message again when its worker has not reported for ACK_WAIT.
+"""
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from time import monotonic
+
+import msgspec
+
+from sereno.carriers.address import PLAIN_NAME, JetStream
+from sereno.carriers.contract import CarrierState
+from sereno.errors import CarrierFull, CarrierUnavailable, ConfigurationError, first_line
+
+try:
+    import nats
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.js import JetStreamContext, api
+    from nats.js import errors as js_errors
+except ImportError:
+    raise ConfigurationError(
+        "queues carried by NATS JetStream need the package nats-py: pip install 'sereno[nats]'"
+    ) from None
+
+# Seconds without a report of its worker after which a message is delivered again, and between two reports.
+ACK_WAIT = 30.0
+EXTEND_EVERY = 8.0
+# Seconds: to connect; and for the reply of the cluster to a request or a published message.
+CONNECT_TIMEOUT = 3.0
+REPLY_TIMEOUT = 5.0
+# Seconds in which a message with the same id is recognised: longer than a relay takes to be replaced.
+DUPLICATE_WINDOW = 600.0
+# Seconds for which the progress of a message is kept.
+KEEP_PROGRESS = 7 * 86400.0
+# Messages that workers may hold at once, all together.
+MOST_HELD = 20_000
+# Error codes of the server.
+STREAM_NOT_FOUND, CONSUMER_NOT_FOUND, NAME_IN_USE, STREAM_FULL = 10059, 10014, 10058, (10077, 10047)
+CONSUMER = "workers"
+# Seconds between two requests for messages that the server ends at once.
+SHORTEST_WAIT = 0.1
+
+
+@asynccontextmanager
+async def _calls(carrier: JetStream, queue: str = "") -> AsyncIterator[None]:
+    """Turn the errors of the client into CarrierUnavailable."""
+    of = f"queue {queue}: " if queue else ""
+    try:
+        yield
+    except js_errors.APIError as error:
+        if error.err_code in STREAM_FULL:
+            raise CarrierFull(
+                f"{of}its stream is full: raise max_bytes, or start workers for the queue ({error.description})"
+            ) from None
+        raise CarrierUnavailable(f"{of}NATS JetStream refused: {error.description or first_line(error)}") from None
+    except (nats.errors.Error, OSError, TimeoutError) as error:
+        reason = first_line(error) or type(error).__name__
+        raise CarrierUnavailable(
+            f"{of}NATS JetStream at {carrier.description} did not answer ({reason}); check that the servers run"
+        ) from None
+
+
+async def connect(carrier: JetStream) -> "JetStreamClient":
+    """Connect to one of the servers, or raise CarrierUnavailable."""
+    client = Client()
+
+    async def quiet(_: Exception) -> None:
+        """Keep the client from printing errors: every call raises its own."""
+
+    async with _calls(carrier):
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            await client.connect(
+                carrier.addresses,
+                error_cb=quiet,
+                name="sereno",
+                connect_timeout=max(1, int(CONNECT_TIMEOUT)),
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=0.25,  # type: ignore[arg-type]  # annotated as whole seconds, but any number works
+                ping_interval=5,
+                max_outstanding_pings=2,
+                user_credentials=carrier.credentials,
+            )
+    return JetStreamClient(carrier, client)
+
+
+class JetStreamMessage:
+    """One delivery of a message."""
+
+    __slots__ = ("_client", "_message", "_queue", "deliveries", "position")
+
+    def __init__(self, client: "JetStreamClient", queue: str, message: Msg) -> None:
+        metadata = message.metadata
+        self._client = client
+        self._queue = queue
+        self._message = message
+        self.position: int = metadata.sequence.stream
+        self.deliveries: int = metadata.num_delivered or 1
+
+    @property
+    def body(self) -> bytes:
+        return self._message.data
+
+    async def acknowledge(self) -> None:
+        async with _calls(self._client.carrier, self._queue):
+            await self._message.ack()
+        if self.deliveries > 1:
+            await self._client.forget_progress(self._queue, self.position)
+
+    async def extend(self) -> None:
+        async with _calls(self._client.carrier, self._queue):
+            await self._message.in_progress()
+
+    async def give_back(self) -> None:
+        async with _calls(self._client.carrier, self._queue):
+            await self._message.nak()
+
+    async def store_progress(self, progress: bytes) -> None:
+        await self._client.store_progress(self._queue, self.position, progress)
+
+    async def progress(self) -> bytes | None:
+        return await self._client.progress(self._queue, self.position)
+
+
+class _Pull:
+    """Receives the messages of one queue. At most one request for messages is open at the server."""
+
+    def __init__(self, client: Client, subject: str, stream: str) -> None:
+        self._client = client
+        self._inbox = client.new_inbox()
+        self._subject = subject
+        self._stream = stream
+        self._received: deque[Msg] = deque()
+        self._arrived = asyncio.Event()
+        # Messages that the server still owes to the open request, and when that request ends.
+        self._owed = 0
+        self._ends = 0.0
+
+    async def open(self) -> None:
+        await self._client.subscribe(self._inbox, cb=self._on_message, pending_bytes_limit=-1, pending_msgs_limit=-1)
+
+    async def _on_message(self, message: Msg) -> None:
+        if message.headers and "Status" in message.headers and not message.reply:
+            # The request has ended: no more messages, expired, or the consumer is gone.
+            if message.headers["Status"] != "100":
+                self._owed = 0
+        else:
+            self._owed = max(0, self._owed - 1)
+            self._received.append(message)
+        self._arrived.set()
+
+    async def fetch(self, most: int, wait: float) -> list[Msg]:
+        end = monotonic() + wait
+        while not self._received:
+            now = monotonic()
+            if now >= end:
+                break
+            if not self._owed or now >= self._ends:
+                request = {"batch": most, "expires": int((end - now) * 1e9)}
+                self._owed, self._ends = most, end
+                await self._client.publish(self._subject, msgspec.json.encode(request), self._inbox)
+            self._arrived.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(end - now):
+                    await self._arrived.wait()
+            if (
+                not self._received
+                and not self._owed
+                and self._client.is_connected
+                and monotonic() - now < SHORTEST_WAIT
+            ):
+                # The server ended the request at once: do not ask again in a tight loop.
+                await asyncio.sleep(SHORTEST_WAIT)
+        return [self._received.popleft() for _ in range(min(most, len(self._received)))]
+
+
+class JetStreamClient:
+    """A connection to a cluster. It reconnects by itself, and creates the stream of a queue at its first use."""
+
+    def __init__(self, carrier: JetStream, client: Client) -> None:
+        self.carrier = carrier
+        self._client = client
+        self._js: JetStreamContext = client.jetstream(timeout=REPLY_TIMEOUT)
+        self._known: set[str] = set()
+        self._pulls: dict[str, _Pull] = {}
+
+    @property
+    def is_connected(self) -> bool:
+        return bool(self._client.is_connected)
+
+    @property
+    def largest_message(self) -> int:
+        return int(self._client.max_payload)
+
+    async def publish(self, queue: str, body: bytes, message_id: str) -> None:
+        async with _calls(self.carrier, queue):
+            if queue not in self._known:
+                await self._prepare(queue)
+            try:
+                await self._publish(queue, body, message_id)
+            except js_errors.NoStreamResponseError:
+                # The stream was deleted, or the cluster restarted with empty disks.
+                await self._prepare(queue)
+                await self._publish(queue, body, message_id)
+
+    async def _publish(self, queue: str, body: bytes, message_id: str) -> None:
+        await self._js.publish(
+            self._subject(queue), body, timeout=REPLY_TIMEOUT, headers={api.Header.MSG_ID: message_id}
+        )
+
+    async def fetch(self, queue: str, most: int, wait: float) -> Sequence[JetStreamMessage]:
+        async with _calls(self.carrier, queue):
+            pull = self._pulls.get(queue)
+            if pull is None:
+                await self._prepare(queue)
+                subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream(queue)}.{CONSUMER}"
+                pull = self._pulls[queue] = _Pull(self._client, subject, self._stream(queue))
+                await pull.open()
+            messages = await pull.fetch(most, wait)
+            if not messages and self._client.is_connected:
+                # The consumer may be gone with its stream; a check costs one request for each wait without messages.
+                await self._prepare(queue)
+        return [JetStreamMessage(self, queue, message) for message in messages]
+
+    async def _prepare(self, queue: str) -> None:
+        """Create the streams and the consumer of a queue if they do not exist."""
+        stream, carrier = self._stream(queue), self.carrier
+        try:
+            await self._js.consumer_info(stream, CONSUMER)
+        except js_errors.NotFoundError:
+            await self._create_stream(
+                api.StreamConfig(
+                    name=stream,
+                    description=f"jobs of the queue {queue}",
+                    subjects=[self._subject(queue)],
+                    retention=api.RetentionPolicy.WORK_QUEUE,
+                    discard=api.DiscardPolicy.NEW,
+                    storage=api.StorageType.FILE,
+                    num_replicas=carrier.replicas,
+                    duplicate_window=DUPLICATE_WINDOW,
+                    max_bytes=carrier.max_bytes or -1,
+                )
+            )
+            await self._create_stream(
+                api.StreamConfig(
+                    name=f"{stream}-progress",
+                    description=f"progress of the jobs of the queue {queue}",
+                    subjects=[f"{self._progress(queue)}.*"],
+                    max_msgs_per_subject=1,
+                    max_age=KEEP_PROGRESS,
+                    storage=api.StorageType.FILE,
+                    num_replicas=carrier.replicas,
+                    allow_direct=True,
+                )
+            )
+            await self._js.add_consumer(
+                stream,
+                api.ConsumerConfig(
+                    durable_name=CONSUMER,
+                    ack_policy=api.AckPolicy.EXPLICIT,
+                    ack_wait=ACK_WAIT,
+                    max_deliver=-1,
+                    max_ack_pending=MOST_HELD,
+                ),
+            )
+        self._known.add(queue)
+
+    async def _create_stream(self, config: api.StreamConfig) -> None:
+        try:
+            await self._js.add_stream(config)
+        except js_errors.APIError as error:
+            if error.err_code != NAME_IN_USE:
+                raise
+
+    async def store_progress(self, queue: str, position: int, progress: bytes) -> None:
+        async with _calls(self.carrier, queue):
+            await self._js.publish(f"{self._progress(queue)}.{position}", progress, timeout=REPLY_TIMEOUT)
+
+    async def progress(self, queue: str, position: int) -> bytes | None:
+        async with _calls(self.carrier, queue):
+            try:
+                message = await self._js.get_last_msg(
+                    f"{self._stream(queue)}-progress", f"{self._progress(queue)}.{position}"
+                )
+            except js_errors.NotFoundError:
+                return None
+        return message.data
+
+    async def forget_progress(self, queue: str, position: int) -> None:
+        async with _calls(self.carrier, queue):
+            await self._js.purge_stream(
+                f"{self._stream(queue)}-progress", subject=f"{self._progress(queue)}.{position}"
+            )
+
+    async def state(self, queue: str) -> CarrierState:
+        async with _calls(self.carrier, queue):
+            await self._prepare(queue)
+            stream = await self._js.stream_info(self._stream(queue))
+            consumer = await self._js.consumer_info(self._stream(queue), CONSUMER)
+            oldest = None
+            if stream.state.messages:
+                oldest = await self._age(self._stream(queue), stream.state.first_seq)
+        cluster = stream.cluster
+        current = 1 + sum(bool(peer.current) for peer in (cluster.replicas or [])) if cluster else 1
+        return CarrierState(
+            pending_messages=consumer.num_pending or 0,
+            held_messages=consumer.num_ack_pending or 0,
+            redelivered_messages=consumer.num_redelivered or 0,
+            bytes=stream.state.bytes,
+            oldest=oldest,
+            replicas=self.carrier.replicas,
+            current_replicas=current,
+            leader=cluster.leader if cluster else None,
+        )
+
+    async def _age(self, stream: str, position: int) -> float | None:
+        try:
+            message = await self._js.get_msg(stream, position)
+        except js_errors.NotFoundError:
+            return None
+        if message.time is None:
+            return None
+        return max(0.0, (datetime.now(UTC) - message.time).total_seconds())
+
+    async def acknowledged(self, queue: str) -> int:
+        async with _calls(self.carrier, queue):
+            consumer = await self._js.consumer_info(self._stream(queue), CONSUMER)
+        return 0 if consumer.ack_floor is None else consumer.ack_floor.stream_seq
+
+    async def close(self) -> None:
+        with suppress(nats.errors.Error, OSError, TimeoutError):
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                await self._client.flush()
+        await self._client.close()
+
+    def _stream(self, queue: str) -> str:
+        return f"{self.carrier.prefix}-{_token(queue)}"
+
+    def _subject(self, queue: str) -> str:
+        return f"{self.carrier.prefix}.jobs.{_token(queue)}"
+
+    def _progress(self, queue: str) -> str:
+        return f"{self.carrier.prefix}.progress.{_token(queue)}"
+
+
+def _token(queue: str) -> str:
+    """Return the queue's name as it can be part of a subject and of the name of a stream."""
+    if PLAIN_NAME.fullmatch(queue):
+        return queue
+    return "x-" + hashlib.sha256(queue.encode()).hexdigest()[:24]

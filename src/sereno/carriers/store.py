@@ -1,0 +1,94 @@
+"""Operations on jobs that leave PostgreSQL for a carrier, and on jobs that come back."""
+
+import base64
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sereno.database.json_values import encoder
+from sereno.database.statement import Operation, Statement, queries
+
+_sql = queries("carriers/store")
+_ids = msgspec.json.Decoder(list[int])
+_shares = msgspec.json.Decoder(dict[str, int])
+
+# The task of a message that cannot be decoded.
+UNDECODABLE = "sereno.undecodable"
+# Ids in a block of `next_ids`.
+BLOCK = 1_000_000
+# Messages of dead sessions that one call takes over at most.
+MOST_BATCHES = 20
+
+
+class RelayBatch(NamedTuple):
+    """A message to publish. Its id is that of its row, so that every worker publishes it under the same one."""
+
+    id: int
+    queue: str
+    body: bytes
+
+
+def next_ids() -> Operation[range]:
+    """Return a block of ids for jobs that are published directly."""
+    rows = yield Statement(_sql["next_ids"])
+    return range(rows[0][0], rows[0][0] + BLOCK)
+
+
+def shares() -> Operation[Mapping[str, int]]:
+    """Return the share of new jobs that the carrier gets, in per cent, of the queues for which it was set."""
+    rows = yield Statement(_sql["shares"])
+    return _shares.decode(rows[0][0])
+
+
+def set_share(queue: str, share: int) -> Operation[None]:
+    yield Statement(_sql["set_share"], {"queue": queue, "share": share})
+
+
+def store(session: int, jobs: Sequence[Mapping[str, Any]]) -> Operation[set[int]]:
+    """Store carried jobs as running jobs of the session; return those that belong to it. The others ran elsewhere."""
+    rows = yield Statement(_sql["store"], {"session": session, "jobs": encoder.encode(jobs).decode()})
+    return set(_ids.decode(rows[0][0]))
+
+
+def park(session: int, queue: str, position: int, body: bytes, reason: str, task: str = UNDECODABLE) -> Operation[None]:
+    """Store what cannot become a job as a dead job; its bytes are in the arguments, as base64."""
+    args = {"message": base64.b64encode(body).decode()}
+    values = {"queue": queue, "position": position, "session": session, "reason": reason, "task": task}
+    yield Statement(_sql["park"], {**values, "args": encoder.encode(args).decode()})
+
+
+def stored(ids: Collection[int]) -> Operation[set[int]]:
+    """Return those of the jobs that are, or were, stored in PostgreSQL."""
+    rows = yield Statement(_sql["stored"], {"ids": list(ids)})
+    return set(_ids.decode(rows[0][0]))
+
+
+def forget_stored(queue: str, position: int) -> Operation[None]:
+    """Delete what is known of the jobs of acknowledged messages: none of them is delivered again."""
+    yield Statement(_sql["forget_stored"], {"queue": queue, "position": position})
+
+
+def carry(session: int, queue: str, ids: Collection[int]) -> Operation[tuple[RelayBatch | None, set[int]]]:
+    """Move claimed jobs into a message; return it, and the jobs that are in it. The others have to run from here."""
+    rows = yield Statement(_sql["carry"], {"session": session, "queue": queue, "ids": sorted(ids)})
+    number, body, gone = rows[0]
+    batch = None if number is None else RelayBatch(number, queue, body.encode())
+    return batch, set(_ids.decode(gone))
+
+
+def published(batch: int) -> Operation[None]:
+    """Delete a message that the carrier has stored."""
+    yield Statement(_sql["published"], {"id": batch})
+
+
+def take_batches(session: int, queues: Collection[str]) -> Operation[list[RelayBatch]]:
+    """Return messages that this session or a dead one has not published; they belong to this session now."""
+    rows = yield Statement(_sql["take_batches"], {"session": session, "queues": list(queues), "most": MOST_BATCHES})
+    return [RelayBatch(number, queue, body.encode()) for number, queue, body in sorted(rows)]
+
+
+def return_batches(queue: str) -> Operation[int]:
+    """Make the jobs of unpublished messages ready in PostgreSQL; return how many."""
+    rows = yield Statement(_sql["return_batches"], {"queue": queue})
+    return int(rows[0][0])

@@ -1,0 +1,34 @@
+-- Queues that are carried outside of PostgreSQL: jobs on their way there, and jobs that came back.
+
+-- Ids of jobs that were published without being stored here first; a process takes a block of a million at once. They
+-- begin far above those of `jobs`, and stay below 2^53, which every JSON parser reads exactly.
+create sequence sereno.direct_ids as bigint start 1000000000000000 increment 1000000 maxvalue 9007000000000000;
+
+-- The share of the new jobs of a queue that its carrier gets, in per cent; 100 for a queue without a row.
+create table sereno.carried_queues (
+    queue       text primary key,
+    share       smallint not null check (share between 0 and 100),
+    changed_at  timestamptz not null default sereno.now()
+);
+
+-- Messages that a worker is publishing. Its jobs are no longer in `jobs`; the row is deleted when the carrier has
+-- stored the message. If the worker dies, another one publishes the same message with the same id.
+create table sereno.relay_batches (
+    id          bigint generated always as identity primary key,
+    queue       text not null,
+    session_id  bigint not null,
+    jobs        integer not null check (jobs > 0),
+    body        text not null,
+    created_at  timestamptz not null default sereno.now()
+);
+
+-- Jobs of a carrier that are, or were, stored here: a message that is delivered again does not run them again.
+-- `position`: of the message in its queue. The row is deleted when every message up to there was acknowledged.
+create table sereno.carried_jobs (
+    job_id      bigint primary key,
+    queue       text not null,
+    position    bigint not null,
+    session_id  bigint not null
+);
+
+create index carried_jobs_position on sereno.carried_jobs (queue, position);

@@ -1,0 +1,53 @@
+"""A message that a worker holds, and which of its jobs have no durable outcome yet."""
+
+from time import monotonic
+from typing import Any
+
+import msgspec
+
+from sereno.carriers.contract import CarriedMessage
+from sereno.carriers.message import Batch, stored_row
+
+_ids = msgspec.json.Decoder(list[int])
+
+
+class HeldMessage:
+    """One delivery of a message. It is acknowledged when `left` is empty."""
+
+    __slots__ = ("_index", "_recorded", "batch", "left", "message", "received", "reported")
+
+    def __init__(self, message: CarriedMessage, batch: Batch) -> None:
+        self.message = message
+        self.batch = batch
+        self.left = set(batch.ids)
+        # By the monotonic clock: when it was received, and when the carrier last heard of it.
+        self.received = self.reported = monotonic()
+        self._recorded = 0
+        self._index: dict[int, int] | None = None
+
+    def row(self, job_id: int, seen: float) -> dict[str, Any]:
+        """Return a job as `carriers.store.store` reads it. `seen`: when the worker got it, by the monotonic clock."""
+        if self._index is None:
+            self._index = {each: index for index, each in enumerate(self.batch.ids)}
+        index = self._index[job_id]
+        row = stored_row(self.batch, index, self.batch.args[index])
+        return row | {"held_for": max(0.0, monotonic() - seen), "position": self.message.position}
+
+    def leave_out(self, progress: bytes | None) -> None:
+        """Leave out the jobs that had an outcome in an earlier delivery."""
+        if progress is not None:
+            try:
+                self.left.difference_update(_ids.decode(progress))
+            except msgspec.DecodeError:
+                return
+
+    @property
+    def has_news(self) -> bool:
+        """Whether jobs have ended since the progress was stored."""
+        return len(self.batch.ids) - len(self.left) > self._recorded
+
+    def progress(self) -> bytes:
+        """Return which jobs have an outcome, for the next delivery."""
+        ended = [job_id for job_id in self.batch.ids if job_id not in self.left]
+        self._recorded = len(ended)
+        return msgspec.json.encode(ended)

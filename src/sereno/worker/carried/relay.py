@@ -1,0 +1,155 @@
+"""Publishes jobs that were enqueued in PostgreSQL to the carrier of their queue.
+
+A claimed job is either run or published. One statement moves jobs out of `sereno.jobs` into a message in
+`sereno.relay_batches`; the message is deleted when the carrier has stored it. If this worker dies in between,
+another one publishes the same message under the same id, which the carrier stores once.
+
+While the carrier is away, jobs run from PostgreSQL as in any other queue.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from time import monotonic
+
+from sereno.carriers import store
+from sereno.carriers.contract import CarrierClient
+from sereno.carriers.store import RelayBatch
+from sereno.database.connect import ServiceConnection
+from sereno.errors import CarrierUnavailable
+from sereno.jobs.job import ClaimedJob
+from sereno.telemetry.log_events import emit
+from sereno.telemetry.service import Service
+from sereno.worker.claiming.claimer import Claimer
+from sereno.worker.claiming.slots import QueueSlots
+
+# Jobs, and bytes of arguments, in one message.
+JOBS_IN_MESSAGE = 500
+BYTES_IN_MESSAGE = 256 * 1024
+# Jobs that wait to be published at most, for each queue.
+MOST_WAITING = 1000
+# Seconds between two looks at the shares, at messages of dead workers and at acknowledged positions.
+LOOK_EVERY = 5.0
+# Seconds after a failure until jobs are given to the carrier again.
+RETRY = 1.0
+ALL = 100
+
+
+class Relay(Service):
+    """Publishes the jobs of one session. `connect`: returns the client of each carried queue."""
+
+    def __init__(
+        self,
+        connection: ServiceConnection,
+        session: int,
+        claimer: Claimer,
+        queues: Mapping[str, QueueSlots],
+        connect: Mapping[str, Callable[[], Awaitable[CarrierClient]]],
+    ) -> None:
+        super().__init__("relay")
+        self._connection = connection
+        self._session = session
+        self._claimer = claimer
+        self._queues = queues
+        self._connect = connect
+        self._waiting: dict[str, list[ClaimedJob]] = {name: [] for name in connect}
+        # Messages in PostgreSQL that this session has to publish.
+        self._batches: list[RelayBatch] = []
+        self._shares: dict[str, int] = dict.fromkeys(connect, 0)
+        self._failed_at: dict[str, float] = {}
+        self._looked_at = float("-inf")
+
+    def takes(self, job: ClaimedJob) -> bool:
+        """Take a claimed job to publish it; False if it has to run here."""
+        share = self._shares.get(job.queue, 0)
+        if not share or job.attempt > 1 or job.id % ALL >= share or len(job.args) > BYTES_IN_MESSAGE:
+            return False
+        if job.fire is not None or job.link is not None or not self._is_open(job.queue):
+            return False
+        self._waiting[job.queue].append(job)
+        self.wake()
+        return True
+
+    def _is_open(self, queue: str) -> bool:
+        is_failing = monotonic() < self._failed_at.get(queue, float("-inf")) + RETRY
+        return not is_failing and len(self._waiting[queue]) < MOST_WAITING
+
+    async def run_once(self) -> float:
+        if monotonic() > self._looked_at + LOOK_EVERY:
+            await self._look()
+        for queue, waiting in self._waiting.items():
+            while waiting:
+                await self._carry(queue, _first(waiting))
+        for batch in list(self._batches):
+            await self._publish(batch)
+        for name in self._waiting:
+            slots = self._queues[name]
+            full = self._shares[name] == ALL and self._is_open(name) and not self._batches
+            slots.relay_room = JOBS_IN_MESSAGE if full else 0
+        return RETRY if self._batches else max(0.0, self._looked_at + LOOK_EVERY - monotonic())
+
+    async def _look(self) -> None:
+        self._looked_at = monotonic()
+        known = await self._connection.run(store.shares())
+        self._shares = {name: known.get(name, ALL) for name in self._waiting}
+        mine = {batch.id for batch in self._batches}
+        found = await self._connection.run(store.take_batches(self._session, list(self._waiting)))
+        self._batches += [batch for batch in found if batch.id not in mine]
+        for queue in self._waiting:
+            try:
+                client = await self._connect[queue]()
+                position = await client.acknowledged(queue)
+            except CarrierUnavailable:
+                self._fail(queue)
+            else:
+                self._failed_at.pop(queue, None)
+                if position:
+                    await self._connection.run(store.forget_stored(queue, position))
+
+    async def _carry(self, queue: str, jobs: list[ClaimedJob]) -> None:
+        """Move jobs into a message. Those that need PostgreSQL run here."""
+        attempts = {job.id: job.attempt for job in jobs}
+        batch, gone = await self._connection.run(store.carry(self._session, queue, list(attempts)))
+        del self._waiting[queue][: len(jobs)]
+        for job_id in gone:
+            self._claimer.held.pop(job_id, None)
+        if batch is not None:
+            self._batches.append(batch)
+        for job in jobs:
+            if job.id not in gone:
+                self._claimer.take_stored(job)
+
+    async def _publish(self, batch: RelayBatch) -> None:
+        try:
+            client = await self._connect[batch.queue]()
+            await client.publish(batch.queue, batch.body, f"r{batch.id}")
+        except CarrierUnavailable as error:
+            self._fail(batch.queue, error)
+            return
+        await self._connection.run(store.published(batch.id))
+        self._batches.remove(batch)
+
+    def _fail(self, queue: str, error: CarrierUnavailable | None = None) -> None:
+        if error is not None and queue not in self._failed_at:
+            message = f"jobs of queue {queue} are not published, and run from PostgreSQL meanwhile: {error}"
+            emit(logging.WARNING, "relay.stopped", message, queue=queue)
+        self._failed_at[queue] = monotonic()
+
+    async def stop(self) -> None:
+        """Stop. Jobs that were not moved into a message run in another worker."""
+        await super().stop()
+        for waiting in self._waiting.values():
+            for job in waiting:
+                self._claimer.take_stored(job)
+            waiting.clear()
+
+
+def _first(waiting: list[ClaimedJob]) -> list[ClaimedJob]:
+    """Return the first jobs, as many as fit into a message."""
+    jobs: list[ClaimedJob] = []
+    size = 0
+    for job in waiting[:JOBS_IN_MESSAGE]:
+        size += len(job.args)
+        if jobs and size > BYTES_IN_MESSAGE:
+            break
+        jobs.append(job)
+    return jobs

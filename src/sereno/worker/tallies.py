@@ -1,0 +1,33 @@
+"""The counts of a worker, for two readers that read them at different times: /metrics and the minute statistics."""
+
+from collections.abc import Iterable
+
+from sereno.telemetry.archive_stats import COUNTED
+from sereno.telemetry.metrics import MetricTally
+from sereno.worker.executor import Executor
+
+
+class Tallies:
+    """`current`: counts that neither reader has."""
+
+    def __init__(self) -> None:
+        self.current = MetricTally()
+        self._unserved, self._unwritten = MetricTally(), MetricTally()
+
+    def take_unserved(self, executors: Iterable[Executor]) -> MetricTally:
+        """Return the counts since the last call, for the metrics endpoint."""
+        self._collect(executors)
+        return self._unserved.take()
+
+    def take_unwritten(self, executors: Iterable[Executor]) -> MetricTally:
+        """Return the counts since the last call, for the minute statistics."""
+        self._collect(executors)
+        return self._unwritten.take()
+
+    def _collect(self, executors: Iterable[Executor]) -> None:
+        self.current.archive.add(COUNTED.take())
+        for executor in executors:
+            executor.count_ended()
+        counts = self.current.take()
+        self._unserved.add(counts)
+        self._unwritten.add(counts)
