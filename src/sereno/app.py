@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
@@ -26,11 +26,8 @@ from sereno.errors import ConfigurationError
 from sereno.extension_points import ExtensionPoints
 from sereno.jobs.bulk import Change
 from sereno.jobs.encryption import KeyRing, key_ring
-from sereno.jobs.enqueue import aenqueue, enqueue
-from sereno.jobs.enqueue_stream import aenqueue_stream, enqueue_stream
 from sereno.jobs.group_methods import GroupMethods
-from sereno.jobs.handle import Job
-from sereno.jobs.job import EnqueuedJob, JobOptions, NewJob
+from sereno.jobs.job import JobOptions, NewJob
 from sereno.jobs.keys import keys_of
 from sereno.jobs.limits.client import LimitsClient
 from sereno.jobs.requirements import requirements_of
@@ -246,25 +243,6 @@ class Sereno(SignalMethods, GroupMethods, QueueMethods, ExtensionPoints):
             self.schedules.declare(self.schedules.new(sweep.task, sweep, Every("1m"), overlap="skip"))
 
     # Enqueue
-
-    def enqueue_many(self, jobs: Iterable[NewJob], connection: Any = None) -> list[Job[Any]]:
-        """Enqueue any number of jobs, all or none. A list takes one statement; a generator is streamed."""
-        if self.registry.carried:
-            return self._handles(self._enqueue_carried(list(jobs), connection))
-        if isinstance(jobs, Sequence) or connection is not None:
-            return self._handles(enqueue(self.database, list(jobs), connection))
-        return self._handles(enqueue_stream(self.database, jobs))
-
-    async def aenqueue_many(self, jobs: Iterable[NewJob], connection: Any = None) -> list[Job[Any]]:
-        """`enqueue_many` for async code."""
-        if self.registry.carried:
-            return self._handles(await self._aenqueue_carried(list(jobs), connection))
-        if isinstance(jobs, Sequence) or connection is not None:
-            return self._handles(await aenqueue(self.database, list(jobs), connection))
-        return self._handles(await aenqueue_stream(self.database, jobs))
-
-    def _handles(self, jobs: Iterable[EnqueuedJob]) -> list[Job[Any]]:
-        return [Job(self.database, job, self.registry.result_type(job.task)) for job in jobs]
 
     def new_job(self, task: str, arguments: bytes, options: JobOptions | None = None) -> NewJob:
         """Return a job for a registered task, from its name and JSON arguments, with the usual checks."""

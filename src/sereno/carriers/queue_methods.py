@@ -1,6 +1,6 @@
-"""The part of `Sereno` that declares queues, with limits or with a carrier, and enqueues into carried ones."""
+"""The part of `Sereno` that declares queues, with limits or with a carrier, and enqueues many jobs at once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sereno.carriers.address import JetStream, carried_queue
@@ -10,6 +10,8 @@ from sereno.database.database import Database
 from sereno.errors import ConfigurationError
 from sereno.jobs.carried import CarriedQueue
 from sereno.jobs.enqueue import aenqueue, enqueue
+from sereno.jobs.enqueue_stream import aenqueue_stream, enqueue_stream
+from sereno.jobs.handle import Job
 from sereno.jobs.job import EnqueuedJob, NewJob, check_queue_name
 from sereno.jobs.limits.limit import Limits
 from sereno.jobs.task import Registry, define_queue
@@ -17,7 +19,7 @@ from sereno.settings import Settings
 
 
 class QueueMethods:
-    """Declares queues."""
+    """Declares queues, and enqueues many jobs at once."""
 
     database: Database
     registry: Registry
@@ -47,6 +49,28 @@ class QueueMethods:
                 raise ConfigurationError(f"queue {name}: its carrier is a JetStream(…), not {carrier!r:.60}")
             carrier = self.registry.carried[name].carrier if name in self.registry.carried else carrier
             self.registry.carry(CarriedQueue(name, carrier, direct))
+
+    def enqueue_many(self, jobs: Iterable[NewJob], connection: Any = None) -> list[Job[Any]]:
+        """Enqueue any number of jobs, all or none. A list takes one statement; a generator is streamed.
+
+        Jobs that are published directly (see `queue`) are accepted one message at a time.
+        """
+        if self.registry.carried:
+            return self._handles(self._enqueue_carried(list(jobs), connection))
+        if isinstance(jobs, Sequence) or connection is not None:
+            return self._handles(enqueue(self.database, list(jobs), connection))
+        return self._handles(enqueue_stream(self.database, jobs))
+
+    async def aenqueue_many(self, jobs: Iterable[NewJob], connection: Any = None) -> list[Job[Any]]:
+        """`enqueue_many` for async code."""
+        if self.registry.carried:
+            return self._handles(await self._aenqueue_carried(list(jobs), connection))
+        if isinstance(jobs, Sequence) or connection is not None:
+            return self._handles(await aenqueue(self.database, list(jobs), connection))
+        return self._handles(await aenqueue_stream(self.database, jobs))
+
+    def _handles(self, jobs: Iterable[EnqueuedJob]) -> list[Job[Any]]:
+        return [Job(self.database, job, self.registry.result_type(job.task)) for job in jobs]
 
     def _carry_by_settings(self) -> None:
         for name, url in (self.settings.carriers or {}).items():

@@ -9,6 +9,7 @@ select nextval('sereno.direct_ids');
 select coalesce(json_object_agg(queue, share), '{}')::text from sereno.carried_queues;
 
 -- name: set_share
+-- Set the share of new jobs that the carrier of a queue gets.
 insert into sereno.carried_queues (queue, share) values (%(queue)s, %(share)s)
 on conflict (queue) do update set share = excluded.share, changed_at = excluded.changed_at;
 
@@ -62,6 +63,7 @@ from noted;
 select coalesce(json_agg(job_id), '[]')::text from sereno.carried_jobs where job_id = any(%(ids)s);
 
 -- name: forget_stored
+-- Delete the fences of acknowledged messages.
 delete from sereno.carried_jobs where queue = %(queue)s and position <= %(position)s;
 
 -- name: carry
@@ -88,6 +90,7 @@ kept as (
 select (select id from kept), (select body from kept), (select coalesce(json_agg(id), '[]')::text from gone);
 
 -- name: published
+-- Delete a message that the carrier has stored.
 delete from sereno.relay_batches where id = %(id)s;
 
 -- name: take_batches

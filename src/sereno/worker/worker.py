@@ -27,7 +27,7 @@ from sereno.worker import bulk_task as bulk
 from sereno.worker.carried.queues import CarriedQueues
 from sereno.worker.claiming.claimer import Claimer
 from sereno.worker.claiming.floor import Floors
-from sereno.worker.claiming.listener import Listener
+from sereno.worker.claiming.listener import Listener, with_id
 from sereno.worker.claiming.slots import QueueSlots
 from sereno.worker.executor import Executor
 from sereno.worker.heartbeat import Heartbeat, LeaseHolder, boot_clock
@@ -174,8 +174,9 @@ class Worker:
     def _assemble(self, published: Mapping[str, int]) -> None:
         settings, url = self.settings, self.database.url
         hooks = HookCaller(self.registry.hooks) if self.registry.hooks else None
-        on_settled, on_rescheduled = self._on_settled, self._on_rescheduled
-        self._settler = Settler(self._settle_line, self.session, self.tally, on_settled, on_rescheduled, hooks)
+        self._settler = Settler(
+            self._settle_line, self.session, self.tally, self._on_settled, self._on_rescheduled, hooks
+        )
         self._isolation = IsolationPool(self.database, self.registry, self._settler.announce)
         self.executor = Executor(
             self.database,
@@ -222,16 +223,18 @@ class Worker:
             settings,
         )
         self._settler.on_continued = self.claimer.notified
-        on_notify = {
-            "ready": self._on_ready,
-            "due": self._promoter.on_due,
-            "cancel": _with_id(self._on_cancel),
-            "linked": _with_id(self._on_linked),
-            "clock": lambda _: self._promoter.clock_was_set(),
-        }
-        self._listener = Listener(url, settings, on_notify, self._on_connected)
+        self._listener = Listener(url, settings, self._on_notify(), self._on_connected)
         self.lease_holder: LeaseHolder = self._make_lease_holder(url, settings, self.session, self._registered_at)
         self.registered.set()
+
+    def _on_notify(self) -> dict[str, Callable[[str], None]]:
+        return {
+            "ready": self._on_ready,
+            "due": self._promoter.on_due,
+            "cancel": with_id(self._on_cancel),
+            "linked": with_id(self._on_linked),
+            "clock": lambda _: self._promoter.clock_was_set(),
+        }
 
     def _maintain(self, name: str, duties: Sequence[MaintenanceDuty]) -> Maintenance:
         return Maintenance(name, maintenance_connection(self.database.url, self.settings, name), duties)
@@ -384,11 +387,6 @@ class Worker:
     def _on_connected(self) -> None:
         self._promoter.clock_was_set()
         self.claimer.wake()
-
-
-def _with_id(handle: Callable[[int], None]) -> Callable[[str], None]:
-    """Return the handler of a notification about a job; any role can send one, so the payload may be anything."""
-    return lambda payload: handle(int(payload)) if payload.isdecimal() else None
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

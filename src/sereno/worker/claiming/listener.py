@@ -83,3 +83,8 @@ class Listener:
 
     def _dispatch(self, notice: psycopg.Notify) -> None:
         self._handlers[notice.channel.rpartition(".")[2]](notice.payload)
+
+
+def with_id(handle: Callable[[int], None]) -> Callable[[str], None]:
+    """Return the handler of a notification about a job; any role can send one, so the payload may be anything."""
+    return lambda payload: handle(int(payload)) if payload.isdecimal() else None
