@@ -17,11 +17,12 @@ _OF_KUBERNETES = re.compile(r"_SERVICE_(?:HOST|PORT(?:_\w+)?)$|_PORT_\d+_(?:TCP|
 
 def check_variables(environment: Mapping[str, str], settings: Iterable[str]) -> None:
     """Raise ConfigurationError for a variable SERENO_… that names no setting."""
-    names = {f"SERENO_{name.upper()}" for name in settings}
+    names = {name.upper() for name in settings}
     for variable, value in environment.items():
         if not variable.startswith("SERENO_") or variable.startswith("SERENO_TEST_") or variable in _OTHER_VARIABLES:
             continue
-        if variable.removesuffix("_FILE") in names:
+        name = variable.removeprefix("SERENO_").removesuffix("_FILE")
+        if name in names:
             if value.startswith("tcp://"):
                 raise ConfigurationError(
                     f"{variable} was set by Kubernetes for a service of that name: set enableServiceLinks to false in "
@@ -30,8 +31,8 @@ def check_variables(environment: Mapping[str, str], settings: Iterable[str]) -> 
             continue
         if _OF_KUBERNETES.search(variable) or value.startswith("tcp://"):
             continue
-        close = difflib.get_close_matches(variable, names, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ": `sereno config show` lists them"
+        close = difflib.get_close_matches(name, names, n=1)
+        hint = f"; did you mean SERENO_{close[0]}?" if close else ": `sereno config show` lists them"
         raise ConfigurationError(f"there is no setting {variable}{hint}")
 
 
