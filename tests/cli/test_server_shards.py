@@ -76,10 +76,21 @@ def test_a_server_of_shards_without_a_token_listens_on_loopback_only(sereno: Com
     assert "sereno token create" in result.stderr
 
 
-def test_shards_and_another_database_exclude_each_other(sereno: Command, app: Sereno) -> None:
-    result = sereno("server", "--shard", f"a={app.url}", "--database-url", app.url)
-    assert result.exit_code == 3
-    assert "exclude each other" in result.stderr
+def test_shards_and_another_database_or_application_exclude_each_other(
+    sereno: Command, app: Sereno, tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text("from sereno import Sereno\napp = Sereno()\n")
+    for others in (("--database-url", app.url), ("-a", "shop:app")):
+        result = sereno("server", "--shard", f"a={app.url}", *others)
+        assert result.exit_code == 3, others
+        assert "--shard excludes" in result.stderr
+
+
+@pytest.mark.slow
+def test_a_database_on_the_command_line_wins_over_the_setting(app: Sereno, start: Start) -> None:
+    running = start("--database-url", app.url, SERENO_SHARDS=json.dumps({"a": "postgresql://127.0.0.1:1/x"}))
+    assert httpx.get(f"{running.url}jobs", timeout=TIMEOUT, verify=NO_CERTIFICATES).status_code == 200
+    assert running.end() == 0
 
 
 def test_a_shard_without_a_schema_is_named_at_the_start(sereno: Command, app: Sereno, empty_database_url: str) -> None:

@@ -10,6 +10,8 @@ import pytest
 from sereno import Sereno
 from sereno.access.identity import make_cookie
 from sereno.access.operations import create, revoke
+from sereno.errors import ConfigurationError
+from sereno.server.sharded import sharded
 from sereno.server.shared.authenticator import COOKIE
 from sereno.server.web.page_request import SECTIONS
 from tests.databases import DatabasePool
@@ -214,3 +216,8 @@ def test_a_user_named_by_a_trusted_proxy_is_a_viewer_of_every_shard(app: Sereno,
         me = client.get("/shards/b/api/v1/me", headers={"X-User": "ann"}).json()
         assert (me["name"], me["role"]) == ("ann", "viewer")
         assert client.get("/api/v1/shards").status_code == 401
+
+
+def test_an_application_that_may_write_is_refused(app: Sereno) -> None:
+    with pytest.raises(ConfigurationError, match="shard a: its application must have read_only=True"):
+        sharded({"a": app})

@@ -17,6 +17,7 @@ from starlette.routing import Mount, Route
 
 from sereno.access.identity import Principal
 from sereno.app import Sereno
+from sereno.errors import ConfigurationError
 from sereno.server.api.problems import problem_response
 from sereno.server.api.shards import build
 from sereno.server.application import Asgi, Receive, Scope, Send, Server, all_routes, routed
@@ -64,7 +65,10 @@ def _viewer(found: Principal | None) -> Principal | None:
 
 
 def sharded(shards: Mapping[str, Sereno]) -> Server:
-    """Return the ASGI application. The applications must be read-only; the first one has the tokens."""
+    """Return the ASGI application. The applications are read-only; the first one has the tokens."""
+    for name, app in shards.items():
+        if not app.settings.read_only:
+            raise ConfigurationError(f"shard {name}: its application must have read_only=True")
     first = next(iter(shards))
     authenticator = ShardAuthenticator(first, shards[first])
     # The shards know users as an application does in which they are mounted.

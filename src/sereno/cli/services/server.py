@@ -73,9 +73,12 @@ def _shards(context: "CommandContext", words: tuple[str, ...]) -> "dict[str, Ser
     from sereno.errors import ConfigurationError  # noqa: PLC0415 - see above
     from sereno.shard_urls import parse_shard_options  # noqa: PLC0415 - see above
 
-    shards = parse_shard_options(words) or context.settings.shards or {}
-    if words and context.sources.get("database_url") == "given":
-        raise ConfigurationError("--shard and --database-url exclude each other: name every database with --shard")
+    shards = parse_shard_options(words)
+    chosen = [name for name in ("app", "database_url") if context.sources.get(name) == "given"]
+    if shards and chosen:
+        raise ConfigurationError("--shard excludes -a and --database-url: name every database with --shard")
+    # An application or a database on the command line wins over the setting.
+    shards = shards or ({} if chosen else context.settings.shards or {})
     apps = {}
     for name, url in shards.items():
         apps[name] = app = Sereno(url, schema=context.settings.schema, read_only=True)
