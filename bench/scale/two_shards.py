@@ -13,11 +13,12 @@ from typing import Any
 import psycopg
 
 from bench.context import BenchContext
-from bench.cpu_time import machine_seconds, server_seconds
+from bench.cpu_time import server_seconds
 from bench.drain import fill
 from bench.offered_client import JOBS_PER_CALL, RATE, SECOND, SECONDS, SECONDS_QUICK, SECONDS_TO_START, SECONDS_WARM_UP
 from bench.process import processor_seconds
 from bench.scale.model import SEED, Cluster, Costs, latencies, shard_capacity
+from bench.scale.other_processes import OtherProcesses, is_quiet, wait_until_quiet
 from bench.scale.queueing import paced, percentile
 from bench.server import HOME, PARAMETERS, Server
 from bench.tasks import microseconds
@@ -26,8 +27,6 @@ from sereno.database.embedded import EmbeddedPostgres
 
 # Of the jobs of each shard, when the measurement begins: both workers have reached their speed.
 WARM_UP = 0.1
-# Cores that other processes may use while latencies are compared: jobs that wait for a core are not simulated.
-MOST_OTHERS = 0.5
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def check(context: BenchContext, costs: Costs) -> None:
 
     What others on this machine use meanwhile is subtracted from its cores: the prediction is about the rest.
     """
-    jobs = context.size(200_000, 30_000)
+    jobs = context.size(100_000, 30_000)
     with _second_server() as second, ExitStack() as stack:
         urls = [stack.enter_context(server.fresh("scale")) for server in (context.server, second)]
         for url in urls:
@@ -57,22 +56,23 @@ def check(context: BenchContext, costs: Costs) -> None:
         for shard in shards:
             shard.workers.wait_for(lambda shard=shard: shard.executed >= jobs * WARM_UP)  # type: ignore[misc]  # bound now
         done, began = _executed(shards), time.perf_counter()
-        ours, all_used = _used(shards), machine_seconds()
+        others = OtherProcesses(lambda: _used(shards))
         shards[0].workers.wait_for(lambda: any(shard.executed >= jobs for shard in shards))
         seconds = time.perf_counter() - began
         measured = (_executed(shards) - done) / seconds
-        others = max(0.0, machine_seconds() - all_used - (_used(shards) - ours)) / seconds
+        used_by_others = others.cores()
     cores = len(os.sched_getaffinity(0))
-    free = Cluster(2, postgres_cores=cores, workers=1, shared_cores=max(0.1, cores - others))
+    free = Cluster(2, postgres_cores=cores, workers=1, shared_cores=max(0.1, cores - used_by_others))
     # The jobs were enqueued before.
     predicted = 2 * shard_capacity(_run_only(costs), free)
-    context.report.figure("two_shards_others", others, "cores")
+    context.report.figure("two_shards_others", used_by_others, "cores")
     context.report.figure("two_shards_predicted", predicted, "jobs/s")
     context.report.figure("two_shards_measured", measured, "jobs/s", "two_shards_predicted", predicted)
 
 
 def check_latency(context: BenchContext, costs: Costs) -> None:
     """Offer 5,000 jobs a second to each of two shards; report p50 and p99 until the start, predicted and measured."""
+    wait_until_quiet(context)
     uncounted = RATE * SECONDS_WARM_UP
     jobs = uncounted + RATE * context.size(SECONDS, SECONDS_QUICK)
     with _second_server() as second, ExitStack() as stack:
@@ -82,15 +82,14 @@ def check_latency(context: BenchContext, costs: Costs) -> None:
             shard.workers.wait_for(lambda shard=shard: bool(shard.workers.tally.processes))  # type: ignore[misc]  # bound now
         begin = str(microseconds() + SECONDS_TO_START * SECOND)
         producers = [_producer(stack, url, begin, jobs) for url in urls]
-        began, ours, all_used = time.perf_counter(), _used(shards, producers), machine_seconds()
+        others = OtherProcesses(lambda: _used(shards, producers))
         for shard in shards:
             shard.workers.wait_for(lambda shard=shard: shard.executed >= jobs)  # type: ignore[misc]  # bound now
         tallies = [shard.workers.tally for shard in shards]
         measured = [sample / SECOND for tally in tallies for sample in tally.samples[uncounted:]]
-        others = (machine_seconds() - all_used - _used(shards, producers) + ours) / (time.perf_counter() - began)
-    if others > MOST_OTHERS:
-        context.report.note(f"latency of two shards not compared: others used {others:.1f} cores of this machine")
-        return
+        # Jobs that wait for a core which others use are not simulated.
+        if not is_quiet(context, others, "latency of two shards"):
+            return
     cores = len(os.sched_getaffinity(0))
     cluster = Cluster(len(urls), postgres_cores=cores, workers=1, shared_cores=cores)
     arrivals = paced(JOBS_PER_CALL / RATE, len(urls), len(urls) * jobs // JOBS_PER_CALL)
