@@ -15,6 +15,7 @@ from bench.peers.catalogue import PEERS, Peer
 from bench.peers.schedule_catalogue import SCHEDULE_PEERS
 from bench.recorded import Recording
 from bench.report import Figure
+from bench.scale.tables import assumption_list
 from bench.scale.tables import tables as scale_tables
 
 README = Path(__file__).parents[1] / "README.md"
@@ -122,8 +123,8 @@ COMPARED = (
 
 SCHEDULE_CELLS = ("{lateness_p50} ms", "{lateness_p99} ms", "{schedules_cpu} %")
 
-# The tables of scale.md, in the order of `bench.scale.tables`.
-SCALE_PARTS = ("costs", "volume", "simulated", "checked")
+# The tables of scale.md, in the order of `bench.scale.tables`, and the list of assumptions.
+SCALE_PARTS = ("costs", "volume", "simulated", "checked", "assumptions")
 
 FEATURE_PARTS = ("worker", "server", "enqueue")
 FEATURE_LABELS = {
@@ -272,9 +273,13 @@ def _scale(recordings: Mapping[str, Recording], part: str) -> str:
     recording = recordings.get("scale")
     if recording is None:
         return ""
-    table = scale_tables({figure.name: figure.value for figure in recording.figures})[SCALE_PARTS.index(part)]
+    shown = [each for name in ("drain", "scale") if name in recordings for each in recordings[name].figures]
+    figures = {figure.name: figure.value for figure in shown}
+    if part == "assumptions":
+        return assumption_list(figures)
+    table = scale_tables(figures)[SCALE_PARTS.index(part)]
     text = _table(table.alignment, table.heads, table.rows)
-    return text if part != SCALE_PARTS[-1] else f"{text}\n\n{_origin({'scale': recording})}"
+    return text if part != "checked" else f"{text}\n\n{_origin({'scale': recording})}"
 
 
 def _origin(recordings: Mapping[str, Recording]) -> str:

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from bench.offered_client import JOBS_PER_CALL as BATCH
 from bench.report import amount
+from bench.scale.model import Cluster, Costs, Failures, assumptions
 
 DAY = 86_400
 
@@ -16,6 +18,14 @@ class ScaleTable:
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
 
+
+# Measured with PostgreSQL and the workers on the same cores; `drain` and `drain_two` are those of that benchmark.
+DRAINED = {
+    "cores_1": "jobs/s drained by one worker, with PostgreSQL on the same core",
+    "cores_2": "jobs/s drained by one worker, with PostgreSQL on the same two cores",
+    "drain": "jobs/s drained by one worker on two cores, in the benchmark `drain`",
+    "drain_two": "jobs/s drained by two workers on two cores, in the benchmark `drain`",
+}
 
 SIMULATED = (
     ("shards_1", "1 shard"),
@@ -32,6 +42,15 @@ def tables(figures: Mapping[str, float]) -> list[ScaleTable]:
     return [_costs(figures), _volume(figures), _simulated(figures), _checked(figures)]
 
 
+def assumption_list(figures: Mapping[str, float]) -> str:
+    """Return the assumptions of the simulation, with the recorded costs."""
+    producer, enqueue, run, worker = (
+        figures[name] / 1e6 for name in ("producer_bulk", "enqueue_bulk", "run", "worker")
+    )
+    costs = Costs(BATCH, producer, enqueue, run, worker, wal=0.0, history=0.0, idle=[figures["idle_p50"] / 1000])
+    return "\n".join(f"- {text}" for text in assumptions(costs, Cluster(1), Failures()))
+
+
 def _costs(figures: Mapping[str, float]) -> ScaleTable:
     postgres = figures["enqueue_bulk"] + figures["run"]
     rows = [
@@ -40,17 +59,9 @@ def _costs(figures: Mapping[str, float]) -> ScaleTable:
         ("claim, run and settle", _us(figures["run"]), _us(figures["worker"]), "worker"),
         ("from enqueue to settlement, in calls of 50", _us(postgres), "", ""),
         ("jobs/s of one core of PostgreSQL", f"{_round(1e6 / postgres)}", "", ""),
-        *(
-            (f"jobs/s drained by {_cores(cores)} for PostgreSQL and worker together", _round(figures[name]), "", "")
-            for cores in (1, 2)
-            if (name := f"cores_{cores}") in figures
-        ),
+        *((label, _round(figures[name]), "", "") for name, label in DRAINED.items() if name in figures),
     ]
     return ScaleTable("lrrl", ("for each job", "PostgreSQL", "client", "which client"), rows)
-
-
-def _cores(count: int) -> str:
-    return "one core" if count == 1 else f"{count} cores"
 
 
 def _volume(figures: Mapping[str, float]) -> ScaleTable:
@@ -93,7 +104,9 @@ def _simulated(figures: Mapping[str, float]) -> ScaleTable:
 
 
 def _checked(figures: Mapping[str, float]) -> ScaleTable:
-    rows = [_compared(figures, "jobs/s of both, drained at full speed", "two_shards", "jobs/s")]
+    others = figures["two_shards_others"]
+    label = f"jobs/s of both, drained at full speed while other processes used {others:.1f} cores"
+    rows = [_compared(figures, label, "two_shards", "jobs/s")]
     for name in ("p50", "p99"):
         if f"two_shards_{name}_measured" in figures:
             label = f"enqueue to start, {name}, at 5,000 jobs/s each"

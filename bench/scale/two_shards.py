@@ -52,6 +52,7 @@ def check(context: BenchContext, costs: Costs) -> None:
         urls = [stack.enter_context(server.fresh("scale")) for server in (context.server, second)]
         for url in urls:
             fill(url, jobs)
+        wait_until_quiet(context)
         shards = [_started(context, stack, url) for url in urls]
         for shard in shards:
             shard.workers.wait_for(lambda shard=shard: shard.executed >= jobs * WARM_UP)  # type: ignore[misc]  # bound now
