@@ -1,7 +1,8 @@
-"""The commands that move a tenant from one shard to another, run as docs/operate/scale.md prints them."""
+"""The commands of docs/operate/scale.md, run as the page prints them."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from sereno import Sereno
 from sereno.schedules.rules.when import Cron
 from tests.databases import DatabasePool
 from tests.docs.pages import ROOT, only
-from tests.facts import one
+from tests.facts import TIMEOUT, one, until
 from tests.server.two_shards import second_database
 
 PAGE = ROOT / "docs" / "operate" / "scale.md"
@@ -56,12 +57,49 @@ def test_the_printed_commands_move_the_schedules_and_hold_the_jobs_of_a_tenant(
         assert one(second, "select count(*) from sereno.pauses") == 0
 
 
+def test_the_workers_of_the_page_run_the_jobs_of_their_own_shard(
+    app: Sereno, second_url: str, connection: psycopg.Connection, tmp_path: Path
+) -> None:
+    for name in ("shop.py", "shards.py"):
+        (tmp_path / name).write_text(only(PAGE, "python", name=name))
+    lines = only(PAGE, "", beginning="SERENO_DATABASE_URL=$SHARD_A").splitlines()
+    shards = {"SHARD_A": app.url, "SHARD_B": second_url}
+    run("\n".join(lines[:2]), tmp_path, shards)
+    produce = "from shards import send_invoice\nfor number in range(40, 60): send_invoice(f'r{number}', number)"
+    run(f'"{sys.executable}" -c "{produce}"', tmp_path, shards)
+    assert one(connection, "select count(*) from sereno.jobs where state = 'ready'") > 0
+    workers = [start(line, tmp_path, shards) for line in lines[2:]]
+    try:
+        with psycopg.connect(second_url, autocommit=True) as second:
+            done = "select count(*) from sereno.history where state = 'succeeded' and task = 'invoice.send'"
+            until(lambda: one(connection, done) + one(second, done) == 20)
+            assert one(second, done) > 0
+    finally:
+        for worker in workers:
+            os.killpg(worker.pid, signal.SIGTERM)
+            worker.communicate(timeout=TIMEOUT)
+
+
+def start(command: str, directory: Path, variables: dict[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        ["/bin/sh", "-c", command],
+        cwd=directory,
+        env=environment(variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def environment(variables: dict[str, str]) -> dict[str, str]:
+    return {**os.environ, **variables, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
 def run(commands: str, directory: Path, variables: dict[str, str]) -> str:
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     ran = subprocess.run(
         ["/bin/sh", "-e", "-c", commands],
         cwd=directory,
-        env={**os.environ, **variables, "PATH": path},
+        env=environment(variables),
         capture_output=True,
         text=True,
         check=False,
