@@ -24,6 +24,7 @@ from bench import (
     ratchet,
     readme,
     recorded,
+    scale,
     schedules,
     start,
     table,
@@ -55,6 +56,7 @@ BENCHMARKS: dict[str, Callable[[BenchContext], None]] = {
     "dashboard": dashboard.run,
     "archive": archive.run,
     "workflows": workflows.run,
+    "scale": scale.run,
     "ratchet": ratchet.run,
 }
 # The same work on other products.
@@ -83,6 +85,8 @@ benchmarks:
   dashboard       server time of each page over a large data set; load of 50 viewers
   archive         history to verified Parquet files: rows per second, size, memory
   workflows       a group, a chain of dependent jobs, a million waiting jobs, ten thousand waiters
+  scale           CPU, WAL and disk of a job; a simulation of 1, 10 and 100 shards and of a million
+                  jobs/s with failures; two real shards compared with its prediction
 
   peers           drain, enqueue and latency, idle and loaded, of other job queues
   schedule_peers  schedules of other products

@@ -1,11 +1,12 @@
-"""The tables of README.md and docs/why/costs.md, written from the recorded figures: `python -m bench readme`.
+"""The tables of README.md and of two pages of docs, written from the recorded figures: `python -m bench readme`.
 
-A test compares them with the two files, so that a figure cannot be changed by hand. Rows of benchmarks that are not
+A test compares them with the files, so that a figure cannot be changed by hand. Rows of benchmarks that are not
 recorded are left out.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import floor, log10
 from pathlib import Path
 
@@ -14,9 +15,13 @@ from bench.peers.catalogue import PEERS, Peer
 from bench.peers.schedule_catalogue import SCHEDULE_PEERS
 from bench.recorded import Recording
 from bench.report import Figure
+from bench.scale.tables import assumption_list
+from bench.scale.tables import tables as scale_tables
 
 README = Path(__file__).parents[1] / "README.md"
 COSTS = README.parent / "docs" / "why" / "costs.md"
+SCALE = README.parent / "docs" / "operate" / "scale.md"
+PAGES = (README, COSTS, SCALE)
 
 INTRODUCTION = """\
 No-op async jobs. PostgreSQL, the workers, the producer and the benchmark share one machine. Compare figures of one
@@ -118,6 +123,9 @@ COMPARED = (
 
 SCHEDULE_CELLS = ("{lateness_p50} ms", "{lateness_p99} ms", "{schedules_cpu} %")
 
+# The tables of scale.md, in the order of `bench.scale.tables`, and the list of assumptions.
+SCALE_PARTS = ("costs", "volume", "simulated", "checked", "assumptions")
+
 FEATURE_PARTS = ("worker", "server", "enqueue")
 FEATURE_LABELS = {
     "no_history": "`history=False`",
@@ -163,14 +171,15 @@ def rounded(value: float) -> str:
 
 
 def write(recordings: Mapping[str, Recording]) -> None:
-    """Replace the tables of both files."""
-    for path in (README, COSTS):
+    """Replace the tables of all files."""
+    for path in PAGES:
         path.write_text(with_tables(path.read_text(), recordings))
 
 
 def with_tables(text: str, recordings: Mapping[str, Recording]) -> str:
     """Return the text with every table whose benchmarks are recorded between its two comments."""
     tables = {"bench": _jobs, "bench schedules": _schedules, "bench features": _features}
+    tables |= {f"bench scale {part}": partial(_scale, part=part) for part in SCALE_PARTS}
     for name, table in tables.items():
         if f"<!-- {name} -->\n" in text and (content := table(recordings)):
             begin, rest = text.split(f"<!-- {name} -->\n")
@@ -258,6 +267,19 @@ def _features(recordings: Mapping[str, Recording]) -> str:
     ]
     heads = ("µs for each job", "worker", "PostgreSQL, from claim to settlement", "enqueue")
     return "\n\n".join([_table("lrrr", heads, rows), _origin({"features": recording})])
+
+
+def _scale(recordings: Mapping[str, Recording], part: str) -> str:
+    recording = recordings.get("scale")
+    if recording is None:
+        return ""
+    shown = [each for name in ("drain", "scale") if name in recordings for each in recordings[name].figures]
+    figures = {figure.name: figure.value for figure in shown}
+    if part == "assumptions":
+        return assumption_list(figures)
+    table = scale_tables(figures)[SCALE_PARTS.index(part)]
+    text = _table(table.alignment, table.heads, table.rows)
+    return text if part != "checked" else f"{text}\n\n{_origin({'scale': recording})}"
 
 
 def _origin(recordings: Mapping[str, Recording]) -> str:

@@ -7,7 +7,7 @@
 Needs the extra `server`. A request is authenticated by a token, or by `authenticate`: the sign-in of your application.
 """
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Mount
+from starlette.routing import BaseRoute, Mount
 
 from sereno.app import Sereno
 from sereno.server.api.build import build
@@ -49,21 +49,31 @@ def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool
 
     `is_open`: requests from this machine need no token.
     """
-    authenticator = Authenticator(app.database, authenticate=authenticate, is_open=is_open)
-    context = ServerContext(app, authenticator)
+    context = ServerContext(app, Authenticator(app.database, authenticate=authenticate, is_open=is_open))
+    return Server(CrossOrigin(all_routes(context), context), context)
+
+
+def all_routes(context: ServerContext) -> Starlette:
+    """Return the API and the pages of one database."""
     # Write the counted outcomes that are not stored yet, and close the connections to providers.
-    context.endings.append(app.notifications.close)
-    inside = [
-        Mount("/api/v1", build(context)),
-        *unsubscribe(context),
-        *probes(context),
-        *element_scripts(),
-        *pages(context),
-    ]
-    inner = Starlette(routes=inside, exception_handlers={HTTPException: _no_route})
+    context.endings.append(context.app.notifications.close)
+    return routed(
+        [
+            Mount("/api/v1", build(context)),
+            *unsubscribe(context),
+            *probes(context),
+            *element_scripts(),
+            *pages(context),
+        ]
+    )
+
+
+def routed(routes: Sequence[BaseRoute]) -> Starlette:
+    """Return an application with these routes."""
+    made = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
     # A redirect would lead to whatever host the request names.
-    inner.router.redirect_slashes = False
-    return Server(CrossOrigin(inner, context), context)
+    made.router.redirect_slashes = False
+    return made
 
 
 async def _no_route(_: Request, error: Exception) -> Response:
