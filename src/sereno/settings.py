@@ -34,7 +34,7 @@ _PUBLIC_URL = re.compile(r"https?://[^\x00-\x20\x7f-\U0010ffff/?#@<>\"\\]+(?:/[^
 _ORIGIN = re.compile(r"(?!http:.*:80$|https:.*:443$)https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 # Settings that contain secrets; lists of settings omit them.
 _HIDDEN = frozenset(
-    {"database_url", "encryption_keys", "metrics_token", "procedure_targets", "procedure_url", "secret"}
+    {"database_url", "encryption_keys", "metrics_token", "procedure_targets", "procedure_url", "read_url", "secret"}
 )
 
 
@@ -129,6 +129,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     server_connections: int = 2500
     server_request_timeout: float = 30.0
     read_only: bool = False
+    read_url: str | None = None
+    read_lag: float = 10.0
     inbox_origins: list[str] | None = None
     trusted_proxies: list[str] | None = None
     proxy_user_header: str | None = None
@@ -146,7 +148,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 f"schema {self.schema!r:.80} is invalid: use lower-case letters, digits and '_', "
                 f"not starting with a digit, at most {SCHEMA_LENGTH} characters"
             )
-        for name in ("lease", "heartbeat", "poll", "stall_limit", "server_request_timeout"):
+        for name in ("lease", "heartbeat", "poll", "stall_limit", "server_request_timeout", "read_lag"):
             if not 0 < getattr(self, name) < A_DAY:
                 raise ConfigurationError(f"{name} must be more than 0 and less than a day, in seconds")
         _check_retention("log_retention", self.log_retention, 3660 * A_DAY, "ten years")

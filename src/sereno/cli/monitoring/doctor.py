@@ -20,6 +20,10 @@ def doctor(context: "CommandContext", form: str) -> int:
     from sereno.monitoring.doctor import doctor as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     checks = context.run(operation(context.settings))
+    if context.settings.read_url:
+        from sereno.monitoring.standby import check_standby, primary_position  # noqa: PLC0415 - slow to import
+
+        checks.append(check_standby(context.settings, context.run(primary_position())))
     failed = any(check.level == "fail" for check in checks)
     if chosen_form(form) in ("json", "jsonl"):
         show_json({"healthy": not failed, "checks": checks}, indent=2 if form == "json" else 0)
