@@ -1,7 +1,7 @@
 """Opens sereno's own connections, and `ServiceConnection`, a connection that is reopened after failures."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -10,7 +10,7 @@ from psycopg import IsolationLevel, pq
 
 from sereno.database.servers import Server, servers_of
 from sereno.database.statement import Operation, arun
-from sereno.database.timelines import UNTOLD
+from sereno.database.timelines import TIMELINES, UNTOLD, ServerTimeline
 from sereno.errors import ConnectionsInUse, DatabaseUnavailable
 from sereno.settings import Settings
 
@@ -253,6 +253,16 @@ class ServiceConnection:
         self._set_up = f"{PLANNER}; {IDLE_IN_TRANSACTION_TIMEOUT}{limit}"
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._turn = asyncio.Lock()
+        self._check: Callable[[], Operation[bool]] | None = None
+        self.timeline: ServerTimeline | None = None
+
+    def confirm(self, check: Callable[[], Operation[bool]], registered: "ServiceConnection") -> None:
+        """After a promotion, run this check before anything else; if it returns False, the connection is not used.
+
+        `registered`: the connection on which that was written which the check looks for.
+        """
+        self._check = check
+        self.timeline = registered.timeline
 
     async def run(self, operation: Operation[T], timeout: float = CALL_TIMEOUT, *, atomic: bool = False) -> T:
         """Run one operation; raise DatabaseUnavailable when the connection or the server fails.
@@ -284,8 +294,23 @@ class ServiceConnection:
                 raise
 
     async def _open(self) -> psycopg.AsyncConnection[Any]:
-        self._connection = await open_async(self._url, self._settings, self._role, f"; {self._set_up}")
-        return self._connection
+        connection = await open_async(self._url, self._settings, self._role, f"; {self._set_up}")
+        try:
+            await self._confirm(connection)
+        except BaseException:
+            await connection.close()
+            raise
+        self._connection = connection
+        return connection
+
+    async def _confirm(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        before, timeline = self.timeline, TIMELINES.of(connection)
+        is_promoted = before is not None and timeline is not None and timeline != before
+        if self._check is not None and is_promoted:
+            found = await arun(connection, self._check(), self._settings.schema)
+            if not found:
+                raise psycopg.OperationalError("the promoted standby does not have the session of this worker")
+        self.timeline = timeline
 
     def _is_busy(self) -> bool:
         connection = self._connection

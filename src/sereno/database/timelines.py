@@ -102,6 +102,12 @@ class Timelines:
             "after it; stop it, and let it rejoin as a standby"
         )
 
+    def of(self, connection: AnyConnection) -> ServerTimeline | None:
+        """Return the timeline of a connection to a primary; None if its server did not tell."""
+        with self._lock:
+            found = self._open.get(connection)
+        return None if found is None else found[0]
+
     def forget(self) -> None:
         """Start again, in a forked process: the connections belong to its parent."""
         self._lock = threading.Lock()

@@ -40,6 +40,7 @@ from sereno.worker.maintenance.duties import Maintenance, MaintenanceDuty, maint
 from sereno.worker.maintenance.promoter import RESCUE_EVERYWHERE, Promoter
 from sereno.worker.maintenance.vacuum import Vacuum
 from sereno.worker.registration import register_worker
+from sereno.worker.session_check import SessionCheck
 from sereno.worker.session_stats import SessionStats
 from sereno.worker.sessions import finish
 from sereno.worker.settler import Settler
@@ -178,6 +179,9 @@ class Worker:
                     raise
                 await _wait(self._stopping, REGISTER_AGAIN)
             else:
+                self._session_check = SessionCheck(self.session)
+                for line in (self._claim_line, self._settle_line, self._upkeep_connection):
+                    line.confirm(self._session_check, self._upkeep_connection)
                 return published
 
     def _assemble(self, published: Mapping[str, int]) -> None:
@@ -336,7 +340,8 @@ class Worker:
             await line.close()
 
     def _lease_is_lost(self) -> bool:
-        return self.lease_holder.lost or self._stats.lost or boot_clock() > self.lease_holder.lease_end
+        lost = self.lease_holder.lost or self._stats.lost or self._session_check.is_lost
+        return lost or boot_clock() > self.lease_holder.lease_end
 
     def _stop_lost(self) -> None:
         """Stop every handler and write nothing more: other workers have the jobs of this session now, or soon will."""
