@@ -1,6 +1,8 @@
 """A primary is killed and its synchronous standby promoted: everything continues without a restart, nothing is lost."""
 
+import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import httpx
 import psycopg
 import pytest
 
+from sereno import DatabaseUnavailable, Sereno
 from sereno.database.migrate import migrate
 from tests.acceptance.conftest import assert_sound
 from tests.facts import one, until
@@ -167,3 +170,30 @@ def test_a_worker_leaves_an_old_primary_that_still_answers(
     until(lambda: servers["a"].one(done) == "succeeded")
     with servers["b"].connect() as connection:
         assert_sound(connection)
+
+
+@pytest.mark.timeout(120)
+def test_a_commit_without_its_synchronous_standby_is_not_accepted(servers: ReplicatedServers) -> None:
+    """PostgreSQL reports success when an operator cancels the wait; the job may be lost: the caller gets an error."""
+    app = Sereno(servers.url())
+
+    @app.task(name="work")
+    def work() -> None: ...
+
+    async def enqueue() -> None:
+        await work.aenqueue()
+        await app.aclose()
+
+    servers["b"].kill()
+    waiting = "from pg_stat_activity where wait_event = 'SyncRep' and application_name like 'sereno %'"
+    for call in (work.enqueue, lambda: asyncio.run(enqueue())):
+        with ThreadPoolExecutor(1) as thread:
+            called = thread.submit(call)
+            until(lambda: servers["a"].one(f"select count(*) {waiting}") == 1)
+            assert not called.done()
+            servers["a"].one(f"select count(pg_cancel_backend(pid)) {waiting}")
+            with pytest.raises(DatabaseUnavailable, match="the wait for the synchronous standby was cancelled"):
+                called.result(60)
+    servers["a"].set(synchronous_standby_names="")
+    work.enqueue()
+    app.close()

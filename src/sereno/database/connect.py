@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import IsolationLevel, pq
 
+from sereno.database.replication_wait import UNREPLICATED, check_replicated
 from sereno.database.servers import Server, servers_of
 from sereno.database.statement import Operation, arun
 from sereno.database.timelines import TIMELINES, UNTOLD, ServerTimeline
@@ -273,13 +274,10 @@ class ServiceConnection:
             try:
                 async with asyncio.timeout(timeout):
                     connection = self._connection or await self._open()
-                    pooled = self._settings.transaction_pooler
-                    if not pooled and not atomic:
-                        return await arun(connection, operation, self._settings.schema)
-                    async with connection.transaction():
-                        if pooled:
-                            await connection.execute(self._set_up.replace("set ", "set local ").encode())
-                        return await arun(connection, operation, self._settings.schema)
+                    result = await self._run(connection, operation, atomic=atomic)
+                    if UNREPLICATED:
+                        check_replicated(connection)
+                    return result
             except TOO_LARGE:
                 # The server is healthy: the error is in the statement.
                 raise
@@ -292,6 +290,15 @@ class ServiceConnection:
                 if self._is_busy():
                     await self._drop()
                 raise
+
+    async def _run(self, connection: psycopg.AsyncConnection[Any], operation: Operation[T], *, atomic: bool) -> T:
+        pooled = self._settings.transaction_pooler
+        if not pooled and not atomic:
+            return await arun(connection, operation, self._settings.schema)
+        async with connection.transaction():
+            if pooled:
+                await connection.execute(self._set_up.replace("set ", "set local ").encode())
+            return await arun(connection, operation, self._settings.schema)
 
     async def _open(self) -> psycopg.AsyncConnection[Any]:
         connection = await open_async(self._url, self._settings, self._role, f"; {self._set_up}")

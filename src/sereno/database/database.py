@@ -11,6 +11,7 @@ import psycopg
 from sereno.database.connect import failed, is_read_only_server, open_async, open_sync, unavailable
 from sereno.database.fast_path import PooledConnection, PreparedStatement
 from sereno.database.pool import ConnectionPool
+from sereno.database.replication_wait import UNREPLICATED, check_replicated, unreplicated
 from sereno.database.statement import Operation, arun, run
 from sereno.errors import ConnectionsInUse
 from sereno.settings import Settings
@@ -100,6 +101,8 @@ class Database:
         try:
             held = mine.pool.take() or PooledConnection(await open_async(self.url, self.settings, "client"))
             yield held.connection
+            if UNREPLICATED:
+                check_replicated(held.connection)
         except psycopg.Error as error:
             if not _is_broken(error, held):
                 raise
@@ -178,6 +181,8 @@ class _LentConnection:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         held, database = self._held, self._database
+        if UNREPLICATED and error is None:
+            error = unreplicated(held.connection)
         if not isinstance(error, psycopg.Error) or not _is_broken(error, held):
             database.take_back(held)
             return

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from sereno.database.replication_wait import watch
 from sereno.database.timelines import TIMELINE_QUERY, TIMELINES, AnyConnection, ServerTimeline, read_timeline
 
 # Seconds to connect to one of several servers: two that drop packets must not delay a heartbeat past its lease.
@@ -47,7 +48,8 @@ class Server:
         return f"{sets}; {TIMELINE_QUERY}".lstrip("; ") if self.tells_timeline else sets
 
     def check(self, connection: AnyConnection, row: tuple[Any, ...] | None) -> None:
-        """Compare the timeline of a new connection with what is known; raise OldPrimary."""
+        """Compare the timeline of a new connection with what is known; raise OldPrimary. Watch its commits."""
+        watch(connection)
         seen = read_timeline(row) if self.tells_timeline else None
         if seen is not None:
             TIMELINES.accept(connection, seen, str(self))
