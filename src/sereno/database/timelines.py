@@ -99,7 +99,7 @@ class Timelines:
                 return
         raise OldPrimary(
             f"it is an old primary: its timeline is {seen.timeline}, and a server with timeline {highest} was promoted "
-            "after it; stop it, and let it rejoin as a standby"
+            "after it; let it rejoin as a standby, or restart this process if it was restored from a backup"
         )
 
     def of(self, connection: AnyConnection) -> ServerTimeline | None:
