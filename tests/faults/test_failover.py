@@ -133,6 +133,10 @@ def test_an_old_primary_that_was_started_again_is_not_used(
         assert enqueued.returncode == 0, enqueued.stdout + enqueued.stderr
     assert servers["b"].one("select count(*) from sereno.jobs") == 2
     assert servers["a"].one("select count(*) from sereno.jobs") == 0
+    checked = processes.command("doctor")
+    assert f"127.0.0.1:{servers['a'].port} is an old primary, timeline 1" in checked.stdout
+    assert f"127.0.0.1:{servers['b'].port} is the primary, timeline 2" in checked.stdout
+    assert f"127.0.0.1:{servers['c'].port} is a standby" in checked.stdout
     # A standby tells the timeline that it follows after its next checkpoint.
     servers["b"].checkpoint()
     until(lambda: servers["c"].checkpoint() == 2)

@@ -60,7 +60,7 @@ def start(servers: ReplicatedServers) -> Iterator[Start]:
     ends: list[Any] = []
 
     def started(**settings: Any) -> Reader:
-        app = Sereno(servers.url("a"), read_url=servers.url("c"), **settings)
+        app = Sereno(servers.url("a"), read_url=servers.url("a", "c"), **settings)
 
         @app.task(name="work")
         def work() -> None: ...

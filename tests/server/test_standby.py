@@ -41,10 +41,3 @@ def test_a_standby_is_complete_up_to_the_last_position_that_it_has_replayed() ->
     assert positions.complete_at == 2.0
     assert positions.replayed(300)
     assert positions.complete_at == 3.0
-
-
-def test_a_promoted_standby_has_everything() -> None:
-    positions = ReplayedPositions()
-    positions.add(1.0, 100)
-    assert positions.replayed(None)
-    assert positions.complete_at == 1.0

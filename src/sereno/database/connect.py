@@ -104,6 +104,7 @@ def open_sync(url: str, settings: Settings, role: str) -> psycopg.Connection[Any
         try:
             connection = _open_one(server, options)
         except psycopg.OperationalError as error:
+            servers.skipped(server)
             failures.add(server, error)
         else:
             servers.connected(server, connection)
@@ -126,7 +127,12 @@ async def aconnect(url: str, options: ConnectOptions) -> psycopg.AsyncConnection
         try:
             connection = await _aopen_one(server, options)
         except psycopg.OperationalError as error:
+            servers.skipped(server)
             failures.add(server, error)
+        except asyncio.CancelledError:
+            # The caller waits no longer. Its next try begins with another server.
+            servers.skipped(server)
+            raise
         else:
             servers.connected(server, connection)
             return connection

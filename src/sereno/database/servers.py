@@ -1,7 +1,7 @@
 """The servers of an address: `postgresql://a,b,c/shop`, or `host=a,b,c dbname=shop`.
 
 With several servers, the primary is found among them: at the first connection and after each failure. A server that
-failed is tried last, the one that was connected to last is tried first. A thread surveys the other servers, so that a
+failed is tried last, the one that was connected to last is tried first. A thread surveys the servers, so that a
 promotion is noticed even while the old primary answers.
 """
 
@@ -64,6 +64,7 @@ class ServerList:
         self.is_several = len(split) > 1
         if self.is_several:
             given = {"target_session_attrs": "read-write", "connect_timeout": CONNECT_TIMEOUT} | given
+        self._wants_primary = given.get("target_session_attrs") in ("read-write", "primary")
         self._servers = [Server({**given, **each}) for each in split]
         self._order = list(self._servers)
         self._connections: WeakKeyDictionary[AnyConnection, Server] = WeakKeyDictionary()
@@ -100,16 +101,26 @@ class ServerList:
         """Try the server of this connection last: it did not reply, and may be an old primary that was cut off."""
         server = self._connections.get(connection)
         if server is not None:
-            self._move(server, len(self._servers))
+            self.skipped(server)
 
-    def survey(self) -> None:
-        """Ask all servers at once for their timelines; try the primary with the highest one first."""
+    def skipped(self, server: Server) -> None:
+        """Try this server last: a connection to it failed, or took longer than its caller waits."""
+        self._move(server, len(self._servers))
+
+    def survey(self) -> list[tuple[Server, ServerTimeline | None]]:
+        """Ask all servers at once for their timelines; try the primary with the highest one first, or a standby."""
         self._surveyed_by = os.getpid()
-        with ThreadPoolExecutor(len(self._servers), thread_name_prefix="sereno survey") as threads:
-            found = list(zip(self._order, threads.map(ask, self._order), strict=True))
-        primaries = [(seen.timeline, server) for server, seen in found if seen is not None and not seen.is_standby]
-        if primaries:
-            self._move(max(primaries, key=lambda each: each[0])[1], 0)
+        order = self.order
+        with ThreadPoolExecutor(len(order), thread_name_prefix="sereno survey") as threads:
+            found = list(zip(order, threads.map(ask, order), strict=True))
+        wanted = [
+            (seen.timeline, server)
+            for server, seen in found
+            if seen is not None and seen.is_standby is not self._wants_primary
+        ]
+        if wanted:
+            self._move(max(wanted, key=lambda each: each[0])[1], 0)
+        return found
 
     def _keep_surveying(self) -> None:
         pause = threading.Event()
@@ -117,10 +128,12 @@ class ServerList:
             pause.wait(SURVEY_EVERY * random.uniform(0.8, 1.0))  # noqa: S311 - jitter
             if not any(not connection.closed for connection in list(self._connections.keys())):
                 return
-            for server in self.order[1:]:
-                ask(server)
+            # Not only the others: after a fail-over, the survey also finds the primary for the next connection.
+            self.survey()
 
     def _move(self, server: Server, place: int) -> None:
+        if len(self._servers) == 1:
+            return
         order = [each for each in self._order if each is not server]
         order.insert(place, server)
         self._order = order

@@ -1,4 +1,4 @@
-"""What a standby has replayed of its primary's log."""
+"""The servers of an address, and what a standby has replayed of its primary's log."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,9 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from sereno.database.connect import connect
+from sereno.database.servers import servers_of
 from sereno.database.statement import Operation, Statement, queries, run
+from sereno.database.timelines import ServerTimeline
 from sereno.duration import duration_text
 from sereno.errors import DatabaseUnavailable
 from sereno.monitoring.doctor import DoctorCheck
@@ -40,6 +42,33 @@ def readable(url: str) -> str:
     if conninfo_to_dict(url).get("target_session_attrs"):
         return url
     return make_conninfo(url, target_session_attrs="any")
+
+
+def check_servers(url: str) -> DoctorCheck | None:
+    """Check the servers of an address, for `sereno doctor`; None if it names only one."""
+    servers = servers_of(url)
+    if not servers.is_several:
+        return None
+    found = servers.survey()
+    newest = max((seen.timeline for _, seen in found if seen is not None), default=0)
+    texts = [f"{server} {_describe(seen, newest)}" for server, seen in found]
+    primaries = [seen for _, seen in found if seen is not None and not seen.is_standby]
+    if len(primaries) > 1:
+        remedy = "Stop the old primary: it still accepts writes. Let it rejoin as a standby."
+        return DoctorCheck("servers", "fail", "; ".join(texts), remedy)
+    if any(seen is None for _, seen in found):
+        return DoctorCheck(
+            "servers", "warn", "; ".join(texts), "Check that server, and whether this login may connect."
+        )
+    return DoctorCheck("servers", "ok", "; ".join(texts))
+
+
+def _describe(seen: ServerTimeline | None, newest: int) -> str:
+    if seen is None:
+        return "does not answer"
+    if seen.is_standby:
+        return "is a standby"
+    return f"is {'the' if seen.timeline == newest else 'an old'} primary, timeline {seen.timeline}"
 
 
 def check_standby(settings: Settings, written: int) -> DoctorCheck:

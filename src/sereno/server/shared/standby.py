@@ -64,9 +64,9 @@ class ReplayedPositions:
     def add(self, now: float, position: int) -> None:
         self._positions.append((now, position))
 
-    def replayed(self, position: int | None) -> bool:
-        """Note what the standby has; return whether that is everything known. None: it is a primary itself."""
-        while self._positions and (position is None or self._positions[0][1] <= position):
+    def replayed(self, position: int) -> bool:
+        """Note what the standby has; return whether that is everything known."""
+        while self._positions and self._positions[0][1] <= position:
             self.complete_at = self._positions.popleft()[0]
         return not self._positions
 
@@ -141,8 +141,8 @@ class StandbyReader:
                 is_standby, position, age = await self._standby.arun_one(standby_position())
         except (DatabaseUnavailable, psycopg.Error, TimeoutError):
             return StandbyStatus("away")
-        if is_standby and position is None:
-            # It does not tell what it has replayed.
+        if not is_standby or position is None:
+            # It is a primary now, or does not tell what it has replayed.
             return StandbyStatus("away")
         is_complete = self._positions.replayed(position)
         lag = 0.0 if is_complete else max(0.0, age or 0.0)
