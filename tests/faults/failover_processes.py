@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psycopg
+
 from tests.acceptance.conftest import ROOT
 from tests.warm_process import WarmProcess, run
 
@@ -77,3 +79,15 @@ class Journal:
     def grows(self, by: int = 20) -> Callable[[], bool]:
         before = len(self.numbers("accepted"))
         return lambda: len(self.numbers("accepted")) >= before + by
+
+
+def assert_journal_holds(journal: Journal, connection: psycopg.Connection) -> None:
+    """Every accepted job has succeeded and has its effect once; one with an unknown result at most once."""
+    accepted, unknown = set(journal.numbers("accepted")), set(journal.numbers("unknown"))
+    effects = connection.execute("select n, count(*) from effects group by n").fetchall()
+    done = connection.execute("select (args ->> 'n')::bigint, state from sereno.history where task = 'effect'")
+    states: dict[int, str] = dict(done.fetchall())
+    assert {n for n, count in effects if count != 1} == set()
+    assert accepted - {n for n, _ in effects} == set()
+    assert {n for n, _ in effects} <= accepted | unknown
+    assert {n for n in accepted if states.get(n) != "succeeded"} == set()

@@ -15,8 +15,8 @@ from pathlib import Path
 import psycopg
 
 from tests.facts import until
-from tests.faults.failover_processes import Journal, Processes
-from tests.faults.test_failover import APP, assert_journal_holds, prepare, settled
+from tests.faults.failover_processes import Journal, Processes, assert_journal_holds
+from tests.faults.test_failover import APP, prepare, settled
 from tests.replication import ReplicatedServers, Server
 
 # Seconds between two questions of the loop that promotes, and without an answer until it does.

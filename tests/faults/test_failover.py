@@ -7,14 +7,13 @@ from http import HTTPStatus
 from pathlib import Path
 
 import httpx
-import psycopg
 import pytest
 
 from sereno import DatabaseUnavailable, Sereno
 from sereno.database.migrate import migrate
 from tests.acceptance.conftest import assert_sound
 from tests.facts import one, until
-from tests.faults.failover_processes import Journal, Processes
+from tests.faults.failover_processes import Journal, Processes, assert_journal_holds
 from tests.plain_http import NO_CERTIFICATES
 from tests.replication import BIN, ReplicatedServers, Server, free_port
 
@@ -59,18 +58,6 @@ def is_ready(port: int) -> bool:
 
 def settled(primary: Server) -> int:
     return int(primary.one("select count(*) from sereno.history where task = 'effect' and state = 'succeeded'"))
-
-
-def assert_journal_holds(journal: Journal, connection: psycopg.Connection) -> None:
-    """Every accepted job has succeeded and has its effect once; one with an unknown result at most once."""
-    accepted, unknown = set(journal.numbers("accepted")), set(journal.numbers("unknown"))
-    effects = connection.execute("select n, count(*) from effects group by n").fetchall()
-    done = connection.execute("select (args ->> 'n')::bigint, state from sereno.history where task = 'effect'")
-    states: dict[int, str] = dict(done.fetchall())
-    assert {n for n, count in effects if count != 1} == set()
-    assert accepted - {n for n, _ in effects} == set()
-    assert {n for n, _ in effects} <= accepted | unknown
-    assert {n for n in accepted if states.get(n) != "succeeded"} == set()
 
 
 def fail_over(servers: ReplicatedServers, old: str, new: str) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sereno import DatabaseUnavailable, Sereno
+from sereno.database import servers as database_servers
 from tests.acceptance.conftest import assert_sound
 from tests.facts import until
 from tests.faults.failover_processes import Processes
@@ -86,3 +88,36 @@ def test_a_worker_whose_session_was_lost_leaves_the_worker_with_its_id_alone(
     assert '"child.died"' not in processes.text(second)
     with servers["c"].connect() as connection:
         assert_sound(connection)
+
+
+@pytest.mark.timeout(120)
+def test_a_process_leaves_an_old_primary_that_needs_no_standby(
+    servers: ReplicatedServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing hangs without synchronous replication: until the survey finds the promoted standby, jobs are lost."""
+    monkeypatch.setattr(database_servers, "SURVEY_EVERY", 0.2)
+    app = Sereno(servers.url())
+
+    @app.task(name="work")
+    def work() -> None: ...
+
+    work.enqueue()
+    position = servers["a"].one("select pg_current_wal_lsn()")
+    until(lambda: servers["c"].one(f"select pg_last_wal_replay_lsn() >= '{position}'"))
+    servers["c"].promote()
+    count = "select count(*) from sereno.jobs"
+
+    def is_on_new_primary() -> bool:
+        try:
+            work.enqueue()
+        except DatabaseUnavailable:
+            # The connection was closed while the job was written.
+            return False
+        return bool(servers["c"].one(count) > 1)
+
+    until(is_on_new_primary)
+    lost = servers["a"].one(count)
+    for _ in range(20):
+        work.enqueue()
+    assert servers["a"].one(count) == lost
+    app.close()
