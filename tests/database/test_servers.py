@@ -8,7 +8,7 @@ import pytest
 from sereno import DatabaseUnavailable, Sereno
 from sereno.database.connect import connect, open_async, open_sync
 from sereno.database.servers import ServerList, ports_of, servers_of
-from sereno.database.timelines import TIMELINE_QUERY, OldPrimary, ServerTimeline, Timelines, read_timeline
+from sereno.database.timelines import STANDBY_QUERY, OldPrimary, ServerTimeline, Timelines, ask_timeline
 from sereno.settings import Settings
 
 BOTH_FORMS = (
@@ -73,7 +73,8 @@ def test_a_role_without_privileges_can_read_the_timeline(connection: psycopg.Con
     connection.execute("create role plain_timeline_reader")
     try:
         connection.execute("set role plain_timeline_reader")
-        seen = read_timeline(connection.execute(TIMELINE_QUERY.encode()).fetchone())
+        seen = ask_timeline(connection)
+        connection.execute(STANDBY_QUERY.encode())
     finally:
         connection.execute("reset role")
         connection.execute("drop role plain_timeline_reader")

@@ -19,7 +19,14 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from sereno.database.replication_wait import watch
-from sereno.database.timelines import TIMELINE_QUERY, TIMELINES, AnyConnection, ServerTimeline, read_timeline
+from sereno.database.timelines import (
+    TIMELINE_QUERY,
+    TIMELINES,
+    AnyConnection,
+    ServerTimeline,
+    ask_timeline,
+    read_timeline,
+)
 
 # Seconds to connect to one of several servers: two that drop packets must not delay a heartbeat past its lease.
 CONNECT_TIMEOUT = 2
@@ -148,7 +155,7 @@ def ask(server: Server) -> ServerTimeline | None:
     }
     with suppress(psycopg.Error, OSError), psycopg.connect(make_conninfo("", **given), autocommit=True) as connection:
         connection.execute(f"set statement_timeout = {CONNECT_TIMEOUT * 1000}".encode())
-        seen = read_timeline(connection.execute(TIMELINE_QUERY.encode()).fetchone())
+        seen = ask_timeline(connection)
         if seen is not None:
             TIMELINES.learn(seen, str(server))
         return seen

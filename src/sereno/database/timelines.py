@@ -19,19 +19,19 @@ logger = logging.getLogger("sereno")
 
 AnyConnection: TypeAlias = "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]"
 
-# A primary writes its timeline into the names of its WAL files; its last checkpoint may be older than its promotion. A
-# standby tells the timeline of its last checkpoint, and to members of pg_monitor the one that it receives. No privilege
-# is needed. The id of a cluster changes with a restored dump and with pg_upgrade, where timelines start again.
+# The first eight digits of the name of a WAL file are the timeline of a primary; its last checkpoint may be older than
+# its promotion. No privilege is needed. The id of a cluster changes with a restored dump and with pg_upgrade, where
+# timelines start again. It runs on each new connection: without FROM, it takes a third of the time (0.5 ms).
 TIMELINE_QUERY = """
-select (select system_identifier::pg_catalog.text from pg_catalog.pg_control_system()),
-       pg_catalog.pg_is_in_recovery(),
-       case when pg_catalog.pg_is_in_recovery()
-            then (select greatest(timeline_id, min_recovery_end_timeline,
-                                  (select received_tli from pg_catalog.pg_stat_wal_receiver))
-                  from pg_catalog.pg_control_checkpoint(), pg_catalog.pg_control_recovery())
-            else ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))
-                 ::pg_catalog.bit(32)::pg_catalog.int4
-       end
+select (pg_catalog.pg_control_system()).system_identifier, pg_catalog.pg_is_in_recovery(),
+       case when not pg_catalog.pg_is_in_recovery()
+            then pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()) end
+"""
+# The timeline that a standby had at its last checkpoint, or the one that it receives, for members of pg_monitor.
+STANDBY_QUERY = """
+select greatest((pg_catalog.pg_control_checkpoint()).timeline_id,
+                (pg_catalog.pg_control_recovery()).min_recovery_end_timeline,
+                (pg_catalog.pg_stat_get_wal_receiver()).received_tli)
 """
 # Errors of servers without these functions: some managed ones, and others that only speak the protocol.
 UNTOLD = (
@@ -119,10 +119,19 @@ os.register_at_fork(after_in_child=TIMELINES.forget)
 
 
 def read_timeline(row: Sequence[Any] | None) -> ServerTimeline | None:
-    """Return the row of TIMELINE_QUERY; None if the server did not tell."""
+    """Return the row of TIMELINE_QUERY; None for a standby, and if the server did not tell."""
     if row is None or row[0] is None or row[2] is None:
         return None
-    return ServerTimeline(str(row[0]), bool(row[1]), int(row[2]))
+    return ServerTimeline(str(row[0]), bool(row[1]), int(str(row[2])[:8], 16))
+
+
+def ask_timeline(connection: psycopg.Connection[Any]) -> ServerTimeline | None:
+    """Return the timeline of a primary or a standby; None if it does not tell."""
+    row = connection.execute(TIMELINE_QUERY.encode()).fetchone()
+    if row is None or row[0] is None or not row[1]:
+        return read_timeline(row)
+    found = connection.execute(STANDBY_QUERY.encode()).fetchone()
+    return None if found is None or found[0] is None else ServerTimeline(str(row[0]), True, int(found[0]))
 
 
 def _peer(connection: AnyConnection) -> object:
