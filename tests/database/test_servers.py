@@ -147,3 +147,11 @@ def test_a_write_in_a_read_only_transaction_is_an_error_of_the_statement(app: Se
 
     with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
         write()
+
+
+def test_a_promoted_copy_under_another_address_is_no_successor(connection: psycopg.Connection) -> None:
+    first, second = ServerList("host=a"), ServerList("host=copy")
+    first.timelines.accept(connection, ServerTimeline("one", False, 1), "a")
+    second.timelines.learn(ServerTimeline("one", False, 2), "copy")
+    first.timelines.accept(connection, ServerTimeline("one", False, 1), "a")
+    assert connection.execute("select 1").fetchone() == (1,)

@@ -11,7 +11,7 @@ from psycopg import IsolationLevel, pq
 from sereno.database.replication_wait import UNREPLICATED, check_replicated
 from sereno.database.servers import Server, servers_of
 from sereno.database.statement import Operation, arun
-from sereno.database.timelines import TIMELINES, UNTOLD, ServerTimeline
+from sereno.database.timelines import UNTOLD, ServerTimeline
 from sereno.errors import ConnectionsInUse, DatabaseUnavailable
 from sereno.settings import Settings
 
@@ -317,7 +317,7 @@ class ServiceConnection:
         return connection
 
     async def _confirm(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        before, timeline = self.timeline, TIMELINES.of(connection)
+        before, timeline = self.timeline, servers_of(self._url).timelines.of(connection)
         is_promoted = before is not None and timeline is not None and timeline != before
         if self._check is not None and is_promoted:
             found = await arun(connection, self._check(), self._settings.schema)

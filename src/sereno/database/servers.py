@@ -21,9 +21,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from sereno.database.replication_wait import watch
 from sereno.database.timelines import (
     TIMELINE_QUERY,
-    TIMELINES,
     AnyConnection,
     ServerTimeline,
+    Timelines,
     ask_timeline,
     read_timeline,
 )
@@ -40,8 +40,9 @@ _LISTS = ("host", "hostaddr", "port")
 class Server:
     """One server of an address."""
 
-    def __init__(self, parameters: Mapping[str, Any]) -> None:
+    def __init__(self, parameters: Mapping[str, Any], timelines: Timelines) -> None:
         self.parameters = dict(parameters)
+        self.timelines = timelines
         # False once it has shown that it does not tell its timeline.
         self.tells_timeline = True
 
@@ -59,7 +60,7 @@ class Server:
         watch(connection)
         seen = read_timeline(row) if self.tells_timeline else None
         if seen is not None:
-            TIMELINES.accept(connection, seen, str(self))
+            self.timelines.accept(connection, seen, str(self))
 
 
 class ServerList:
@@ -72,7 +73,8 @@ class ServerList:
         if self.is_several:
             given = {"target_session_attrs": "read-write", "connect_timeout": CONNECT_TIMEOUT} | given
         self._wants_primary = given.get("target_session_attrs") in ("read-write", "primary")
-        self._servers = [Server({**given, **each}) for each in split]
+        self.timelines = Timelines()
+        self._servers = [Server({**given, **each}, self.timelines) for each in split]
         self._order = list(self._servers)
         self._connections: WeakKeyDictionary[AnyConnection, Server] = WeakKeyDictionary()
         self._surveyed_by = 0
@@ -157,7 +159,7 @@ def ask(server: Server) -> ServerTimeline | None:
         connection.execute(f"set statement_timeout = {CONNECT_TIMEOUT * 1000}".encode())
         seen = ask_timeline(connection)
         if seen is not None:
-            TIMELINES.learn(seen, str(server))
+            server.timelines.learn(seen, str(server))
         return seen
     return None
 

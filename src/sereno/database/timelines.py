@@ -42,6 +42,9 @@ UNTOLD = (
 )
 
 
+_all: "weakref.WeakSet[Timelines]" = weakref.WeakSet()
+
+
 class OldPrimary(psycopg.OperationalError):
     """The server accepts writes, and another server of its cluster was promoted after it."""
 
@@ -55,9 +58,13 @@ class ServerTimeline(NamedTuple):
 
 
 class Timelines:
-    """The highest timeline of each cluster that this process has seen, and its connections to primaries."""
+    """The highest timeline of each cluster that this process has seen at one address, and its connections there.
+
+    For each address apart: a copy of the cluster that was promoted elsewhere has the same id, and is no successor.
+    """
 
     def __init__(self) -> None:
+        _all.add(self)
         self._lock = threading.Lock()
         self._highest: dict[str, int] = {}
         self._open: weakref.WeakKeyDictionary[AnyConnection, tuple[ServerTimeline, object]] = (
@@ -114,8 +121,12 @@ class Timelines:
         self._open = weakref.WeakKeyDictionary()
 
 
-TIMELINES = Timelines()
-os.register_at_fork(after_in_child=TIMELINES.forget)
+def _forget_all() -> None:
+    for each in list(_all):
+        each.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 def read_timeline(row: Sequence[Any] | None) -> ServerTimeline | None:
