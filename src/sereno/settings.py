@@ -43,6 +43,7 @@ _HIDDEN = frozenset(
         "metrics_token",
         "procedure_targets",
         "procedure_url",
+        "read_url",
         "secret",
         "shards",
     }
@@ -142,6 +143,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     server_request_timeout: float = 30.0
     read_only: bool = False
     shards: dict[str, str] | None = None
+    read_url: str | None = None
+    read_lag: float = 10.0
     inbox_origins: list[str] | None = None
     trusted_proxies: list[str] | None = None
     proxy_user_header: str | None = None
@@ -159,7 +162,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 f"schema {self.schema!r:.80} is invalid: use lower-case letters, digits and '_', "
                 f"not starting with a digit, at most {SCHEMA_LENGTH} characters"
             )
-        for name in ("lease", "heartbeat", "poll", "stall_limit", "server_request_timeout"):
+        for name in ("lease", "heartbeat", "poll", "stall_limit", "server_request_timeout", "read_lag"):
             if not 0 < getattr(self, name) < A_DAY:
                 raise ConfigurationError(f"{name} must be more than 0 and less than a day, in seconds")
         _check_retention("log_retention", self.log_retention, 3660 * A_DAY, "ten years")

@@ -1,79 +1,43 @@
-"""A read-only server on a hot standby: a real PostgreSQL that replays the WAL of another one."""
+"""Which requests may be answered from a standby, and what a standby is known to have."""
 
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
-
-import httpx
-import psycopg
 import pytest
 
-from sereno import Sereno
-from sereno.access.operations import create
-from sereno.database.embedded import EmbeddedPostgres
-from sereno.database.embedded.programs import account_for, wheel_bin_dir
-from sereno.server import asgi
-from sereno.server.web.page_request import SECTIONS
-from tests.facts import one, until
-from tests.plain_http import NO_CERTIFICATES
-from tests.serving import Serving
-
-pytestmark = pytest.mark.slow
+from sereno.server.shared.standby import ReplayedPositions, may_use_standby
 
 
-@pytest.fixture
-def directory() -> Iterator[Path]:
-    """A short path, because it is also that of sockets; readable for the account of the servers."""
-    made = Path(tempfile.mkdtemp(prefix="sereno-standby-"))
-    made.chmod(0o755)
-    yield made
-    shutil.rmtree(made)
-
-
-@pytest.fixture
-def primary(directory: Path) -> Iterator[Sereno]:
-    (directory / "primary").mkdir()
-    with (
-        EmbeddedPostgres(directory / "primary", parameters={"wal_level": "replica", "max_wal_senders": "4"}) as server,
-        closing(Sereno(server.url)) as app,
+def test_pages_and_lists_may_be_read_from_a_standby(subtests: pytest.Subtests) -> None:
+    for method, path, headers, expected in (
+        ("GET", "/jobs", {}, True),
+        ("HEAD", "/", {}, True),
+        ("GET", "/api/v1/jobs", {}, True),
+        ("GET", "/api/v1/status", {}, True),
+        ("POST", "/api/v1/jobs", {}, False),
+        # A single job may be newer than the standby.
+        ("GET", "/api/v1/jobs/7", {}, False),
+        ("GET", "/api/v1/inbox", {}, False),
+        # These are about the primary.
+        ("GET", "/api/v1/doctor", {}, False),
+        ("GET", "/readyz", {}, False),
+        # A change of this user came just before.
+        ("GET", "/jobs", {b"x-sereno-live": b"changed"}, False),
+        ("GET", "/jobs", {b"cookie": b"sereno_lang=en; sereno_changed=1"}, False),
+        ("GET", "/jobs", {b"cookie": b"\xff; sereno_changed=1"}, False),
     ):
-        app.migrate()
-        yield app
+        with subtests.test(method=method, path=path, headers=headers):
+            scope = {"type": "http", "method": method, "path": path, "headers": list(headers.items())}
+            assert may_use_standby(scope) is expected
+            below = scope | {"path": f"/mounted{path}", "root_path": "/mounted"}
+            assert may_use_standby(below) is expected
 
 
-@pytest.fixture
-def standby_url(directory: Path, primary: Sereno) -> Iterator[str]:
-    home = directory / "standby"
-    (home / "postgres").mkdir(parents=True)
-    account = account_for(directory / "primary" / "postgres")
-    os.chown(home / "postgres", account.uid, account.gid)
-    (home / "postgres").chmod(0o700)
-    where = parse_qs(urlsplit(primary.url).query)
-    arguments = ["-h", where["host"][0], "-p", where["port"][0], "-U", "postgres", "-D", "data", "-R", "-X", "stream"]
-    made = account.run(wheel_bin_dir() / "pg_basebackup", *arguments, "--checkpoint=fast", cwd=home / "postgres")
-    assert made.returncode == 0, made.stdout
-    with EmbeddedPostgres(home, parameters={"hot_standby": "on"}) as server:
-        yield server.url
-
-
-def test_a_read_only_server_shows_all_pages_from_a_hot_standby(primary: Sereno, standby_url: str) -> None:
-    work = primary.task(name="work")(lambda: None)
-    job = work.enqueue()
-    token = primary.database.run(create("ann", "viewer", actor="test")).secret
-    with psycopg.connect(standby_url, autocommit=True) as connection:
-        assert one(connection, "select pg_is_in_recovery()")
-        until(lambda: one(connection, "select count(*) from sereno.tokens") == 1)
-    with closing(Sereno(standby_url, read_only=True)) as app:
-        serving = Serving(asgi(app), log_level="error")
-        headers = {"Authorization": f"Bearer {token}"}
-        with httpx.Client(base_url=serving.url, headers=headers, verify=NO_CERTIFICATES, timeout=30) as client:
-            for path, *_ in SECTIONS:
-                assert client.get(f"/{path}").status_code == 200, path
-            assert client.get(f"/api/v1/jobs/{job.id}").json()["job"]["state"] == "ready"
-            later = work.enqueue()
-            until(lambda: client.get(f"/api/v1/jobs/{later.id}").status_code == 200)
-        serving.stop()
+def test_a_standby_is_complete_up_to_the_last_position_that_it_has_replayed() -> None:
+    positions = ReplayedPositions()
+    positions.add(1.0, 100)
+    positions.add(2.0, 200)
+    positions.add(3.0, 300)
+    assert not positions.replayed(99)
+    assert positions.complete_at is None
+    assert not positions.replayed(250)
+    assert positions.complete_at == 2.0
+    assert positions.replayed(300)
+    assert positions.complete_at == 3.0

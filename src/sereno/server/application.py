@@ -22,10 +22,11 @@ from sereno.server.api.build import build
 from sereno.server.api.cors import CrossOrigin
 from sereno.server.api.notifications.unsubscribe import routes as unsubscribe
 from sereno.server.api.problems import problem_response
-from sereno.server.shared.authenticator import Authenticate, Authenticator
+from sereno.server.shared.authenticator import SAFE, Authenticate, Authenticator
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.probes import routes as probes
 from sereno.server.shared.proxies import resolve_client
+from sereno.server.shared.standby import MAY_USE_STANDBY, changed_cookie, may_use_standby
 from sereno.server.web.build import routes as pages
 from sereno.server.web.element_scripts import routes as element_scripts
 
@@ -103,6 +104,7 @@ class Server:
             await problem_response(400, detail, headers={"Connection": "close"})(scope, receive, send)
             return
         scope = resolve_client(scope, self._context.settings.trusted_proxies)
+        more = self._prepare_reads(scope)
         size = 0
 
         async def limited() -> Scope:
@@ -117,12 +119,22 @@ class Server:
             if message["type"] == "http.response.start":
                 present = {name.lower() for name, _ in message.get("headers", ())}
                 missing = [pair for pair in HEADERS if pair[0] not in present]
-                message = {**message, "headers": [*message.get("headers", ()), *missing]}
+                message = {**message, "headers": [*message.get("headers", ()), *missing, *more]}
             await send(message)
 
         # A client that disconnects before its request is complete is not an error of the server.
         with suppress(ClientDisconnect):
             await self._inside(scope, limited, send_with_headers)
+
+    def _prepare_reads(self, scope: Scope) -> list[tuple[bytes, bytes]]:
+        """Decide whether the request may read from the standby; return the headers that its response gets for that."""
+        standby = self._context.standby
+        if standby is None:
+            return []
+        MAY_USE_STANDBY.set(may_use_standby(scope))
+        if scope["method"] in SAFE:
+            return []
+        return [(b"set-cookie", changed_cookie(standby.keep_away, scope.get("root_path", "")))]
 
 
 def _is_ambiguous(scope: Scope) -> bool:

@@ -1,9 +1,10 @@
 """The counts of a worker, for two readers that read them at different times: /metrics and the minute statistics."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from sereno.telemetry.archive_stats import COUNTED
-from sereno.telemetry.metrics import MetricTally
+from sereno.telemetry.metrics import Gauges, MetricTally
+from sereno.worker.claiming.slots import QueueSlots
 from sereno.worker.executor import Executor
 
 
@@ -31,3 +32,10 @@ class Tallies:
         counts = self.current.take()
         self._unserved.add(counts)
         self._unwritten.add(counts)
+
+
+def gauges_of(queues: Mapping[str, QueueSlots]) -> Gauges:
+    """Return how many handlers run in each queue, and how many may."""
+    return Gauges(
+        {name: each.calls for name, each in queues.items()}, {name: each.slots for name, each in queues.items()}
+    )

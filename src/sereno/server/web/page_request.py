@@ -156,6 +156,21 @@ class PageRequest:
         """Return whether to offer an action; the API checks again."""
         return self.who.may(role) and not self.context.settings.read_only
 
+    @property
+    def standby_text(self) -> str | None:
+        """Where the page was read, if there is a standby."""
+        standby = self.context.standby
+        if standby is None:
+            return None
+        behind = times.length(standby.status.lag)
+        if not standby.may_use():
+            return self.say("Read from the primary, after a change")
+        if standby.status.source == "away":
+            return self.say("Read from the primary: the standby is away")
+        if standby.status.source == "behind":
+            return self.say("Read from the primary: the standby is %(time)s behind", time=behind)
+        return self.say("Read from a standby, %(time)s behind", time=behind)
+
     def say(self, sentence: str, /, **values: object) -> str:
         return say(self.language, sentence, **values)
 
