@@ -35,7 +35,6 @@ class Tallies:
 
 
 def gauges_of(queues: Mapping[str, QueueSlots]) -> Gauges:
-    """Return how many handlers run in each queue, and how many may."""
-    return Gauges(
-        {name: each.calls for name, each in queues.items()}, {name: each.slots for name, each in queues.items()}
-    )
+    """Return how many handlers run in each queue, from PostgreSQL and from its carrier, and how many may."""
+    calls = {name: each.calls + (0 if each.beside is None else each.beside.calls) for name, each in queues.items()}
+    return Gauges(calls, {name: each.slots for name, each in queues.items()})
