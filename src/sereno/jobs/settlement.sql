@@ -248,8 +248,9 @@ delete from sereno.progress where job_id in (select id from done);
 select sereno.make_waiting(%(jobs)s::text::jsonb);
 
 -- name: end_links
--- Continue jobs that wait for these, which have ended in the same transaction.
-select sereno.end_links(%(ids)s, %(groups)s, %(states)s);
+-- Continue jobs that wait for these, which have ended in the same transaction; return whether jobs became ready.
+select sereno.end_links(%(ids)s::text::bigint[], %(groups)s::text::bigint[],
+                        array_fill(%(state)s::text, array[%(count)s::integer]));
 
 -- name: check_links
 -- Check dependencies that a settlement may not have known of; return whether there are any.
