@@ -1059,7 +1059,7 @@ begin
             order by group_id, part for update
         ),
         counted as (
-            update sereno.group_parts p set remaining = p.remaining - fewer.number
+            update sereno.group_parts p set remaining = p.remaining - fewer.number, counted_at = moment
             from fewer join locked using (group_id, part)
             where p.group_id = any(array(select group_id from locked))
               and p.group_id = fewer.group_id and p.part = fewer.part
@@ -4604,7 +4604,8 @@ CREATE TABLE sereno.fires_default (
 CREATE TABLE sereno.group_parts (
     group_id bigint NOT NULL,
     part smallint NOT NULL,
-    remaining bigint NOT NULL
+    remaining bigint NOT NULL,
+    counted_at timestamp with time zone
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
 

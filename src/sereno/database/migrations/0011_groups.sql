@@ -38,6 +38,8 @@ create table sereno.group_parts (
     group_id   bigint not null,
     part       smallint not null,
     remaining  bigint not null,
+    -- When the end of a job was counted last.
+    counted_at timestamptz,
     primary key (group_id, part)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
@@ -175,7 +177,7 @@ begin
             order by group_id, part for update
         ),
         counted as (
-            update sereno.group_parts p set remaining = p.remaining - fewer.number
+            update sereno.group_parts p set remaining = p.remaining - fewer.number, counted_at = moment
             from fewer join locked using (group_id, part)
             where p.group_id = any(array(select group_id from locked))
               and p.group_id = fewer.group_id and p.part = fewer.part
