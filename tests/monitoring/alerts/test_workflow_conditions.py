@@ -1,5 +1,7 @@
 """Jobs that wait for dead ones, groups without progress, and requirements that no live worker meets are found."""
 
+from typing import Any
+
 import psycopg
 import pytest
 
@@ -28,7 +30,7 @@ def conditions(app: Sereno, kind: str, tenant: str | None = None) -> list[AlertC
     return [each for each in found if each.kind == kind]
 
 
-def group(connection: Connection, size: int = 2, **options: object) -> EnqueuedGroup:
+def group(connection: Connection, size: int = 2, **options: Any) -> EnqueuedGroup:
     with connection.transaction():
         return do(
             connection, group_store.enqueue_group(NewGroup([new(**options) for _ in range(size)], new(), name="import"))
