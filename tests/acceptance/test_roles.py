@@ -177,7 +177,7 @@ def test_a_worker_in_another_language_needs_five_functions(roles: Roles, connect
     """A custom role, which is not a member of the worker role, is granted them."""
     with roles.connect("producer") as producer:
         job = one(producer, "select sereno.enqueue('resize')")
-    functions = "open_session, sereno.claim_jobs, sereno.heartbeat, sereno.settle_jobs, sereno.close_session"
+    functions = "open_session, sereno.claim_jobs, sereno.heartbeat, sereno.settle_jobs, sereno.close_session, sereno.emit"
     name = roles.name("images")
     connection.execute(f"create role {name} login; grant usage on schema sereno to {name}".encode())
     connection.execute(f"grant execute on function sereno.{functions} to {name}".encode())

@@ -468,6 +468,19 @@ begin
     return true;
 end $$;
 
+CREATE FUNCTION sereno.check_requires(task text, requires jsonb) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    AS $_$
+begin
+    if jsonb_typeof(requires) <> 'object' or requires - '{version,key}'::text[] <> '{}'
+       or (requires ? 'version' and not coalesce(requires ->> 'version' ~ '^[1-9][0-9]{0,8}$', false))
+       or (requires ? 'key' and (jsonb_typeof(requires -> 'key') <> 'string' or length(requires ->> 'key') not between 1 and 200)) then
+        raise exception 'task "%": a worker cannot meet the requirements %', left(task, 60), left(requires::text, 200)
+            using errcode = 'invalid_parameter_value',
+                  hint = 'Such as {"version": 2}, {"key": "2026b"} or both: a version is a positive integer, a key is the id of a key.';
+    end if;
+end $_$;
+
 CREATE FUNCTION sereno.check_schedule(key text) RETURNS void
     LANGUAGE plpgsql STABLE
     AS $$
@@ -667,7 +680,8 @@ begin
         lanes := sereno.read_lanes(taken_json, coalesce((select array_agg(id) from unnest(limiters)), '{}'));
         select given.lanes, given.limiters into lanes, limiters from sereno.give_turns(lanes, limiters, most, turned) as given;
         select picked.ids, picked.numbers, picked.stops, picked.passing into ids, numbers, stops, passing
-        from sereno.pick_limited(lanes, known_tasks) as picked;
+        from sereno.pick_limited(
+            lanes, known_tasks, (select capabilities from sereno.sessions where id = for_session)) as picked;
         -- The jobs without keys of a queue with a limit of its own.
         for which in select ordinality from unnest(lanes) with ordinality where id is null and gives > 0 loop
             plain := sereno.pick_plain(
@@ -1023,6 +1037,59 @@ CREATE FUNCTION sereno.effect_of(state text, on_dead text) RETURNS text
                 else 'breaks' end
 $$;
 
+CREATE FUNCTION sereno.emit(session bigint, id bigint, attempt integer, chunks jsonb, first integer DEFAULT NULL::integer) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+    own     sereno.sessions := sereno.own_session(session);
+    moment  timestamptz := sereno.clock_now();
+    size    bigint := octet_length(chunks::text);
+    count   integer;
+    last    integer;
+    stored  bigint;
+    wrong   text;
+begin
+    if coalesce(jsonb_typeof(chunks), 'null') <> 'array' or chunks = '[]' or size > 65536 then
+        raise exception 'job %: chunks are a list of 1 or more JSON values, at most 64 KiB together', emit.id
+            using errcode = 'invalid_parameter_value', hint = 'Such as [{"text": "Hello"}]; emit more of them in several calls.';
+    end if;
+    perform from sereno.jobs
+    where jobs.id = emit.id and jobs.attempt = emit.attempt and session_id = session
+      and own.state = 'alive' and own.lease_until > moment
+    for update;
+    if not found then
+        return null;
+    end if;
+    count := jsonb_array_length(chunks);
+    select max(number) into last from sereno.job_chunks where job_id = emit.id and job_chunks.attempt = emit.attempt;
+    last := coalesce(last, 0);
+    if first <= last and exists (
+        select from sereno.job_chunks c
+        where c.job_id = emit.id and c.attempt = emit.attempt and c.number = first + count - 1
+          and jsonb_array_length(c.chunks) = count) then
+        return first + count - 1;
+    end if;
+    select bytes into stored from sereno.job_streams where job_id = emit.id and job_streams.attempt = emit.attempt;
+    if first <> last + 1 then
+        wrong := format('its next chunk has the number %s, not %s', last + 1, first);
+    elsif last + count > 10000 or coalesce(stored, 0) + size > 4194304 then
+        wrong := 'an attempt can emit 10000 chunks with 4 MiB together';
+    end if;
+    if wrong is not null then
+        raise exception 'job %: %', emit.id, wrong using errcode = 'invalid_parameter_value', hint = 'Nothing was stored.';
+    end if;
+    insert into sereno.job_chunks (job_id, attempt, number, chunks) values (emit.id, emit.attempt, last + count, emit.chunks);
+    insert into sereno.job_streams as s (job_id, attempt, bytes) values (emit.id, emit.attempt, size)
+    on conflict (job_id) do update
+        set attempt = excluded.attempt, ended_at = null,
+            bytes = case when s.attempt = excluded.attempt then s.bytes else 0 end + excluded.bytes;
+    if last = 0 then
+        delete from sereno.job_chunks c where c.job_id = emit.id and c.attempt < emit.attempt;
+    end if;
+    return last + count;
+end $$;
+
 CREATE FUNCTION sereno.end_links(ids bigint[], group_ids bigint[], states text[]) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -1158,7 +1225,7 @@ begin
     return is_ready;
 end $$;
 
-CREATE FUNCTION sereno.enqueue(task text, args jsonb DEFAULT '{}'::jsonb, queue text DEFAULT 'default'::text, priority integer DEFAULT 5, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, tenant text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone, tags text[] DEFAULT NULL::text[], trace text DEFAULT NULL::text, after bigint[] DEFAULT NULL::bigint[], on_dead text DEFAULT 'wait'::text) RETURNS bigint
+CREATE FUNCTION sereno.enqueue(task text, args jsonb DEFAULT '{}'::jsonb, queue text DEFAULT 'default'::text, priority integer DEFAULT 5, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, tenant text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone, tags text[] DEFAULT NULL::text[], trace text DEFAULT NULL::text, after bigint[] DEFAULT NULL::bigint[], on_dead text DEFAULT 'wait'::text, requires jsonb DEFAULT NULL::jsonb) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
 declare
@@ -1176,6 +1243,9 @@ begin
         raise exception 'task "%": on_dead is wait, continue or cancel, not %', left(task, 60), left(on_dead, 60)
             using errcode = 'invalid_parameter_value';
     end if;
+    if requires is not null then
+        perform sereno.check_requires(task, requires);
+    end if;
     if unique_key is not null and after is not null then
         raise exception 'task "%": after and unique_key exclude each other', left(task, 60)
             using errcode = 'invalid_parameter_value', hint = 'A job that exists already cannot wait for others.';
@@ -1184,12 +1254,12 @@ begin
         return (sereno.enqueue_keyed(jsonb_build_array(jsonb_build_object(
             'task', task, 'args', args, 'queue', queue, 'priority', priority, 'run_at', run_at, 'tenant', tenant,
             'unique_key', unique_key, 'expires_at', expires_at, 'tags', tags, 'trace', trace,
-            'keys', keys))) -> 0 ->> 'id')::bigint;
+            'keys', keys, 'requires', nullif(requires, '{}')))) -> 0 ->> 'id')::bigint;
     end if;
     insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, created_at,
-                             keys, lane, order_id, state, ready_seq)
+                             keys, requires, lane, order_id, state, ready_seq)
     values (enqueue.task, enqueue.args, enqueue.queue, enqueue.priority, due, enqueue.tenant, enqueue.expires_at,
-            enqueue.tags, enqueue.trace, moment, keys,
+            enqueue.tags, enqueue.trace, moment, keys, nullif(enqueue.requires, '{}'),
             case when keys is not null then sereno.lane_of(enqueue.queue, keys) end,
             case when keys is not null then sereno.order_of(enqueue.queue, keys) end,
             case when due <= moment then 'ready' else 'scheduled' end,
@@ -2408,10 +2478,10 @@ begin
     return result;
 end $$;
 
-CREATE FUNCTION sereno.open_session(queues text[], tasks text[], host text DEFAULT NULL::text, pid integer DEFAULT NULL::integer, slots integer DEFAULT 1, version text DEFAULT 'sql'::text, lease interval DEFAULT '00:00:30'::interval, listens boolean DEFAULT false) RETURNS bigint
+CREATE FUNCTION sereno.open_session(queues text[], tasks text[], host text DEFAULT NULL::text, pid integer DEFAULT NULL::integer, slots integer DEFAULT 1, version text DEFAULT 'sql'::text, lease interval DEFAULT '00:00:30'::interval, listens boolean DEFAULT false, release text DEFAULT NULL::text, task_versions jsonb DEFAULT NULL::jsonb, keys text[] DEFAULT NULL::text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
+    AS $_$
 declare
     made     bigint;
     seconds  double precision := extract(epoch from open_session.lease);
@@ -2426,6 +2496,15 @@ begin
         wrong := 'slots must be 1 to 100000';
     elsif coalesce(seconds, 0) not between 1 and 3600 then
         wrong := 'lease must be 1 second to 1 hour';
+    elsif length(release) not between 1 and 200 then
+        wrong := 'a release has 1 to 200 characters';
+    elsif task_versions is not null and (
+        jsonb_typeof(task_versions) <> 'object'
+        or exists (select from jsonb_each_text(task_versions) as given
+                   where given.key <> all(tasks) or not coalesce(given.value ~ '^[1-9][0-9]{0,8}$', false))) then
+        wrong := 'task_versions must be positive integers by task, and only of tasks of the session';
+    elsif cardinality(keys) > 100 or array_position(keys, null) is not null then
+        wrong := 'a session has at most 100 keys, none of them null';
     end if;
     if wrong is not null then
         raise exception '%', wrong using errcode = 'invalid_parameter_value',
@@ -2434,15 +2513,20 @@ begin
     perform sereno.check_text('queue', name) from unnest(queues) as name;
     perform sereno.check_text('task', name) from unnest(tasks) as name;
     perform sereno.check_text('host', host), sereno.check_text('version', version);
-    insert into sereno.sessions (host, pid, version, queues, tasks, idle, lease, lease_until, opened_by, started_at, seen_at)
+    perform sereno.check_text('key', name) from unnest(keys) as name;
+    insert into sereno.sessions (host, pid, version, queues, tasks, idle, lease, lease_until, opened_by, started_at, seen_at,
+                                 release, capabilities)
     values (coalesce(open_session.host, pg_catalog.host(inet_client_addr()), 'localhost'), coalesce(open_session.pid, 0),
             coalesce(open_session.version, 'sql'),
             (select jsonb_object_agg(name, open_session.slots) from unnest(open_session.queues) as name), open_session.tasks,
             coalesce(listens, false), seconds, sereno.now() + make_interval(secs => seconds), session_user,
-            sereno.now(), sereno.now())
+            sereno.now(), sereno.now(), open_session.release,
+            case when task_versions is not null or keys is not null then jsonb_build_object(
+                'versions', coalesce(task_versions, '{}'), 'keys', to_jsonb(coalesce(open_session.keys, '{}')),
+                'encrypting', '[]'::jsonb) end)
     returning id into made;
     return made;
-end $$;
+end $_$;
 
 CREATE FUNCTION sereno.order_of(queue text, keys jsonb) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -2608,7 +2692,7 @@ CREATE FUNCTION sereno.paused_now() RETURNS jsonb
     LANGUAGE sql STABLE
     AS $$ select coalesce(jsonb_agg(kind || ':' || name), '[]') from sereno.pauses where kind <> 'queue' $$;
 
-CREATE FUNCTION sereno.pick_limited(lanes sereno.taken_lane[], known_tasks text[], OUT ids bigint[], OUT numbers bigint[], OUT stops jsonb, OUT passing bigint[]) RETURNS record
+CREATE FUNCTION sereno.pick_limited(lanes sereno.taken_lane[], known_tasks text[], capabilities jsonb, OUT ids bigint[], OUT numbers bigint[], OUT stops jsonb, OUT passing bigint[]) RETURNS record
     LANGUAGE sql
     AS $$
     with paused as materialized (select kind, name from sereno.pauses where kind <> 'queue'),
@@ -2630,7 +2714,7 @@ CREATE FUNCTION sereno.pick_limited(lanes sereno.taken_lane[], known_tasks text[
                 for update skip locked) as locked
             where task = any(known_tasks) and task <> all(array(select name from paused where kind = 'task'))
               and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
-              and requires is null
+              and (requires is null or sereno.meets(requires, task, capabilities))
             limit wanted.gives) as job
         where wanted.order_id is null
         union all
@@ -2642,7 +2726,7 @@ CREATE FUNCTION sereno.pick_limited(lanes sereno.taken_lane[], known_tasks text[
             where jobs.id = head.id and state = 'ready' and jobs.lane = wanted.id
               and task = any(known_tasks) and task <> all(array(select name from paused where kind = 'task'))
               and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
-              and requires is null
+              and (requires is null or sereno.meets(requires, task, capabilities))
             for update skip locked) as job
         where wanted.order_id is not null
           and (select true from sereno.history_dead dead
@@ -2675,13 +2759,15 @@ declare
     ranges       sereno.ready_range[];
     picked       record;
     noted        record;
+    abilities    jsonb;
 begin
-    select own.passed_over, case when own.passed_over is null then pick_plain.floors else own.floors end into passed_over, known
+    select own.passed_over, case when own.passed_over is null then pick_plain.floors else own.floors end, own.capabilities
+    into passed_over, known, abilities
     from sereno.sessions own where id = for_session;
     for round in 1..2 loop
         ranges := sereno.ready_ranges(queues, coalesce(known, floors), passed_over, looks_back or round = 2, turned);
         exit when ranges is null;
-        picked := sereno.pick_ranges(ranges, known_tasks, wanted - cardinality(ids), ids);
+        picked := sereno.pick_ranges(ranges, known_tasks, wanted - cardinality(ids), ids, abilities);
         ids := ids || coalesce(picked.ids, '{}');
         noted := sereno.pass_over(for_session, ranges[:picked.reached], coalesce(known, floors), passed_over);
         exit when not noted.is_short or cardinality(ids) >= wanted;
@@ -2691,7 +2777,7 @@ begin
     return ids;
 end $$;
 
-CREATE FUNCTION sereno.pick_ranges(ranges sereno.ready_range[], known_tasks text[], wanted integer, but bigint[], OUT ids bigint[], OUT reached integer) RETURNS record
+CREATE FUNCTION sereno.pick_ranges(ranges sereno.ready_range[], known_tasks text[], wanted integer, but bigint[], capabilities jsonb, OUT ids bigint[], OUT reached integer) RETURNS record
     LANGUAGE plpgsql
     AS $$
 begin
@@ -2714,7 +2800,7 @@ begin
               where near.task = any(known_tasks)
                 and near.task <> all(array(select name from paused where kind = 'task'))
                 and (near.tenant is null or near.tenant <> all(array(select name from paused where kind = 'tenant')))
-                and near.requires is null
+                and (near.requires is null or sereno.meets(near.requires, near.task, capabilities))
           ) as candidate
           limit wanted) as picked;
 end $$;
@@ -4825,7 +4911,8 @@ WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000',
 CREATE TABLE sereno.job_streams (
     job_id bigint NOT NULL,
     attempt integer NOT NULL,
-    ended_at timestamp with time zone
+    ended_at timestamp with time zone,
+    bytes bigint DEFAULT 0 NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 
