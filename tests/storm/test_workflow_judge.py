@@ -1,6 +1,7 @@
 """The judge reports each fault of groups, chains, results, signals and iterations, and nothing in sound evidence."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def group(*members: Run, begin: int = 100, results: tuple[int, ...] = (0, 2), **
     return evidence(*members, then, groups=accepted, results=seen, **more)
 
 
-def member(job: int, end: int = 10, **more: object) -> Run:
+def member(job: int, end: int = 10, **more: Any) -> Run:
     return ran(job, "member", end=end, key="g", ended_wall=10.0, **more)
 
 
