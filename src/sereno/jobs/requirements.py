@@ -50,7 +50,7 @@ def requirements_of(task: TaskDefinition) -> bytes | None:
 def capabilities_of(registry: Registry, keys: KeyRing) -> dict[str, Any] | None:
     """Return what a worker of these tasks has; None for nothing. `encrypting`: tasks with encrypted arguments."""
     versions = {task.name: task.version for task in registry if task.version > 1}
-    encrypting = sorted(task.name for task in registry if task.arguments.encrypted)
+    encrypting = sorted(task.name for task in registry if isinstance(task.arguments, EncryptedArguments))
     if not versions and not encrypting and not keys.ids:
         return None
     return {"versions": versions, "keys": list(keys.ids), "encrypting": encrypting}
