@@ -901,6 +901,37 @@ begin
     execute 'select count(*) from ' || sereno.held_origin(of_batch, first_block, last_block, numbers, from_at, to_at) into matched;
 end $$;
 
+CREATE FUNCTION sereno.count_members(ids bigint[], group_ids bigint[], parts smallint[], numbers bigint[]) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+    counted  bigint;
+begin
+    if exists (select from sereno.dependencies where predecessor = any(ids)) then
+        return false;
+    end if;
+    with fewer as materialized (
+        select * from unnest(group_ids, parts, numbers) as f(group_id, part, number)
+    ),
+    locked as materialized (
+        select group_id, part, remaining from sereno.group_parts
+        where group_id = any(group_ids) and part = any(parts)
+        order by group_id, part for update
+    ),
+    open as materialized (
+        select fewer.* from fewer join locked using (group_id, part) where locked.remaining > fewer.number
+    ),
+    lowered as (
+        update sereno.group_parts p set remaining = p.remaining - open.number, counted_at = sereno.now()
+        from open
+        where p.group_id = any(group_ids) and p.group_id = open.group_id and p.part = open.part
+          and (select count(*) from open) = cardinality(group_ids)
+        returning 1
+    )
+    select count(*) into counted from lowered;
+    return counted > 0;
+end $$;
+
 CREATE FUNCTION sereno.digest_key(type text, field text, payload jsonb) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     AS $$

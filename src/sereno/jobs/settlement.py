@@ -1,5 +1,6 @@
 """Settles attempts: writes batches of outcomes, each fenced by (job, attempt, session)."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any, Literal, NamedTuple
@@ -151,8 +152,24 @@ def end_links(linked: Collection[tuple[int, int]], state: str) -> Operation[bool
     if not linked:
         return False
     ids, groups = zip(*sorted(linked), strict=True)
+    if state == "succeeded" and 0 not in groups and (yield from _count_members(ids, groups)):
+        return False
     given = {"ids": array(ids), "groups": array(groups), "state": state, "count": len(ids)}
     rows = yield Statement(_sql["end_links"], given)
+    return bool(rows[0][0])
+
+
+def _count_members(ids: Sequence[int], groups: Sequence[int]) -> Operation[bool]:
+    """Count successes of jobs of groups, added up here; return False if they may continue a job: nothing is counted."""
+    # The part of a job is that of sereno.group_part. With another one no row would fit, and nothing would be counted.
+    found = Counter([(group, job_id >> 10 & 15) for job_id, group in zip(ids, groups, strict=True)])
+    given = {
+        "ids": array(ids),
+        "groups": array([group for group, _ in found]),
+        "parts": array([part for _, part in found]),
+        "numbers": array(list(found.values())),
+    }
+    rows = yield Statement(_sql["count_members"], given)
     return bool(rows[0][0])
 
 
