@@ -23,7 +23,7 @@ from sereno.database.connect import BROKEN, open_sync
 from sereno.database.database import Database
 from sereno.database.statement import Operation, Statement, queries, run
 from sereno.duration import Duration, seconds
-from sereno.errors import JobNotFound
+from sereno.errors import DatabaseUnavailable, JobNotFound
 from sereno.telemetry.log_events import emit
 
 _sql = queries("jobs/finished")
@@ -82,11 +82,17 @@ class FinishListener:
                     self._forget(job_id, future)
 
     def close(self) -> None:
-        """End the thread; waits that remain time out."""
+        """End the thread; waits that remain raise an error. One that begins meanwhile is not affected."""
         with self._lock:
             self._is_closed = True
+            left, self._waits = self._waits, {}
+            self._new.clear()
             thread = self._thread
             self._wake_up()
+        for job_id, futures in left.items():
+            for future in futures:
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(_closed(job_id))
         if thread is not None and self._process == os.getpid():
             thread.join(timeout=LINGER)
 
@@ -252,6 +258,10 @@ def _not_found(job_id: int) -> JobNotFound:
         f"job {job_id} does not exist: its transaction is not committed, it was deleted, "
         "or it succeeded and its task has history=False"
     )
+
+
+def _closed(job_id: int) -> DatabaseUnavailable:
+    return DatabaseUnavailable(f"the application was closed while job {job_id} was waited for: wait again")
 
 
 _creating = threading.Lock()
