@@ -88,7 +88,7 @@ class CarriedQueues(Service):
             tally,
             self._on_end,
             IsolationPool(database, registry, _never),
-            threads=sum(queues.values()),
+            threads=max(1, sum(queues.values())),
             registry=registry,
         )
         self.executor.outcomes = self.outcomes
@@ -115,6 +115,7 @@ class CarriedQueues(Service):
         if self._hooks is not None:
             self._hooks.start()
         self.outcomes.start()
+        self.outcomes.messages.start()
         for consumer in self._consumers.values():
             consumer.start()
 
@@ -134,7 +135,7 @@ class CarriedQueues(Service):
             slots.beside, queues[name].beside = queues[name], slots
         self.outcomes.home = Home(session, settler, claimer)
         self.outcomes.wake()
-        self._relay = Relay(self._relay_connection, session, claimer, queues, self._connect)
+        self._relay = Relay(self._relay_connection, session, settler, claimer, queues, self._connect)
         claimer.relay = self._relay
         self._relay.start()
 
@@ -176,7 +177,7 @@ class CarriedQueues(Service):
     async def _client(self, carrier: Carrier) -> CarrierClient:
         async with self._connecting:
             client = self._clients.get(carrier)
-            if client is None:
+            if client is None or client.is_closed:
                 client = self._clients[carrier] = await carrier.connect()
         if not client.is_connected:
             raise CarrierUnavailable(f"{carrier.kind} at {carrier.description} is not reachable")
@@ -186,8 +187,7 @@ class CarriedQueues(Service):
         """Fetch no more, let running handlers end within the grace period, and give back the rest."""
         self._is_drained = True
         self._starter.is_stopped = True
-        for consumer in self._consumers.values():
-            await consumer.stop()
+        await asyncio.gather(*(consumer.stop() for consumer in self._consumers.values()))
         for slots in self.queues.values():
             slots.buffer.clear()
         self.executor.request_stop()
@@ -204,6 +204,7 @@ class CarriedQueues(Service):
         if not self._is_drained:
             await self.drain()
         await self.outcomes.stop()
+        await self.outcomes.messages.stop()
         await self.stop()
         await self.outcomes.give_back()
         if self._hooks is not None:
