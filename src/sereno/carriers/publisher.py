@@ -111,7 +111,7 @@ class Publisher:
         return True
 
     def _split(self, jobs: Sequence[NewJob]) -> tuple[dict[int, tuple[int, NewJob]], list[NewJob]] | None:
-        """Return the jobs for carriers, with their ids by index, and the jobs that PostgreSQL gets; None without ids."""
+        """Return the jobs for carriers, with their ids by index, and the jobs of PostgreSQL; None without ids."""
         carried: dict[int, tuple[int, NewJob]] = {}
         stored: list[NewJob] = []
         with self._lock:
