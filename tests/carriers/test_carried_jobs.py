@@ -2,24 +2,20 @@
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import psycopg
 import pytest
 
 from sereno import Backoff, Context, JetStream, Sereno
+from tests.facts import auntil
 
 pytestmark = pytest.mark.asyncio
 
 
-async def until(condition, timeout: float = 20.0):
-    async with asyncio.timeout(timeout):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
-def rows(url: str, sql: str):
+def rows(url: str, sql: str) -> list[tuple[Any, ...]]:
     with psycopg.connect(url) as connection:
-        return connection.execute(sql).fetchall()
+        return connection.execute(sql.encode()).fetchall()
 
 
 async def test_direct_jobs_run_without_a_row_in_postgresql(database_url: str, jetstream: JetStream) -> None:
@@ -34,7 +30,7 @@ async def test_direct_jobs_run_without_a_row_in_postgresql(database_url: str, je
     async with app.working():
         one = await click.aenqueue(1)
         many = await app.aenqueue_many([click.job(number) for number in range(2, 1200)])
-        await until(lambda: len(seen) == 1199)
+        await auntil(lambda: len(seen) == 1199)
     await app.aclose()
 
     assert set(seen.values()) == {1}
@@ -52,14 +48,17 @@ async def test_a_job_of_a_transaction_is_relayed(database_url: str, jetstream: J
     async def click(number: int) -> None:
         seen[number] += 1
 
-    jobs = app.enqueue_many([click.job(number) for number in range(700)])
     async with app.working() as worker:
-        await until(lambda: len(seen) == 700)
-        state = await (await worker.carried._client(jetstream)).acknowledged("clicks")
+        await auntil(lambda: worker.carried._relay is not None and worker.carried._relay._shares["clicks"])
+        jobs = await app.aenqueue_many([click.job(number) for number in range(700)])
+        await auntil(lambda: len(seen) == 700)
+        client = await worker.carried._client(jetstream)
+        async with asyncio.timeout(20):
+            while not await client.acknowledged("clicks"):
+                await asyncio.sleep(0.02)
     await app.aclose()
     assert len(jobs) == 700
     assert set(seen.values()) == {1}
-    assert state > 0
     assert rows(database_url, "select count(*) from sereno.relay_batches") == [(0,)]
 
 
@@ -80,8 +79,8 @@ async def test_failures_come_home(database_url: str, jetstream: JetStream) -> No
         dead = await flaky.aenqueue("never")
         await flaky.aenqueue("twice")
         await flaky.aenqueue("once")
-        await until(lambda: rows(database_url, "select count(*) from sereno.history where state = 'dead'") == [(1,)])
-        await until(lambda: tries == {"never": 2, "twice": 2, "once": 1})
+        await auntil(lambda: rows(database_url, "select count(*) from sereno.history where state = 'dead'") == [(1,)])
+        await auntil(lambda: tries == {"never": 2, "twice": 2, "once": 1})
     await app.aclose()
     found = rows(database_url, "select id, attempt, failures, error_message from sereno.history")
     assert found == [(dead.id, 2, 2, "always")]
@@ -91,7 +90,6 @@ async def test_failures_come_home(database_url: str, jetstream: JetStream) -> No
 async def test_a_transaction_settles_a_carried_job_once(database_url: str, jetstream: JetStream) -> None:
     app = Sereno(database_url)
     app.queue("clicks", carrier=jetstream, direct=True)
-    rows_before = []
     with psycopg.connect(database_url) as connection:
         connection.execute("create table effects (number integer)")
 
@@ -103,9 +101,8 @@ async def test_a_transaction_settles_a_carried_job_once(database_url: str, jetst
     async with app.working():
         for number in range(5):
             await click.aenqueue(number)
-        await until(lambda: rows(database_url, "select count(*) from sereno.history") == [(5,)])
+        await auntil(lambda: rows(database_url, "select count(*) from sereno.history") == [(5,)])
     await app.aclose()
-    assert rows_before == []
     assert rows(database_url, "select number from effects order by number") == [(n,) for n in range(5)]
 
 

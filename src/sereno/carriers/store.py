@@ -17,6 +17,8 @@ _shares = msgspec.json.Decoder(dict[str, int])
 UNDECODABLE = "sereno.undecodable"
 # Ids in a block of `next_ids`.
 BLOCK = 1_000_000
+# Seconds for which it is known which jobs were stored: longer than a worker trusts a message that it could not report.
+KEEP_STORED = 300.0
 # Messages of dead sessions that one call takes over at most.
 MOST_BATCHES = 20
 
@@ -73,8 +75,8 @@ def stored(ids: Collection[int]) -> Operation[set[int]]:
 
 
 def forget_stored(queue: str, position: int) -> Operation[None]:
-    """Delete what is known of the jobs of acknowledged messages: none of them is delivered again."""
-    yield Statement(_sql["forget_stored"], {"queue": queue, "position": position})
+    """Delete what is known of the jobs of acknowledged messages that were stored long ago: none is delivered again."""
+    yield Statement(_sql["forget_stored"], {"queue": queue, "position": position, "kept": KEEP_STORED})
 
 
 def carry(session: int, queue: str, ids: Collection[int]) -> Operation[tuple[RelayBatch | None, set[int]]]:

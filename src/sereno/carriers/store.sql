@@ -67,8 +67,14 @@ from noted;
 select coalesce(json_agg(job_id), '[]')::text from sereno.carried_jobs where job_id = any(%(ids)s);
 
 -- name: forget_stored
--- Every message up to this position was acknowledged: none of its jobs is delivered again.
-delete from sereno.carried_jobs where queue = %(queue)s and position <= %(position)s;
+-- Every message up to this position was acknowledged: none of its jobs is delivered again, and the workers that may still
+-- have an earlier delivery have noticed it. SKIP LOCKED: all workers of a queue do this.
+delete from sereno.carried_jobs
+where job_id = any(array(
+    select job_id from sereno.carried_jobs
+    where queue = %(queue)s and stored_at < sereno.now() - make_interval(secs => %(kept)s) and position <= %(position)s
+    limit 10000
+    for update skip locked));
 
 -- name: carry
 -- Put claimed jobs into one message to publish. Jobs that need what only PostgreSQL has stay, and run from here; so do jobs

@@ -33,6 +33,7 @@ class SupervisedLease:
     """A lease that the supervisor renews; the child takes over when the supervisor is gone."""
 
     def __init__(self, url: str, settings: Settings, session: int, registered_at: float) -> None:
+        self.session = session
         self._own = Heartbeat(url, settings, session, registered_at)
         self._orphaned = False
         self.is_declared_lost = False
@@ -97,7 +98,8 @@ async def _child(end: socket.socket, page: WatchdogPage, make_worker: Callable[.
     watchdog.start()
     turn = asyncio.create_task(watchdog.turn())
     try:
-        await worker.run(renew=False)
+        # What a carrier has runs while PostgreSQL is away; a new process could not start without it.
+        await worker.run(renew=any(name in worker.registry.carried for name in worker.queues))
     finally:
         watchdog.stop()
         turn.cancel()
@@ -111,8 +113,11 @@ async def _child(end: socket.socket, page: WatchdogPage, make_worker: Callable[.
 
 async def _send_figures(wire: ChildChannel, worker: Worker) -> None:
     await worker.registered.wait()
-    wire.send(ChildHello(worker.session))
+    announced = 0
     while True:
+        if worker.session != announced:
+            announced = worker.session
+            wire.send(ChildHello(announced))
         wire.send(ChildFigures(worker.is_ready, worker.take_tally(), worker.gauges()))
         await asyncio.sleep(FIGURES_EVERY)
 
@@ -120,16 +125,23 @@ async def _send_figures(wire: ChildChannel, worker: Worker) -> None:
 async def _receive(wire: ChildChannel, worker: Worker) -> None:
     # A child that is stopped before it has a session registers first, then drains and exits.
     await worker.registered.wait()
-    lease = worker.lease_holder
-    assert isinstance(lease, SupervisedLease)
     while message := await wire.from_supervisor():
+        lease = _lease_of(worker)
         match message:
-            case LeaseRenewed(until):
+            case LeaseRenewed(session, until) if session == lease.session:
                 lease.renewed_until = until
-            case LeaseGone():
+            case LeaseGone(session) if session == lease.session:
                 lease.is_declared_lost = True
             case StopChild(hurry):
                 worker.stop(hurry=hurry)
+    lease = _lease_of(worker)
     # The supervisor is gone: it no longer renews our lease and will not replace us, so finish and exit.
     lease.take_over()
     worker.stop()
+
+
+def _lease_of(worker: Worker) -> SupervisedLease:
+    """Return the lease of the session that the worker has now."""
+    lease = worker.lease_holder
+    assert isinstance(lease, SupervisedLease)
+    return lease

@@ -14,7 +14,18 @@ _ids = msgspec.json.Decoder(list[int])
 class HeldMessage:
     """One delivery of a message. It is acknowledged when `left` is empty."""
 
-    __slots__ = ("_index", "_recorded", "batch", "key", "left", "message", "received", "recorded", "reported")
+    __slots__ = (
+        "_index",
+        "_recorded",
+        "batch",
+        "in_doubt",
+        "key",
+        "left",
+        "message",
+        "received",
+        "recorded",
+        "reported",
+    )
 
     def __init__(self, message: CarriedMessage, batch: Batch) -> None:
         self.message = message
@@ -25,6 +36,8 @@ class HeldMessage:
         # last stored.
         self.received = self.reported = monotonic()
         self.recorded = float("-inf")
+        # Since when another worker may have it as well.
+        self.in_doubt: float | None = None
         self._recorded = 0
         self._index: dict[int, int] | None = None
 

@@ -13,6 +13,9 @@ from sereno.worker.carried.held_message import HeldMessage
 
 # Seconds between two reports to the carrier that a message is still worked on; it is delivered again after 30.
 REPORT_EVERY = 8.0
+# Seconds without a report after which a message may have been delivered to another worker; and for which its jobs are
+# still stored in PostgreSQL then, where it is known what that worker has stored (`carriers.store.KEEP_STORED`).
+IN_DOUBT_AFTER, IN_DOUBT_FOR = 20.0, 120.0
 # Seconds after which the outcomes of a message are stored with the carrier, in case this process dies, and between two
 # such records. Most messages are done before.
 RECORD_EVERY = 0.5
@@ -41,14 +44,19 @@ class HeldMessages(Service):
         return len(self._held)
 
     def get(self, job_id: int) -> HeldMessage | None:
-        """Return the message of a job that has no durable outcome."""
-        return self._by_job.get(job_id)
+        """Return the message of a job that has no durable outcome; None if it is no longer trusted."""
+        held = self._by_job.get(job_id)
+        if held is not None and self._is_lost(held, monotonic()):
+            self._forget(held)
+            return None
+        return held
 
     def recognises(self, held: HeldMessage) -> bool:
         """Return whether the message is here already: it is held, or it was finished and only not acknowledged."""
         known = self._held.get(held.key)
         if known is not None:
-            known.message = held.message
+            # No other worker has it, then: it was delivered again to this one.
+            known.message, known.in_doubt = held.message, None
             known.reported = monotonic()
             return True
         if held.key in self._remembered:
@@ -108,10 +116,26 @@ class HeldMessages(Service):
                 self._finished.appendleft(held)
                 raise
 
+    @staticmethod
+    def _is_lost(held: HeldMessage, now: float) -> bool:
+        """Return whether another worker may have had the message for so long that nothing is known of it any more."""
+        if held.in_doubt is None and now - held.reported > IN_DOUBT_AFTER:
+            held.in_doubt = held.reported + IN_DOUBT_AFTER
+        return held.in_doubt is not None and now - held.in_doubt > IN_DOUBT_FOR
+
+    def _forget(self, held: HeldMessage) -> None:
+        """Drop a message without acknowledging it: if no other worker has it, it is delivered again."""
+        if self._held.pop(held.key, None) is not None:
+            self.bytes -= len(held.message.body)
+            for job_id in held.left:
+                self._by_job.pop(job_id, None)
+
     async def _report(self, now: float) -> None:
         """Tell the carrier that messages are still worked on."""
         for held in list(self._held.values()):
-            if now - held.reported > REPORT_EVERY:
+            if self._is_lost(held, now):
+                self._forget(held)
+            elif now - held.reported > REPORT_EVERY:
                 await held.message.extend()
                 held.reported = now
 

@@ -99,6 +99,7 @@ class CarriedQueues(Service):
             for name, slots in self.queues.items()
         }
         self._is_drained = False
+        self._is_consuming = False
         self._claimer: Claimer | None = None
         self._relay: Relay | None = None
 
@@ -116,8 +117,6 @@ class CarriedQueues(Service):
             self._hooks.start()
         self.outcomes.start()
         self.outcomes.messages.start()
-        for consumer in self._consumers.values():
-            consumer.start()
 
     async def run_once(self) -> float:
         """Stop handlers that are past their deadline, and store the progress of those that report it."""
@@ -130,6 +129,11 @@ class CarriedQueues(Service):
         """Let jobs come home to this session, and publish jobs that it claims. `queues`: its slots for PostgreSQL."""
         if not self.queues:
             return
+        if not self._is_consuming:
+            # Not before: jobs that run would delay the registration of the first session.
+            self._is_consuming = True
+            for consumer in self._consumers.values():
+                consumer.start()
         self._claimer = claimer
         for name, slots in self.queues.items():
             slots.beside, queues[name].beside = queues[name], slots
