@@ -2,15 +2,23 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import psycopg
 import pytest
 
 from sereno import Backoff, Context, JetStream, Sereno
-from tests.facts import auntil
+from tests.facts import TIMEOUT, auntil
 
 pytestmark = pytest.mark.asyncio
+
+
+async def eventually(question: Callable[[], Awaitable[Any]]) -> None:
+    """Ask until the answer is true."""
+    async with asyncio.timeout(TIMEOUT):
+        while not await question():
+            pass
 
 
 def rows(url: str, sql: str) -> list[tuple[Any, ...]]:
@@ -53,9 +61,7 @@ async def test_a_job_of_a_transaction_is_relayed(database_url: str, jetstream: J
         jobs = await app.aenqueue_many([click.job(number) for number in range(700)])
         await auntil(lambda: len(seen) == 700)
         client = await worker.carried._client(jetstream)
-        async with asyncio.timeout(20):
-            while not await client.acknowledged("clicks"):
-                await asyncio.sleep(0.02)
+        await eventually(lambda: client.acknowledged("clicks"))
     await app.aclose()
     assert len(jobs) == 700
     assert set(seen.values()) == {1}
