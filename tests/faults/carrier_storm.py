@@ -172,7 +172,8 @@ class CarrierStorm:
     def _worker(self) -> WorkerProcess:
         self._started += 1
         log = self._directory / f"worker-{self._started}"
-        environment = {"SERENO_CARRIERS": self.world.setting, "TEST_LOG": str(self.log)}
+        # A longer lease than in other tests: many processes start at once here.
+        environment = {"SERENO_CARRIERS": self.world.setting, "TEST_LOG": str(self.log), "SERENO_LEASE": "10"}
         return WorkerProcess(
             self._server.url, log, "--processes", "2", "--queue", f"{QUEUE}=50", app=APP, **environment
         )
