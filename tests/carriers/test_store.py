@@ -6,6 +6,7 @@ import pytest
 
 from sereno.carriers import store
 from sereno.carriers.message import decode
+from sereno.jobs.job import ClaimedJob
 from tests.carriers.carrier_steps import FIRST_ID, row
 from tests.facts import advance, one
 from tests.jobs.job_steps import Connection, add, decided, do, end, session, take, take_one
@@ -22,14 +23,14 @@ def test_a_carried_job_is_stored_by_one_session(connection: Connection) -> None:
 def test_a_settled_job_is_not_stored_again(connection: Connection) -> None:
     first, second = session(connection), session(connection)
     do(connection, store.store(first, [row(FIRST_ID)]))
-    (job,) = [each for each in [take_one_stored(connection, first)] if each]
+    job = stored_job(connection, first)
     assert end(connection, first, [job], decided()) == {FIRST_ID}
     assert do(connection, store.store(second, [row(FIRST_ID)])) == set()
     assert do(connection, store.stored([FIRST_ID, FIRST_ID + 1])) == {FIRST_ID}
     assert one(connection, "select count(*) from sereno.jobs") == 0
 
 
-def take_one_stored(connection: Connection, owner: int) -> object:
+def stored_job(connection: Connection, owner: int) -> ClaimedJob:
     """Return the stored job as the worker has it."""
     extra = add(connection)
     job = take_one(connection, owner)
