@@ -109,3 +109,8 @@ def _lines(log: Path) -> Iterable[tuple[str, int]]:
     for line in log.read_text().splitlines():
         kind, number, *_ = line.split()
         yield kind, int(number)
+
+
+def processes(log: Path) -> set[str]:
+    """Return the processes that have noted something."""
+    return {line.split()[-1] for line in log.read_text().splitlines()}

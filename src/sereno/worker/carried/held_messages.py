@@ -73,6 +73,9 @@ class HeldMessages(Service):
         if not held.left:
             self._finish(held)
             return
+        if not self._held:
+            # It rests for long while nothing is held.
+            self.wake()
         self._held[held.key] = held
         self.bytes += len(held.message.body)
         self._by_job.update(dict.fromkeys(held.left, held))
