@@ -4507,7 +4507,8 @@ CREATE TABLE sereno.carried_jobs (
     job_id bigint NOT NULL,
     queue text NOT NULL,
     "position" bigint NOT NULL,
-    session_id bigint NOT NULL
+    session_id bigint NOT NULL,
+    stored_at timestamp with time zone DEFAULT sereno.now() NOT NULL
 );
 
 CREATE TABLE sereno.carried_queues (
@@ -5855,7 +5856,7 @@ CREATE INDEX bulk_operations_live ON sereno.bulk_operations USING btree (job_id)
 
 CREATE INDEX bulk_operations_tenant ON sereno.bulk_operations USING btree (tenant, id) WHERE (tenant IS NOT NULL);
 
-CREATE INDEX carried_jobs_position ON sereno.carried_jobs USING btree (queue, "position");
+CREATE INDEX carried_jobs_stored ON sereno.carried_jobs USING btree (queue, stored_at);
 
 CREATE INDEX deliveries_gathered ON sereno.deliveries USING btree (recipient_id, digest, id) WHERE (digest IS NOT NULL);
 

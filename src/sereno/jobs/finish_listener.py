@@ -24,6 +24,7 @@ from sereno.database.database import Database
 from sereno.database.statement import Operation, Statement, queries, run
 from sereno.duration import Duration, seconds
 from sereno.errors import DatabaseUnavailable, JobNotFound
+from sereno.jobs.carried import FIRST_DIRECT_ID
 from sereno.telemetry.log_events import emit
 
 _sql = queries("jobs/finished")
@@ -163,8 +164,10 @@ class FinishListener:
         return self._is_closed
 
     def complete(self, jobs: Sequence[FinishedJob]) -> None:
+        # A job that was published directly is in no table until it has run.
+        known = [job for job in jobs if job.state or job.id < FIRST_DIRECT_ID]
         with self._lock:
-            ended = [(job, future) for job in jobs for future in self._waits.pop(job.id, [])]
+            ended = [(job, future) for job in known for future in self._waits.pop(job.id, [])]
         for job, future in ended:
             if future.set_running_or_notify_cancel():
                 if job.state:

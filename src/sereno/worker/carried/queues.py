@@ -100,6 +100,7 @@ class CarriedQueues(Service):
             for name, slots in self.queues.items()
         }
         self._is_drained = False
+        self._is_consuming = False
         self._claimer: Claimer | None = None
         self._relay: Relay | None = None
 
@@ -121,8 +122,7 @@ class CarriedQueues(Service):
         if self._hooks is not None:
             self._hooks.start()
         self.outcomes.start()
-        for consumer in self._consumers.values():
-            consumer.start()
+        self.outcomes.messages.start()
 
     async def run_once(self) -> float:
         """Stop handlers that are past their deadline, and store the progress of those that report it."""
@@ -135,12 +135,17 @@ class CarriedQueues(Service):
         """Let jobs come home to this session, and publish jobs that it claims. `queues`: its slots for PostgreSQL."""
         if not self.queues:
             return
+        if not self._is_consuming:
+            # Not before: jobs that run would delay the registration of the first session.
+            self._is_consuming = True
+            for consumer in self._consumers.values():
+                consumer.start()
         self._claimer = claimer
         for name, slots in self.queues.items():
             slots.beside, queues[name].beside = queues[name], slots
         self.outcomes.home = Home(session, settler, claimer)
         self.outcomes.wake()
-        self._relay = Relay(self._relay_connection, session, claimer, queues, self._connect)
+        self._relay = Relay(self._relay_connection, session, settler, claimer, queues, self._connect)
         claimer.relay = self._relay
         self._relay.start()
 
@@ -182,7 +187,7 @@ class CarriedQueues(Service):
     async def _client(self, carrier: Carrier) -> CarrierClient:
         async with self._connecting:
             client = self._clients.get(carrier)
-            if client is None:
+            if client is None or client.is_closed:
                 client = self._clients[carrier] = await carrier.connect()
         if not client.is_connected:
             raise CarrierUnavailable(f"{carrier.kind} at {carrier.description} is not reachable")
@@ -192,8 +197,7 @@ class CarriedQueues(Service):
         """Fetch no more, let running handlers end within the grace period, and give back the rest."""
         self._is_drained = True
         self._starter.is_stopped = True
-        for consumer in self._consumers.values():
-            await consumer.stop()
+        await asyncio.gather(*(consumer.stop() for consumer in self._consumers.values()))
         for slots in self.queues.values():
             slots.buffer.clear()
         self.executor.request_stop()
@@ -210,6 +214,7 @@ class CarriedQueues(Service):
         if not self._is_drained:
             await self.drain()
         await self.outcomes.stop()
+        await self.outcomes.messages.stop()
         await self.stop()
         await self.outcomes.give_back()
         if self._hooks is not None:
