@@ -88,7 +88,7 @@ class CarriedQueues(Service):
             tally,
             self._on_end,
             IsolationPool(database, registry, _never),
-            threads=sum(queues.values()),
+            threads=max(1, sum(queues.values())),
             registry=registry,
         )
         self.executor.outcomes = self.outcomes
