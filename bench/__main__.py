@@ -8,6 +8,7 @@ from pathlib import Path
 from bench import (
     against,
     archive,
+    carrier,
     ceiling,
     dashboard,
     drain,
@@ -55,6 +56,7 @@ BENCHMARKS: dict[str, Callable[[BenchContext], None]] = {
     "dashboard": dashboard.run,
     "archive": archive.run,
     "workflows": workflows.run,
+    "carrier": carrier.run,
     "ratchet": ratchet.run,
 }
 # The same work on other products.
@@ -83,6 +85,7 @@ benchmarks:
   dashboard       server time of each page over a large data set; load of 50 viewers
   archive         history to verified Parquet files: rows per second, size, memory
   workflows       a group, a chain of dependent jobs, a million waiting jobs, ten thousand waiters
+  carrier         a queue carried by three NATS servers, compared with the same queue in PostgreSQL
 
   peers           drain, enqueue and latency, idle and loaded, of other job queues
   schedule_peers  schedules of other products
