@@ -57,6 +57,12 @@ class _ToStore:
     outcome: SettleResult | None
     job: ClaimedJob | None = None
 
+    @property
+    def is_success(self) -> bool:
+        """Whether the job goes into the history, and nothing else belongs to it."""
+        outcome = self.outcome
+        return outcome is not None and outcome.settlement.outcome == "succeeded" and not outcome.side_rows
+
 
 @dataclass(slots=True)
 class _Parked:
@@ -214,9 +220,29 @@ class CarriedOutcomes(Service):
         """Store jobs that come home, and settle them there."""
         while self._to_store and self.home is not None:
             batch = self._to_store[:LARGEST_BATCH]
+            await self._record([each for each in batch if each.is_success and each.job_id in self._messages], self.home)
             await self._store_batch(batch, self.home)
             del self._to_store[: len(batch)]
         self._stored_all.set()
+
+    async def _record(self, batch: list[_ToStore], home: Home) -> None:
+        """Store successes in the history. A batch that cannot be stored there goes the way of the other outcomes."""
+        if not batch:
+            return
+        rows = [self._messages[each.job_id].success(each.outcome) for each in batch if each.outcome is not None]
+        try:
+            recorded = await self._connection.run(store.record(home.session, rows))
+        except DatabaseUnavailable:
+            raise
+        except Exception:  # noqa: BLE001 - one of the rows is bad: the settler finds it, and says what is wrong
+            return
+        for each in batch:
+            if each.job_id not in recorded:
+                self._fenced(each.job_id)
+            self._done(each.job_id)
+        if self.hooks is not None:
+            items = [each.outcome for each in batch if each.outcome is not None]
+            self.hooks.settled(items, {item.id for item in items} - recorded)
 
     async def _store_batch(self, batch: list[_ToStore], home: Home) -> None:
         # Those that an interrupted round has stored have no message any more.
