@@ -7,7 +7,7 @@ all its jobs have a durable outcome, and reported to the carrier while they run.
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from time import monotonic
 
@@ -81,6 +81,8 @@ class CarriedOutcomes(Service):
         self.hooks = hooks
         self.home: Home | None = None
         self.is_draining = False
+        # Called when outcomes no longer wait for PostgreSQL in numbers: more messages can be fetched.
+        self.on_room: Callable[[], None] = lambda: None
         self._connection = connection
         self._tally = tally
         # By job, while it has no durable outcome.
@@ -222,7 +224,10 @@ class CarriedOutcomes(Service):
             batch = self._to_store[:LARGEST_BATCH]
             await self._record([each for each in batch if each.is_success and each.job_id in self._messages], self.home)
             await self._store_batch(batch, self.home)
+            was_behind = self.is_behind
             del self._to_store[: len(batch)]
+            if was_behind and not self.is_behind:
+                self.on_room()
         self._stored_all.set()
 
     async def _record(self, batch: list[_ToStore], home: Home) -> None:
