@@ -157,8 +157,10 @@ class FinishListener:
         return self._is_closed
 
     def complete(self, jobs: Sequence[FinishedJob]) -> None:
+        # A job that a carrier has is in no table: it is found after its outcome.
+        known = [job for job in jobs if job.state or not self._database.has_carriers()]
         with self._lock:
-            ended = [(job, future) for job in jobs for future in self._waits.pop(job.id, [])]
+            ended = [(job, future) for job in known for future in self._waits.pop(job.id, [])]
         for job, future in ended:
             if future.set_running_or_notify_cancel():
                 if job.state:

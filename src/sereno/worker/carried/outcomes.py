@@ -133,7 +133,7 @@ class CarriedOutcomes(Service):
         """Take the outcome of an attempt."""
         if self._stored and (home := self._stored.pop(item.id, None)) is not None:
             if home is self.home:
-                home.settler.add(item, at_once=at_once)
+                self._settle(item, home, at_once=at_once)
             return
         outcome = item.settlement.outcome
         if outcome == "succeeded" and not item.keep_history and not item.side_rows:
@@ -279,7 +279,12 @@ class CarriedOutcomes(Service):
             assert each.job is not None
             home.claimer.take_stored(each.job)
         else:
-            home.settler.add(each.outcome)
+            self._settle(each.outcome, home)
+
+    def _settle(self, item: SettleResult, home: Home, *, at_once: bool = False) -> None:
+        if self.hooks is not None:
+            self.hooks.hand_over(item, home.settler.hooks)
+        home.settler.add(item, at_once=at_once)
 
     def _fenced(self, job_id: int) -> None:
         self._tally.fenced += 1

@@ -99,7 +99,7 @@ class CarriedQueues(Service):
             for name, slots in self.queues.items()
         }
         self.outcomes.on_room = self._fetch_more
-        self._is_drained = False
+        self._has_begun = self._is_drained = False
         self._claimer: Claimer | None = None
         self._relay: Relay | None = None
 
@@ -116,8 +116,6 @@ class CarriedQueues(Service):
         if self._hooks is not None:
             self._hooks.start()
         self.outcomes.start()
-        for consumer in self._consumers.values():
-            consumer.start()
 
     async def run_once(self) -> float:
         """Stop handlers that are past their deadline, and store the progress of those that report it."""
@@ -131,6 +129,11 @@ class CarriedQueues(Service):
         if not self.queues:
             return
         self._claimer = claimer
+        if not self._has_begun:
+            # Not before: a handler may need the session at once.
+            self._has_begun = True
+            for consumer in self._consumers.values():
+                consumer.start()
         for name, slots in self.queues.items():
             slots.beside, queues[name].beside = queues[name], slots
         self.outcomes.home = Home(session, settler, claimer)
