@@ -62,3 +62,40 @@ def test_a_schema_name_that_is_too_long_is_refused() -> None:
     for name in ("s" * (SCHEMA_LENGTH + 1), "s" * 63, "s" * 64):
         with pytest.raises(ConfigurationError, match=f"at most {SCHEMA_LENGTH} characters"):
             Settings(schema=name)
+
+
+def test_a_misspelt_variable_is_refused(subtests: pytest.Subtests) -> None:
+    for variable, message in [
+        ("SERENO_DATABSE_URL", "there is no setting SERENO_DATABSE_URL; did you mean SERENO_DATABASE_URL?"),
+        ("SERENO_SECRETS_FILE", "there is no setting SERENO_SECRETS_FILE; did you mean SERENO_SECRET?"),
+        ("SERENO_XYZZY", "there is no setting SERENO_XYZZY: `sereno config show` lists them"),
+    ]:
+        with subtests.test(variable=variable), pytest.raises(ConfigurationError) as refused:
+            load(environment={variable: "hunter2"})
+        assert str(refused.value) == message
+
+
+def test_variables_of_kubernetes_are_no_settings() -> None:
+    """In every pod it sets variables for each service: for one named `sereno` they begin with SERENO_."""
+    given = {"SERENO_SERVICE_HOST": "10.0.0.1", "SERENO_PORT": "tcp://10.0.0.1:80", "SERENO_PORT_80_TCP_PROTO": "tcp"}
+    assert load(environment=given) == (Settings(), {})
+    with pytest.raises(ConfigurationError, match="SERENO_SERVER_PORT was set by Kubernetes"):
+        load(environment={"SERENO_SERVER_PORT": "tcp://10.0.0.1:80"})
+
+
+def test_a_wrong_value_names_its_variable(subtests: pytest.Subtests) -> None:
+    for variable, value, message in [
+        ("SERENO_LEASE", "abc", "SERENO_LEASE 'abc': expected float, got str"),
+        ("SERENO_ROLES", "workr", "SERENO_ROLES ['workr']: invalid enum value 'workr'"),
+        ("SERENO_LOG_LEVEL", "loud", "SERENO_LOG_LEVEL 'loud': invalid enum value 'loud'"),
+    ]:
+        with subtests.test(variable=variable), pytest.raises(ConfigurationError) as refused:
+            load(environment={variable: value})
+        assert str(refused.value) == message
+
+
+def test_the_address_of_a_carrier_is_not_shown() -> None:
+    with pytest.raises(ConfigurationError, match="carriers: write a JSON object") as refused:
+        load(environment={"SERENO_CARRIERS": '{"clicks": 7, "x": "jetstream://me:hunter2@a"}'})
+    assert "hunter2" not in str(refused.value)
+    assert "hunter2" not in repr(load(environment={"SERENO_CARRIERS": '{"x": "jetstream://me:hunter2@a"}'})[0])

@@ -38,7 +38,7 @@ at `/api/v1/openapi.json`. This page is generated from that document by `make re
 - **Long archive operations** run in a worker: the response is 202 with the id of a job, and `GET
   /archive/work/{job_id}` returns its progress and its result.
 - **Live updates**: `GET /stream` with `Accept: text/event-stream` sends an event for every change, at most once a
-  second.
+  second, and `alive` after three seconds without one.
 
 ```
 curl -H "Authorization: Bearer $SERENO_TOKEN" 'http://127.0.0.1:8765/api/v1/jobs?q=state:dead%20tenant:r42'

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
+from sereno.environment import check_variables, parse_carriers, parse_targets
 from sereno.errors import ConfigurationError
 
 A_DAY = 86400
@@ -283,7 +284,18 @@ def load(
     try:
         return msgspec.convert(values, Settings, strict=False), sources
     except msgspec.ValidationError as error:
-        raise ConfigurationError(f"settings: {error}") from None
+        raise ConfigurationError(_wrong_value(str(error), values, sources)) from None
+
+
+def _wrong_value(error: str, values: Mapping[str, Any], sources: Mapping[str, str]) -> str:
+    """Return the message about a value of a wrong type: it names the variable or the file, and the value."""
+    found = re.search(r"(.*) - at `\$\.([a-z_]+)", error)
+    if found is None:
+        return f"settings: {error}"
+    reason, name = found[1].replace("`", ""), found[2]
+    where = f"SERENO_{name.upper()}" if sources[name] == "environment" else f"setting {name!r} ({sources[name]})"
+    shown = "" if name in _HIDDEN else f" {values[name]!r:.80}"
+    return f"{where}{shown}: {reason[:1].lower()}{reason[1:]}"
 
 
 def _check_known(name: str, source: str) -> None:
@@ -311,6 +323,7 @@ def _files(directory: Path) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    check_variables(environment, Settings.__struct_fields__)
     values: dict[str, Any] = {}
     if environment.get("DATABASE_URL"):
         values["database_url"] = environment["DATABASE_URL"]
@@ -326,32 +339,10 @@ def _environment(environment: Mapping[str, str]) -> dict[str, Any]:
     if isinstance(values.get("queues"), str):
         values["queues"] = parse_queues(values["queues"].split(","))
     if isinstance(values.get("carriers"), str):
-        values["carriers"] = _parse_carriers(values["carriers"])
+        values["carriers"] = parse_carriers(values["carriers"])
     if isinstance(values.get("procedure_targets"), str):
-        values["procedure_targets"] = _parse_targets(values["procedure_targets"])
+        values["procedure_targets"] = parse_targets(values["procedure_targets"])
     return values
-
-
-def _parse_carriers(text: str) -> dict[str, str]:
-    try:
-        return msgspec.json.decode(text, type=dict[str, str])
-    except msgspec.DecodeError:
-        # The value is not shown: it may contain a password.
-        raise ConfigurationError(
-            'carriers: write a JSON object of queues and addresses, such as {"clicks": "jetstream://a:4222?replicas=3"}'
-        ) from None
-
-
-def _parse_targets(text: str) -> dict[str, str]:
-    """Parse `erp=mysql://… books=postgresql://…`, separated by spaces or newlines."""
-    targets: dict[str, str] = {}
-    for word in text.split():
-        name, separator, url = word.partition("=")
-        if not separator or "://" not in url:
-            # The value is not shown: it may contain a password.
-            raise ConfigurationError("procedure_targets: write NAME=ADDRESS, separated by spaces or newlines")
-        targets[name] = url
-    return targets
 
 
 def parse_queues(words: list[str]) -> dict[str, int]:

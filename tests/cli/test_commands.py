@@ -220,7 +220,10 @@ def test_migrate_checks_applies_and_prints(sereno: Command, empty_database_url: 
     assert len(behind.stdout.splitlines()) == len(migrations())
     assert sereno("migrate", **given).exit_code == 0
     assert sereno("migrate", "--check", **given).exit_code == 0
-    assert "Up to date" in sereno("migrate", **given).stderr
+    name = psycopg.conninfo.conninfo_to_dict(empty_database_url)["dbname"]
+    assert re.fullmatch(
+        rf"Up to date already: schema sereno in database {name} at \S+\.\n", sereno("migrate", **given).stderr
+    )
     script = sereno("migrate", "--sql", "--schema", "elsewhere", **given).stdout
     with psycopg.connect(empty_database_url, autocommit=True) as connection:
         connection.execute(script.encode())

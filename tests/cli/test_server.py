@@ -79,7 +79,7 @@ def test_the_server_serves_until_it_is_stopped(
     assert running.end(number) == 0
     assert running.process.stdout is not None
     assert running.process.stdout.read() == (
-        "No token exists yet: anyone on this machine has full access. Create one: sereno token create\n"
+        "No token exists yet: anyone on this machine has full access. Create one: sereno token create me --role admin\n"
     )
     others = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
     until(lambda: one(connection, others) == 0)

@@ -66,7 +66,10 @@ def test_time_to_empty_follows_from_drain_and_arrival(connection: psycopg.Connec
     assert 10 <= found.drain <= 12
     assert found.seconds_to_empty is not None
     assert 590 < found.seconds_to_empty < 730
-    run(connection, transitions.enqueue([new() for _ in range(80)]))
+    run(connection, transitions.enqueue([new() for _ in range(55)]))
+    (found,) = run(connection, flow()).queues
+    assert (found.arrival, found.seconds_to_empty) == (11, None), "as much comes as goes"
+    run(connection, transitions.enqueue([new() for _ in range(25)]))
     (found,) = run(connection, flow()).queues
     assert (found.arrival, found.arrived.exact, found.seconds_to_empty) == (16, True, None)
 

@@ -1,6 +1,6 @@
 """`sereno migrate`."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -8,6 +8,8 @@ from sereno.cli.failures import BEHIND
 from sereno.cli.options import context_options
 
 if TYPE_CHECKING:
+    import psycopg
+
     from sereno.cli.context import CommandContext
 
 
@@ -43,15 +45,26 @@ def migrate(context: "CommandContext", check: bool, sql: bool, roles: str | None
         behind = migrations.pending(context.connection(), schema)
         for migration in behind:
             click.echo(f"{migration.number:04}_{migration.name}")
-        click.echo(f"{len(behind)} to apply: run `sereno migrate`" if behind else "Up to date.", err=True)
+        where = f"schema {schema} in {_place(context.connection())}"
+        message = f"{len(behind)} to apply to {where}: run `sereno migrate`" if behind else f"Up to date: {where}."
+        click.echo(message, err=True)
         return BEHIND if behind else 0
-    applied = migrations.migrate(context.connection(create=True), schema)
+    connection = context.connection(create=True)
+    applied = migrations.migrate(connection, schema)
     for migration in applied:
         click.echo(f"{migration.number:04}_{migration.name}")
-    click.echo(f"{len(applied)} applied to schema {schema}." if applied else "Up to date already.", err=True)
+    where = f"schema {schema} in {_place(connection)}"
+    click.echo(f"{len(applied)} applied to {where}." if applied else f"Up to date already: {where}.", err=True)
     if applied or roles:
         _update_roles(context, prefix or schema if roles else None)
     return 0
+
+
+def _place(connection: "psycopg.Connection[Any]") -> str:
+    """Return the database of a connection, without user and password."""
+    info = connection.info
+    # A host that begins with a slash is the directory of a local socket.
+    return f"database {info.dbname} at {info.host}" + ("" if info.host.startswith("/") else f":{info.port}")
 
 
 def _update_roles(context: "CommandContext", prefix: str | None) -> None:

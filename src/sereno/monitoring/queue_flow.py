@@ -15,6 +15,8 @@ from sereno.zones import moment
 SPAN = 3600.0
 LATELY = 300.0
 MINUTE = 60.0
+# The share of the drain by which it has to exceed the arrival: below it, the difference is chance.
+LEAST_GAIN = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +31,12 @@ class QueueFlow:
 
     @property
     def seconds_to_empty(self) -> float | None:
-        """Return the seconds until it is empty at current rates; None if it does not shrink or has no exact length."""
+        """Return the seconds until it is empty at current rates; None if it hardly shrinks or has no exact length."""
         gain = self.drain - self.arrival
         ready = self.line.ready
         if not ready.value:
             return 0.0
-        if gain <= 0 or not ready.exact or not self.arrived.exact or self.line.is_paused:
+        if gain <= LEAST_GAIN * self.drain or not ready.exact or not self.arrived.exact or self.line.is_paused:
             return None
         return ready.value / gain * MINUTE
 

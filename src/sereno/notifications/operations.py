@@ -1,5 +1,6 @@
 """Operator actions on notifications: events, deliveries, recipients, channels."""
 
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -224,7 +225,8 @@ def find_recipient(key: str, *, tenant: str | None = None) -> Operation[Recipien
     row = yield from notification_queries.recipient(key, tenant=tenant)
     if row is None:
         where = f" in the tenant {tenant}" if tenant else " without a tenant (others: --tenant)"
-        raise ConfigurationError(f"there is no recipient {key!r:.80}{where}: `sereno recipient set` creates one")
+        create = f"sereno recipient set {shlex.quote(key)} --channel email=ADDRESS"
+        raise ConfigurationError(f"there is no recipient {key!r:.80}{where}: `{create}` creates one")
     return row
 
 

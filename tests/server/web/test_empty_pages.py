@@ -20,7 +20,7 @@ def test_pages_of_empty_lists_are_accessible(browse: Visits, inspect_page: Inspe
     inspect_page(page, "jobs-empty")
     goto(page, "schedules")
     expect(page.locator("h1")).to_have_text("There is no schedule yet.")
-    expect(page.get_by_text("sereno schedule upsert")).to_be_visible()
+    expect(page.get_by_text("sereno schedule add")).to_be_visible()
     inspect_page(page, "schedules-empty")
     goto(page, "operations")
     expect(page.locator("h1")).to_have_text("No bulk change yet.")
@@ -90,7 +90,7 @@ def test_an_empty_list_says_how_to_allow_a_procedure(read: Read) -> None:
 def test_jobs_schedules_and_operations_say_how_to_begin(read: Read) -> None:
     for path, text in (
         ("jobs", "No job yet"),
-        ("schedules", "sereno schedule upsert"),
+        ("schedules", "sereno schedule add"),
         ("operations", "No bulk change yet."),
     ):
         assert text in read(path).text, path

@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import re
+import signal
 import socket
 import subprocess
 import sys
@@ -162,6 +165,37 @@ def test_the_page_reconnects_after_a_restart(browse: Visits, database_url: str, 
         assert page.evaluate("window.stays")
         page.goto(EMPTY)
     app.close()
+
+
+@pytest.mark.slow
+def test_a_page_without_a_word_from_its_server_says_how_old_it_is(browse: Visits, database_url: str, port: int) -> None:
+    """A stopped server and a cut network close no connection."""
+    given = {**os.environ, "SERENO_DATABASE_URL": database_url, "SERENO_SECRET": SHARED}
+    command = [sys.executable, "-m", "sereno", "server", "--port", str(port)]
+    server = subprocess.Popen(command, env=given, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    browse.forgive("ERR_|TimeoutError|signal timed out")
+    try:
+        until(lambda: _answers(url))
+        page = browse("", url=url)
+        expect(page.locator("#live")).to_have_text("live")
+        server.send_signal(signal.SIGSTOP)
+        expect(page.locator("#live")).to_have_text(re.compile(r"^1\d s old$"), timeout=30_000)
+        expect(page.locator("body")).to_have_class(re.compile("old"))
+        server.send_signal(signal.SIGCONT)
+        expect(page.locator("#live")).to_have_text("live", timeout=30_000)
+        expect(page.locator("body")).not_to_have_class(re.compile("old"))
+        page.goto(EMPTY)
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url).status_code > 0
+    except httpx.TransportError:
+        return False
 
 
 @pytest.mark.slow

@@ -56,7 +56,9 @@ def list_tokens(context: "CommandContext", form: str) -> None:
     """List all tokens, valid ones first."""
     from sereno.access.operations import list_tokens as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    show_list(form, context.run(operation()), COLUMNS, empty="No tokens. Create one: sereno token create")
+    show_list(
+        form, context.run(operation()), COLUMNS, empty="No tokens. Create one: sereno token create me --role admin"
+    )
 
 
 @token.command(epilog="Example: sereno token revoke grafana")

@@ -20,7 +20,9 @@ ENDING_SECONDS = 10
 # may send a request on a connection that the server is closing.
 QUIET_SECONDS = 75
 
-OPEN_NOTICE = "No token exists yet: anyone on this machine has full access. Create one: sereno token create"
+OPEN_NOTICE = (
+    "No token exists yet: anyone on this machine has full access. Create one: sereno token create me --role admin"
+)
 CLOSED_NOTICE = (
     "No one can sign in: every token is revoked or expired. Create one on a host that can reach the database: "
     "sereno token create me --role admin"

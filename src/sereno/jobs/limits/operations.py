@@ -75,7 +75,7 @@ def _unknown(name: str, names: Sequence[str]) -> str:
     if not names:
         return (
             f"there is no limit {name!r:.80}; no limits exist yet: a worker stores the declared ones when it starts, "
-            "and `sereno limit set --queue` limits a whole queue"
+            "and `sereno limit set --queue default --slots 10` limits a whole queue"
         )
     near = get_close_matches(name, names, 1)
     if near:

@@ -150,7 +150,7 @@ select known.queue,
                                 limit %(bound)s + 1) as counted),
        coalesce(busy.count, 0),
        coalesce(ended.count, 0),
-       (select extract(epoch from max(clock.now - oldest.run_at))::double precision
+       (select extract(epoch from max(greatest(clock.now, oldest.run_at) - oldest.run_at))::double precision
         from clock, (
             (select first.run_at
              from generate_series(0, 9) as level,

@@ -23,7 +23,7 @@ select ready_queue.queue,
        + (select count(*) from (select from sereno.jobs
                                 where state = 'ready' and lane is not null and jobs.queue = ready_queue.queue
                                 limit %(bound)s) as counted),
-       extract(epoch from clock.now - oldest.run_at)::double precision, oldest.run_at,
+       extract(epoch from greatest(clock.now, oldest.run_at) - oldest.run_at)::double precision, oldest.run_at,
        exists (select from sereno.sessions
                where state = 'alive' and lease_until > clock.now and queues ? ready_queue.queue),
        exists (select from paused where kind = 'queue' and name = ready_queue.queue)

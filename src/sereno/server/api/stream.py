@@ -18,6 +18,8 @@ from sereno.server.shared.http_error import HTTPError
 
 # Seconds of silence after which a comment line is sent, so that no proxy closes the connection.
 SILENCE_SECONDS = 15.0
+# Seconds of silence after which this stream says that the server is alive: a page counts the age of its data from it.
+ALIVE_SECONDS = 3.0
 # Seconds after which the client is authenticated again: a revoked token gets no more changes.
 TRUST_SECONDS = 5.0
 # Seconds after which the stream ends; the browser then reconnects.
@@ -64,7 +66,7 @@ async def _events(
     # The quota may have been used up since the response began; the client then reconnects.
     with suppress(HTTPError), change_feed.listening(who):
         while not change_feed.is_ended and time.monotonic() < began + LONGEST_SECONDS:
-            change = await change_feed.next(last, TRUST_SECONDS)
+            change = await change_feed.next(last, ALIVE_SECONDS)
             now = time.monotonic()
             if now > checked_at + TRUST_SECONDS:
                 checked_at = now
@@ -78,6 +80,6 @@ async def _events(
                 last, sent_at = change.number, now
                 shown = DatabaseChange(change.number, None, change.is_available) if who.tenant is not None else change
                 yield b"event: now\nid: %d\ndata: %s\n\n" % (change.number, msgspec.json.encode(shown))
-            elif now > sent_at + SILENCE_SECONDS:
+            elif now >= sent_at + ALIVE_SECONDS:
                 sent_at = now
-                yield b": nothing new\n\n"
+                yield b"event: alive\ndata: {}\n\n"

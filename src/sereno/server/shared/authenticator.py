@@ -135,7 +135,8 @@ class Authenticator:
         if principal is None:
             raise HTTPError(
                 HTTPStatus.UNAUTHORIZED,
-                "a token is required: Authorization: Bearer srn_…; create one with sereno token create",
+                "a token is required: Authorization: Bearer srn_…; "
+                "create one with `sereno token create me --role operator`",
                 {"WWW-Authenticate": "Bearer"},
             )
         if self.settings.read_only and role != "viewer" and request.method not in SAFE:

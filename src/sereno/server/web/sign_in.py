@@ -98,7 +98,7 @@ def _refuse(page: PageRequest, tries: SignInAttempts, wanted: str) -> Response:
         refused.headers["Retry-After"] = str(wait)
         return refused
     tries.failed(address, time.monotonic())
-    wrong = page.say("This token is invalid or has expired. Create a new one with sereno token create.")
+    wrong = page.say("This token is invalid or has expired. Create a new one with sereno token create NAME.")
     return page.render("sign_in.html", HTTPStatus.FORBIDDEN, next=wanted, wrong=wrong)
 
 

@@ -16,7 +16,7 @@ from sereno.jobs.limits.rows import LimitRow
 from sereno.jobs.queries.rows import SessionRow
 from sereno.monitoring import activity
 from sereno.monitoring.activity import WorkRow
-from sereno.monitoring.queue_flow import SPAN, QueueFlow, QueueRates, flow
+from sereno.monitoring.queue_flow import LEAST_GAIN, SPAN, QueueFlow, QueueRates, flow
 from sereno.server.web.charts import activity as lanes_picture
 from sereno.server.web.charts.activity import ActivityBar, ActivityMinute
 from sereno.server.web.command_examples import copies
@@ -183,7 +183,9 @@ def _empties(page: PageRequest, each: QueueFlow) -> str:
     seconds = each.seconds_to_empty
     if seconds is not None:
         return page.say("empty in %(time)s", time=length(max(1.0, seconds)))
-    return page.say("growing") if each.arrival > each.drain else page.say("not moving")
+    if each.arrival > each.drain * (1 + LEAST_GAIN):
+        return page.say("growing")
+    return page.say("steady") if each.drain else page.say("not moving")
 
 
 def _keeps_up(each: QueueFlow) -> bool:

@@ -10,6 +10,11 @@ let wanted = 0;
 let timer = null;
 let asking = false;
 let owed = false;
+// Milliseconds: when the server last sent something, after which age the page shows that its data is old, and after
+// which the connection is opened anew.
+let heard = Date.now();
+const OLD = 10000;
+const REOPEN = 15000;
 
 function isOn() {
   return button.getAttribute("aria-pressed") === "true";
@@ -31,7 +36,7 @@ export async function refresh(isChanged = false) {
   asking = true;
   wanted = 0;
   try {
-    const response = await fetch(location.href, { headers: { "X-Sereno-Live": isChanged ? "changed" : "1" }, credentials: "same-origin" });
+    const response = await fetch(location.href, { headers: { "X-Sereno-Live": isChanged ? "changed" : "1" }, credentials: "same-origin", signal: AbortSignal.timeout(OLD) });
     if (response.redirected) return location.reload();
     // The server or its database is unavailable: the page stays as it is, and retries.
     if (response.status >= 500 && document.querySelector("main [data-live]:not(#problem)")) return lost();
@@ -71,8 +76,10 @@ export async function refresh(isChanged = false) {
 // The server may be up and its database not: the page then shows the last known values.
 let isDatabaseUp = true;
 function found() {
+  heard = Date.now();
   if (!isDatabaseUp) return;
   button.classList.remove("lost");
+  body.classList.remove("old");
   if (isOn()) button.textContent = button.dataset.on;
   connect();
 }
@@ -85,6 +92,19 @@ function lost() {
     again = null;
     if (!document.hidden && isOn()) refresh();
   }, 3000);
+}
+
+// A server that is stopped, or a cut network, closes no connection: without a word from it, the data counts as old.
+function watch() {
+  const age = Date.now() - heard;
+  if (document.hidden || !isOn() || age < OLD || !document.querySelector("main [data-live]")) return;
+  body.classList.add("old");
+  button.classList.add("lost");
+  button.textContent = button.dataset.old.replace("0", Math.round(age / 1000));
+  if (age > REOPEN && !asking) {
+    disconnect();
+    refresh();
+  }
 }
 
 // At most once per interval in seconds, however often something changes.
@@ -102,7 +122,12 @@ function soon() {
 function connect() {
   if (source || document.hidden || !isOn() || !document.querySelector("main [data-live]")) return;
   source = new EventSource(`${body.dataset.base}api/v1/stream`);
+  source.addEventListener("alive", () => {
+    heard = Date.now();
+    if (isDatabaseUp) found();
+  });
   source.addEventListener("now", (event) => {
+    heard = Date.now();
     isDatabaseUp = JSON.parse(event.data).is_available;
     isDatabaseUp ? found() : lost();
     soon();
@@ -134,6 +159,7 @@ if (button) {
   });
   addEventListener("pagehide", disconnect);
   connect();
+  setInterval(watch, 1000);
   // A query is still running: reload in a moment.
   const missing = () => document.querySelector("main .missing") && setTimeout(() => !document.hidden && isOn() && refresh(), 2000);
   document.addEventListener("sereno:refreshed", missing);
