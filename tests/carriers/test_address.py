@@ -6,10 +6,10 @@ from sereno import CarrierUnavailable, ConfigurationError, JetStream, Sereno
 from sereno.carriers.address import carried_queue
 from sereno.settings import load
 
-SECRET = "hunter2"
+SECRET = "hunter2"  # noqa: S105 - it must not appear anywhere
 
 SERVERS = "JetStream: write its servers as nats://a:4222,nats://b:4222"
-FORM = "carriers: write each address as jetstream://a:4222,b:4222?replicas=3"
+FORM = "carriers: write each address as jetstream://a:4222,b:4222?replicas=3, or postgres"
 
 
 def test_servers_and_options_are_parsed() -> None:

@@ -1,15 +1,17 @@
 """The contract of CarrierClient, on a real JetStream server."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
 from sereno import CarrierUnavailable, JetStream
-from sereno.carriers.contract import CarriedMessage, CarrierClient
+from sereno.carriers.contract import CarriedMessage, CarrierClient, CarrierState
 from sereno.carriers.local_server import LocalNats
 from sereno.errors import CarrierFull
+from tests.facts import auntil
 
 QUEUE = "clicks"
 WAIT = 20.0
@@ -25,6 +27,14 @@ async def client(jetstream: JetStream) -> AsyncIterator[CarrierClient]:
 async def next_message(client: CarrierClient, queue: str = QUEUE) -> CarriedMessage:
     (message,) = await client.fetch(queue, 1, WAIT)
     return message
+
+
+async def becomes(client: CarrierClient, fact: Callable[[CarrierState], bool]) -> None:
+    """Wait until the state of the queue is so: an acknowledgement is not confirmed by the server."""
+    async with asyncio.timeout(WAIT):
+        for _ in count():
+            if fact(await client.state(QUEUE)):
+                return
 
 
 async def test_a_message_is_published_once_and_acknowledged(client: CarrierClient) -> None:
@@ -43,8 +53,8 @@ async def test_a_message_is_published_once_and_acknowledged(client: CarrierClien
     assert (await client.state(QUEUE)).held_messages == 2
     await first.acknowledge()
     await second.acknowledge()
-    while await client.acknowledged(QUEUE) < second.position:
-        await asyncio.sleep(0.01)
+    await becomes(client, lambda state: not state.held_messages)
+    assert await client.acknowledged(QUEUE) == second.position
     after = await client.state(QUEUE)
     assert (after.pending_messages, after.held_messages, after.oldest) == (0, 0, None)
 
@@ -89,8 +99,7 @@ async def test_a_full_stream_refuses_and_accepts_again(jetstream: JetStream) -> 
     with pytest.raises(CarrierFull, match="queue clicks: its stream is full: raise max_bytes, or start workers"):
         await client.publish(QUEUE, b"y" * 1500, "d2")
     await (await next_message(client)).acknowledge()
-    while (await client.state(QUEUE)).bytes:
-        await asyncio.sleep(0.01)
+    await becomes(client, lambda state: not state.bytes)
     await client.publish(QUEUE, b"y" * 1500, "d3")
     assert (await next_message(client)).body == b"y" * 1500
     await client.close()
@@ -116,14 +125,12 @@ async def test_a_server_that_is_away_raises_and_is_used_again(tmp_path_factory: 
     client = await carrier.connect()
     await client.publish(QUEUE, b"kept", "d1")
     server.kill(0)
-    with pytest.raises(CarrierUnavailable, match="NATS JetStream at 127.0.0.1:.* did not answer"):
+    with pytest.raises(CarrierUnavailable, match="did not answer"):
         await client.publish(QUEUE, b"lost", "d2")
     with pytest.raises(CarrierUnavailable, match="check that the servers run"):
         await carrier.connect()
     server.start()
-    async with asyncio.timeout(60):
-        while not client.is_connected:
-            await asyncio.sleep(0.05)
+    await auntil(lambda: client.is_connected)
     assert (await next_message(client)).body == b"kept"
     await client.close()
     server.stop()

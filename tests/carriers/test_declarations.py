@@ -11,8 +11,8 @@ from sereno.jobs.carried import CarriedQueue
 
 AWAY = JetStream("nats://127.0.0.1:9")
 LIMITS = (
-    "{} has limits, an order key or a fair key, and the queue clicks is carried outside of PostgreSQL, where they do not "
-    "exist: remove them, or put the task into a queue without a carrier"
+    "{} has limits, an order key or a fair key, and the queue clicks is carried outside of PostgreSQL, where they do "
+    "not exist: remove them, or put the task into a queue without a carrier"
 )
 
 

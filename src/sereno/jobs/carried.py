@@ -13,7 +13,10 @@ from sereno.jobs.job import EnqueuedJob, NewJob
 
 @dataclass(frozen=True, slots=True)
 class CarriedQueue:
-    """A queue and its carrier. `direct`: publish its jobs without storing them in PostgreSQL, if they can be."""
+    """A queue and its carrier; None: its jobs stay in PostgreSQL.
+
+    `direct`: publish its jobs without storing them in PostgreSQL, if they can be.
+    """
 
     name: str
     carrier: Any

@@ -109,6 +109,7 @@ async def test_isolated_tasks_run_in_a_process(side: Side) -> None:
     if side.is_carried:
         app.registry.carry(side.app.registry.carried["work"])
     else:
+        app.registry.carriable.clear()
         app.registry.carried.clear()
     job = isolated_app.pid.enqueue()
     async with app.working({"work": 2}):
@@ -127,7 +128,7 @@ async def test_progress_and_logs_of_a_running_job(side: Side) -> None:
     async def work(ctx: Context) -> None:
         ctx.log.warning("half of it")
         ctx.progress(0.5, "half")
-        await auntil(lambda: is_open.is_set())
+        await auntil(is_open.is_set)
 
     job = work.enqueue()
     async with side.app.working():
