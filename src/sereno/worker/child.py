@@ -1,6 +1,8 @@
 """A worker child: one process, one asyncio loop, one session. Its supervisor renews the lease.
 
-If the supervisor dies, the child renews its own lease with a heartbeat thread, finishes its running jobs and exits.
+If the supervisor dies, the child renews its own lease with a heartbeat thread, finishes its running jobs and exits. A
+child that lost its session exits and is replaced; one with carried queues stays and opens another session, because
+their jobs run on while PostgreSQL is away.
 """
 
 import asyncio
@@ -34,6 +36,7 @@ class SupervisedLease:
 
     def __init__(self, url: str, settings: Settings, session: int, registered_at: float) -> None:
         self._own = Heartbeat(url, settings, session, registered_at)
+        self.session = session
         self._orphaned = False
         self.is_declared_lost = False
         self.renewed_until = lease_end(registered_at, settings.lease)
@@ -97,7 +100,7 @@ async def _child(end: socket.socket, page: WatchdogPage, make_worker: Callable[.
     watchdog.start()
     turn = asyncio.create_task(watchdog.turn())
     try:
-        await worker.run(renew=False)
+        await worker.run(renew=worker.has_carried_queues)
     finally:
         watchdog.stop()
         turn.cancel()
@@ -106,13 +109,16 @@ async def _child(end: socket.socket, page: WatchdogPage, make_worker: Callable[.
         wire.close()
     if worker.lost:
         _exit(EXIT_LOST)
-    _exit(EXIT_STUCK if worker.executor.stuck else 0)
+    _exit(EXIT_STUCK if worker.is_stuck else 0)
 
 
 async def _send_figures(wire: ChildChannel, worker: Worker) -> None:
     await worker.registered.wait()
-    wire.send(ChildHello(worker.session))
+    announced = 0
     while True:
+        if worker.session != announced:
+            announced = worker.session
+            wire.send(ChildHello(announced))
         wire.send(ChildFigures(worker.is_ready, worker.take_tally(), worker.gauges()))
         await asyncio.sleep(FIGURES_EVERY)
 
@@ -120,16 +126,20 @@ async def _send_figures(wire: ChildChannel, worker: Worker) -> None:
 async def _receive(wire: ChildChannel, worker: Worker) -> None:
     # A child that is stopped before it has a session registers first, then drains and exits.
     await worker.registered.wait()
-    lease = worker.lease_holder
-    assert isinstance(lease, SupervisedLease)
     while message := await wire.from_supervisor():
+        lease = worker.lease_holder
+        assert isinstance(lease, SupervisedLease)
         match message:
-            case LeaseRenewed(until):
-                lease.renewed_until = until
-            case LeaseGone():
-                lease.is_declared_lost = True
+            case LeaseRenewed(session, until):
+                if session == lease.session:
+                    lease.renewed_until = until
+            case LeaseGone(session):
+                if session == lease.session:
+                    lease.is_declared_lost = True
             case StopChild(hurry):
                 worker.stop(hurry=hurry)
     # The supervisor is gone: it no longer renews our lease and will not replace us, so finish and exit.
+    lease = worker.lease_holder
+    assert isinstance(lease, SupervisedLease)
     lease.take_over()
     worker.stop()

@@ -28,11 +28,14 @@ class ChildFigures(msgspec.Struct, tag=True):
 class LeaseRenewed(msgspec.Struct, tag=True):
     """From the supervisor: the lease is renewed until `until` of the boot clock. Without another renewal, stop then."""
 
+    session: int
     until: float
 
 
 class LeaseGone(msgspec.Struct, tag=True):
     """From the supervisor: the session was declared dead."""
+
+    session: int
 
 
 class StopChild(msgspec.Struct, tag=True):

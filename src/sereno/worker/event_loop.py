@@ -32,3 +32,12 @@ def run_loop(main: Coroutine[Any, Any, None], make: Callable[[], asyncio.Abstrac
 def _may_be_a_signal(error: BaseException) -> bool:
     """Return whether Ctrl-C may have raised this, because no handler for SIGINT is installed yet."""
     return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
+    """Wait until the event is set, or for so many seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass

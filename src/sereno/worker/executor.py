@@ -62,7 +62,9 @@ class Executor:
         isolation: IsolationPool,
         threads: int,
         registry: Registry,
+        resources: OpenResources | None = None,
     ) -> None:
+        """`resources`: those of another executor, which closes them."""
         self._database = database
         self._registry = registry
         self._session = session
@@ -72,7 +74,8 @@ class Executor:
         self._on_end = on_end
         self._isolation = isolation
         self._threads = HandlerThreads(threads)
-        self._resources = OpenResources(registry.resources.overrides)
+        self.resources = resources or OpenResources(registry.resources.overrides)
+        self._has_own_resources = resources is None
         # A job is often started by the end of another one, whose context variables it must not see.
         self._context_variables = contextvars.copy_context()
         self._create_task = task_starter(asyncio.get_running_loop())
@@ -227,7 +230,7 @@ class Executor:
         definition = running.definition
         call = definition.arguments.call
         if definition.resources:
-            call = partial(definition.arguments.call_with, resources=await self._resources.values(definition.resources))
+            call = partial(definition.arguments.call_with, resources=await self.resources.values(definition.resources))
         if definition.is_async:
             return await call(definition.function, values, running.context)
         return await running.in_thread(self._threads, call, definition.function, values, running.context)
@@ -377,7 +380,8 @@ class Executor:
 
     async def close(self) -> None:
         self._threads.close()
-        await self._resources.close()
+        if self._has_own_resources:
+            await self.resources.close()
 
 
 def _is_discarded(running: RunningCall, error: BaseException) -> bool:

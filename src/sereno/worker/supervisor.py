@@ -287,6 +287,8 @@ class _Heartbeats(Service):
             alive = await self._connection.run(keep(list(held), self._settings.lease), self._settings.heartbeat)
             for session, child in held.items():
                 child.wire.send(
-                    LeaseRenewed(lease_end(sent, self._settings.lease)) if session in alive else LeaseGone()
+                    LeaseRenewed(session, lease_end(sent, self._settings.lease))
+                    if session in alive
+                    else LeaseGone(session)
                 )
         return self._settings.heartbeat

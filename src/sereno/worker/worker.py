@@ -29,6 +29,7 @@ from sereno.worker.claiming.claimer import Claimer
 from sereno.worker.claiming.floor import Floors
 from sereno.worker.claiming.listener import Listener, with_id
 from sereno.worker.claiming.slots import QueueSlots
+from sereno.worker.event_loop import wait_at_most
 from sereno.worker.executor import Executor
 from sereno.worker.heartbeat import Heartbeat, LeaseHolder, boot_clock
 from sereno.worker.hooks import HookCaller
@@ -87,6 +88,7 @@ class Worker:
             for name, slots in queues.items()
         }
         self._executors: list[Executor] = []
+        self.has_carried_queues = any(name in registry.carried for name in queues)
         self.registered = asyncio.Event()
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -124,6 +126,11 @@ class Worker:
                 await self._drain()
         finally:
             await self._close()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a handler ignores its deadline."""
+        return any(executor.stuck for executor in self._executors)
 
     @property
     def is_ready(self) -> bool:
@@ -167,7 +174,7 @@ class Worker:
             except DatabaseUnavailable:
                 if not self.session or self._stopping.is_set():
                     raise
-                await _wait(self._stopping, REGISTER_AGAIN)
+                await wait_at_most(self._stopping, REGISTER_AGAIN)
             else:
                 return published
 
@@ -187,6 +194,7 @@ class Worker:
             self._isolation,
             threads=sum(queue.slots for queue in self.queues.values()),
             registry=self.registry,
+            resources=self.carried.resources,
         )
         self._executors = [self.executor, self.carried.executor]
         pairs = {f"{name}:{priority}" for name in self.queues for priority in PRIORITIES}
@@ -251,13 +259,13 @@ class Worker:
         self._listener.start()
         self.claimer.start()
         self.carried.begin_session(self.session, self._settler, self.claimer, self.queues)
-        while not self._stopping.is_set() and not any(executor.stuck for executor in self._executors):
+        while not self._stopping.is_set() and not self.is_stuck:
             self.executor.watch()
             self._isolation.trim()
             if self._lease_is_lost():
                 self._stop_lost()
                 return
-            await _wait(self._stopping, WATCH_EVERY if self.executor.running else WATCH_WHEN_IDLE)
+            await wait_at_most(self._stopping, WATCH_EVERY if self.executor.running else WATCH_WHEN_IDLE)
 
     def earliest_deadline(self) -> float | None:
         """Return the seconds until the first deadline of a running job; None if no running job has a deadline."""
@@ -280,7 +288,7 @@ class Worker:
             if self._lease_is_lost():
                 self._stop_lost()
                 return
-            await _wait(self._hurry, 0.05)
+            await wait_at_most(self._hurry, 0.05)
         self.executor.release_all("the worker stopped")
         await self.executor.ended(CANCEL_TIMEOUT)
         self._release_rest()
@@ -387,11 +395,3 @@ class Worker:
     def _on_connected(self) -> None:
         self._promoter.clock_was_set()
         self.claimer.wake()
-
-
-async def _wait(event: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        pass

@@ -26,6 +26,7 @@ from sereno.worker.executor import Executor
 from sereno.worker.hooks import HookCaller
 from sereno.worker.isolation.pool import IsolationPool
 from sereno.worker.isolation.slots import IsolationSlots
+from sereno.worker.resources import OpenResources
 from sereno.worker.running_call import RunningCall
 from sereno.worker.settler import Settler
 
@@ -102,6 +103,11 @@ class CarriedQueues(Service):
         self._has_begun = self._is_drained = False
         self._claimer: Claimer | None = None
         self._relay: Relay | None = None
+
+    @property
+    def resources(self) -> OpenResources | None:
+        """The resources of handlers, which the whole process shares; None without a carried queue."""
+        return self.executor.resources if self.queues else None
 
     async def __aenter__(self) -> Self:
         if self.queues:
