@@ -1,6 +1,6 @@
-"""The tables of README.md and docs/why/costs.md, written from the recorded figures: `python -m bench readme`.
+"""The tables of README.md and of two pages of docs, written from the recorded figures: `python -m bench readme`.
 
-A test compares them with the two files, so that a figure cannot be changed by hand. Rows of benchmarks that are not
+A test compares them with the files, so that a figure cannot be changed by hand. Rows of benchmarks that are not
 recorded are left out.
 """
 
@@ -17,6 +17,8 @@ from bench.report import Figure
 
 README = Path(__file__).parents[1] / "README.md"
 COSTS = README.parent / "docs" / "why" / "costs.md"
+JETSTREAM = README.parent / "docs" / "operate" / "jetstream.md"
+FILES = (README, COSTS, JETSTREAM)
 
 INTRODUCTION = """\
 No-op async jobs. PostgreSQL, the workers, the producer and the benchmark share one machine. Compare figures of one
@@ -104,6 +106,38 @@ OWN = (
         "{start_worker_pss} MiB for the whole process tree, shared memory counted once",
     ),
     Row("archive", "history to verified Parquet files, 5M rows", "{rows} rows/s"),
+    Row(
+        "carrier",
+        "queue carried by three NATS servers: drain, one process, `history=False`",
+        "{carrier_drain} jobs/s",
+        "{carrier_drain.ratio} of the same in PostgreSQL",
+    ),
+)
+
+# For docs/operate/jetstream.md.
+CARRIED = (
+    Row("carrier", "direct enqueue in bulk", "{carrier_enqueue} jobs/s", "{carrier_enqueue.ratio}"),
+    Row("carrier", "drain, one process, `history=False`", "{carrier_drain} jobs/s", "{carrier_drain.ratio}"),
+    Row("carrier", "drain, one process, with history", "{carrier_history} jobs/s", "{carrier_history.ratio}"),
+    Row(
+        "carrier",
+        "processor time of PostgreSQL for a million jobs, from enqueue to outcome, `history=False`",
+        "{carrier_cpu_server} s",
+        "{carrier_cpu_server.ratio}",
+    ),
+    Row(
+        "carrier",
+        "statements of PostgreSQL for 1,000 jobs, `history=False`",
+        "{carrier_statements}",
+        "{carrier_statements.ratio}",
+    ),
+    Row(
+        "carrier",
+        "direct enqueue to start, idle worker, p50",
+        "{carrier_latency_p50} ms",
+        "{carrier_latency_p50.ratio}",
+    ),
+    Row("carrier", "the same, p99", "{carrier_latency_p99} ms", "{carrier_latency_p99.ratio}"),
 )
 
 # Of sereno and of every peer. The figures of a peer have its name before theirs.
@@ -163,14 +197,14 @@ def rounded(value: float) -> str:
 
 
 def write(recordings: Mapping[str, Recording]) -> None:
-    """Replace the tables of both files."""
-    for path in (README, COSTS):
+    """Replace the tables of all files."""
+    for path in FILES:
         path.write_text(with_tables(path.read_text(), recordings))
 
 
 def with_tables(text: str, recordings: Mapping[str, Recording]) -> str:
     """Return the text with every table whose benchmarks are recorded between its two comments."""
-    tables = {"bench": _jobs, "bench schedules": _schedules, "bench features": _features}
+    tables = {"bench": _jobs, "bench schedules": _schedules, "bench features": _features, "bench carrier": _carrier}
     for name, table in tables.items():
         if f"<!-- {name} -->\n" in text and (content := table(recordings)):
             begin, rest = text.split(f"<!-- {name} -->\n")
@@ -258,6 +292,16 @@ def _features(recordings: Mapping[str, Recording]) -> str:
     ]
     heads = ("µs for each job", "worker", "PostgreSQL, from claim to settlement", "enqueue")
     return "\n\n".join([_table("lrrr", heads, rows), _origin({"features": recording})])
+
+
+def _carrier(recordings: Mapping[str, Recording]) -> str:
+    recording = recordings.get("carrier")
+    if recording is None:
+        return ""
+    figures = _figures(recordings, "carrier")
+    rows = [(row.label, *_filled((row.value, row.compared), figures)) for row in CARRIED]
+    heads = ("carried by three servers, three replicas", "value", "compared with PostgreSQL")
+    return "\n\n".join([_table("lrr", heads, rows), _origin({"carrier": recording})])
 
 
 def _origin(recordings: Mapping[str, Recording]) -> str:

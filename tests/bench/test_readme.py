@@ -1,4 +1,4 @@
-"""The benchmark tables of README.md come from the recorded figures."""
+"""The benchmark tables of README.md and docs come from the recorded figures."""
 
 import re
 
@@ -6,7 +6,7 @@ import pytest
 
 from bench.peers.catalogue import PEERS
 from bench.peers.schedule_catalogue import SCHEDULE_PEERS
-from bench.readme import COSTS, README, rounded, with_tables
+from bench.readme import FILES, rounded, with_tables
 from bench.recorded import Recording, load
 from bench.report import Figure
 
@@ -31,7 +31,7 @@ PEERS_RECORDING = recording(
 
 
 def test_the_tables_of_the_readme_are_those_of_the_recorded_figures() -> None:
-    for path in (README, COSTS):
+    for path in FILES:
         text = path.read_text()
         assert with_tables(text, load()) == text, (
             f"{path.name} differs from bench/figures.json: run `python -m bench readme`"

@@ -38,6 +38,7 @@ async def becomes(client: CarrierClient, fact: Callable[[CarrierState], bool]) -
 
 
 async def test_a_message_is_published_once_and_acknowledged(client: CarrierClient) -> None:
+    assert await client.acknowledged(QUEUE) == 0
     await client.publish(QUEUE, b"first", "d1")
     await client.publish(QUEUE, b"first again", "d1")
     await client.publish(QUEUE, b"second", "d2")

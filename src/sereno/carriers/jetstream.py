@@ -330,7 +330,11 @@ class JetStreamClient:
 
     async def acknowledged(self, queue: str) -> int:
         async with _calls(self.carrier, queue):
-            consumer = await self._js.consumer_info(self._stream(queue), CONSUMER)
+            try:
+                consumer = await self._js.consumer_info(self._stream(queue), CONSUMER)
+            except js_errors.NotFoundError:
+                # Nothing was published yet.
+                return 0
         return 0 if consumer.ack_floor is None else consumer.ack_floor.stream_seq
 
     async def close(self) -> None:

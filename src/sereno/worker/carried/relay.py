@@ -29,7 +29,7 @@ BYTES_IN_MESSAGE = 256 * 1024
 MOST_WAITING = 1000
 # Seconds between two looks at the shares, at messages of dead workers and at acknowledged positions.
 LOOK_EVERY = 5.0
-# Seconds after a failure until jobs are given to the carrier again.
+# Seconds between two tries to publish a message.
 RETRY = 1.0
 ALL = 100
 
@@ -56,6 +56,8 @@ class Relay(Service):
         self._batches: list[RelayBatch] = []
         self._shares: dict[str, int] = dict.fromkeys(connect, 0)
         self._failed_at: dict[str, float] = {}
+        # Queues whose carrier has answered, and not failed since: jobs in a message would wait for it.
+        self._reached: set[str] = set()
         self._looked_at = float("-inf")
 
     def takes(self, job: ClaimedJob) -> bool:
@@ -70,8 +72,7 @@ class Relay(Service):
         return True
 
     def _is_open(self, queue: str) -> bool:
-        is_failing = monotonic() < self._failed_at.get(queue, float("-inf")) + RETRY
-        return not is_failing and len(self._waiting[queue]) < MOST_WAITING
+        return queue in self._reached and len(self._waiting[queue]) < MOST_WAITING
 
     async def run_once(self) -> float:
         if monotonic() > self._looked_at + LOOK_EVERY:
@@ -102,6 +103,7 @@ class Relay(Service):
                 self._fail(queue)
             else:
                 self._failed_at.pop(queue, None)
+                self._reached.add(queue)
                 if position:
                     await self._connection.run(store.forget_stored(queue, position))
 
@@ -133,6 +135,7 @@ class Relay(Service):
             message = f"jobs of queue {queue} are not published, and run from PostgreSQL meanwhile: {error}"
             emit(logging.WARNING, "relay.stopped", message, queue=queue)
         self._failed_at[queue] = monotonic()
+        self._reached.discard(queue)
 
     async def stop(self) -> None:
         """Stop. Jobs that were not moved into a message run in another worker."""
