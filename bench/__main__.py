@@ -8,6 +8,7 @@ from pathlib import Path
 from bench import (
     against,
     archive,
+    carrier,
     ceiling,
     dashboard,
     drain,
@@ -57,6 +58,7 @@ BENCHMARKS: dict[str, Callable[[BenchContext], None]] = {
     "archive": archive.run,
     "workflows": workflows.run,
     "scale": scale.run,
+    "carrier": carrier.run,
     "ratchet": ratchet.run,
 }
 # The same work on other products.
@@ -87,6 +89,7 @@ benchmarks:
   workflows       a group, a chain of dependent jobs, a million waiting jobs, ten thousand waiters
   scale           CPU, WAL and disk of a job; a simulation of 1, 10 and 100 shards and of a million
                   jobs/s with failures; two real shards compared with its prediction
+  carrier         a queue carried by three NATS servers, compared with the same queue in PostgreSQL
 
   peers           drain, enqueue and latency, idle and loaded, of other job queues
   schedule_peers  schedules of other products

@@ -20,7 +20,7 @@ SECONDS_MEASURED = 140
 def run(context: BenchContext) -> None:
     """`idle_queries` per second, `idle_cpu` in per cent of a core, `idle_memory` of the process that runs handlers."""
     with (
-        _no_autovacuum(context.server.url),
+        no_autovacuum(context.server.url),
         context.server.fresh("idle") as url,
         context.tally() as tally,
         working(url, tally) as workers,
@@ -31,11 +31,11 @@ def run(context: BenchContext) -> None:
         # On a connection to another database, so that the benchmark's own queries are not counted.
         with psycopg.connect(context.server.url, autocommit=True) as connection:
             database = str(conninfo_to_dict(url)["dbname"])
-            queries, spent = _transactions(connection, database), sum(map(processor_seconds, processes))
+            queries, spent = transactions(connection, database), sum(map(processor_seconds, processes))
             began = time.monotonic()
             time.sleep(context.size(SECONDS_MEASURED, 10))
             elapsed = time.monotonic() - began
-            queries = _transactions(connection, database) - queries
+            queries = transactions(connection, database) - queries
             spent = sum(map(processor_seconds, processes)) - spent
         memory = max(map(resident_mebibytes, tally.processes))
     context.report.figure("idle_queries", queries / elapsed, "/s")
@@ -44,7 +44,7 @@ def run(context: BenchContext) -> None:
 
 
 @contextmanager
-def _no_autovacuum(url: str) -> Iterator[None]:
+def no_autovacuum(url: str) -> Iterator[None]:
     """Turn autovacuum off: its transactions are in the same counter, and would be taken for the worker's."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("alter system set autovacuum = off")
@@ -56,7 +56,7 @@ def _no_autovacuum(url: str) -> Iterator[None]:
             connection.execute("select pg_reload_conf()")
 
 
-def _transactions(connection: psycopg.Connection, database: str) -> int:
+def transactions(connection: psycopg.Connection, database: str) -> int:
     """Return the transactions of a database; every statement of an idle worker is a transaction of its own."""
     row = connection.execute(
         "select xact_commit + xact_rollback from pg_stat_database where datname = %s", [database]

@@ -24,8 +24,11 @@ def run(context: BenchContext) -> None:
 
 
 def _idle(context: BenchContext) -> None:
-    """One job after the other, each from the call of enqueue."""
-    jobs = WARM_UP + context.size(500, 200)
+    _report(context, "latency", idle_samples(context, WARM_UP + context.size(500, 200)))
+
+
+def idle_samples(context: BenchContext, jobs: int) -> list[int]:
+    """Enqueue one job after the other; return the microseconds of each from the call, without those of the warm-up."""
     with context.server.fresh("latency") as url, context.tally(jobs) as tally, working(url, tally) as workers:
         workers.wait_for(lambda: bool(tally.processes))
         time.sleep(SECONDS_TO_BECOME_IDLE)
@@ -35,8 +38,7 @@ def _idle(context: BenchContext) -> None:
         finally:
             app.close()
         workers.wait_for(lambda: tally.executed >= jobs)
-        samples = tally.samples[WARM_UP:]
-    _report(context, "latency", samples)
+        return tally.samples[WARM_UP:]
 
 
 def _enqueue_paced(tasks: Tasks, jobs: int) -> None:

@@ -21,7 +21,8 @@ from bench.scale.tables import tables as scale_tables
 README = Path(__file__).parents[1] / "README.md"
 COSTS = README.parent / "docs" / "why" / "costs.md"
 SCALE = README.parent / "docs" / "operate" / "scale.md"
-PAGES = (README, COSTS, SCALE)
+JETSTREAM = README.parent / "docs" / "operate" / "jetstream.md"
+PAGES = (README, COSTS, SCALE, JETSTREAM)
 
 INTRODUCTION = """\
 No-op async jobs. PostgreSQL, the workers, the producer and the benchmark share one machine. Compare figures of one
@@ -109,6 +110,38 @@ OWN = (
         "{start_worker_pss} MiB for the whole process tree, shared memory counted once",
     ),
     Row("archive", "history to verified Parquet files, 5M rows", "{rows} rows/s"),
+    Row(
+        "carrier",
+        "queue carried by three NATS servers: drain, one process, `history=False`",
+        "{carrier_drain} jobs/s",
+        "{carrier_drain.ratio} of the same in PostgreSQL",
+    ),
+)
+
+# For docs/operate/jetstream.md.
+CARRIED = (
+    Row("carrier", "direct enqueue in bulk", "{carrier_enqueue} jobs/s", "{carrier_enqueue.ratio}"),
+    Row("carrier", "drain, one process, `history=False`", "{carrier_drain} jobs/s", "{carrier_drain.ratio}"),
+    Row("carrier", "drain, one process, with history", "{carrier_history} jobs/s", "{carrier_history.ratio}"),
+    Row(
+        "carrier",
+        "processor time of PostgreSQL for a million jobs, from enqueue to outcome, `history=False`",
+        "{carrier_cpu_server} s",
+        "{carrier_cpu_server.ratio}",
+    ),
+    Row(
+        "carrier",
+        "statements of PostgreSQL for 1,000 jobs, `history=False`",
+        "{carrier_statements}",
+        "{carrier_statements.ratio}",
+    ),
+    Row(
+        "carrier",
+        "direct enqueue to start, idle worker, p50",
+        "{carrier_latency_p50} ms",
+        "{carrier_latency_p50.ratio}",
+    ),
+    Row("carrier", "the same, p99", "{carrier_latency_p99} ms", "{carrier_latency_p99.ratio}"),
 )
 
 # Of sereno and of every peer. The figures of a peer have its name before theirs.
@@ -178,7 +211,7 @@ def write(recordings: Mapping[str, Recording]) -> None:
 
 def with_tables(text: str, recordings: Mapping[str, Recording]) -> str:
     """Return the text with every table whose benchmarks are recorded between its two comments."""
-    tables = {"bench": _jobs, "bench schedules": _schedules, "bench features": _features}
+    tables = {"bench": _jobs, "bench schedules": _schedules, "bench features": _features, "bench carrier": _carrier}
     tables |= {f"bench scale {part}": partial(_scale, part=part) for part in SCALE_PARTS}
     for name, table in tables.items():
         if f"<!-- {name} -->\n" in text and (content := table(recordings)):
@@ -280,6 +313,16 @@ def _scale(recordings: Mapping[str, Recording], part: str) -> str:
     table = scale_tables(figures)[SCALE_PARTS.index(part)]
     text = _table(table.alignment, table.heads, table.rows)
     return text if part != "checked" else f"{text}\n\n{_origin({'scale': recording})}"
+
+
+def _carrier(recordings: Mapping[str, Recording]) -> str:
+    recording = recordings.get("carrier")
+    if recording is None:
+        return ""
+    figures = _figures(recordings, "carrier")
+    rows = [(row.label, *_filled((row.value, row.compared), figures)) for row in CARRIED]
+    heads = ("carried by three servers, three replicas", "value", "compared with PostgreSQL")
+    return "\n\n".join([_table("lrr", heads, rows), _origin({"carrier": recording})])
 
 
 def _origin(recordings: Mapping[str, Recording]) -> str:

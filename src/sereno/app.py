@@ -76,6 +76,7 @@ class Sereno(SignalMethods, GroupMethods, QueueMethods, ExtensionPoints):
         self.embedded: EmbeddedPostgres | None = None
         self.database = Database(self.settings, self._find_database)
         self.publisher = self.registry.publisher = Publisher(self.database, self.registry)
+        self.database.has_carriers = lambda: bool(self.registry.carried)
         caller = sys._getframe(1).f_globals  # noqa: SLF001 - the only way to find the calling module
         self.schedules = Schedules(self.database, module_name(caller))
         self.limits = LimitsClient(self.database)

@@ -1,4 +1,4 @@
-"""The benchmark tables of README.md come from the recorded figures."""
+"""The benchmark tables of README.md and docs come from the recorded figures."""
 
 import re
 

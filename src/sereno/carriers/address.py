@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _ADDRESS = re.compile(r"(?:[^@/\s,]+@)?(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 
+# The address of a queue that stays in PostgreSQL, although the code declares a carrier.
+IN_POSTGRES = "postgres"
 _OPTIONS = ("replicas", "prefix", "credentials", "max_bytes", "direct")
 
 
@@ -76,10 +78,12 @@ def _address(text: str) -> tuple[str, str]:
 
 
 def carried_queue(name: str, url: str) -> CarriedQueue:
-    """Parse the form of the settings: `jetstream://a:4222,b:4222,c:4222?replicas=3&direct=true`."""
+    """Parse the form of the settings: `jetstream://a:4222,b:4222,c:4222?replicas=3&direct=true`, or `postgres`."""
+    if url == IN_POSTGRES:
+        return CarriedQueue(name, None)
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in ("jetstream", "jetstream+tls"):
-        raise ConfigurationError("carriers: write each address as jetstream://a:4222,b:4222?replicas=3")
+        raise ConfigurationError("carriers: write each address as jetstream://a:4222,b:4222?replicas=3, or postgres")
     hosts, _, query = rest.partition("?")
     given = {option: values[-1] for option, values in parse_qs(query, keep_blank_values=True).items()}
     if unknown := given.keys() - _OPTIONS:

@@ -124,19 +124,19 @@ def claimed_jobs(batch: Batch, now: float) -> list[ClaimedJob]:
     return jobs
 
 
-def stored_row(batch: Batch, index: int, args: msgspec.Raw) -> dict[str, Any]:
-    """Return a job of the batch as the statement that stores it in PostgreSQL reads it."""
+def stored_row(batch: Batch, index: int, fields: MoreFields | None) -> dict[str, Any]:
+    """Return a job of the batch as the statement that stores it in PostgreSQL reads it. `fields`: those it has."""
     created = datetime.fromtimestamp(batch.published_at, UTC)
-    fields = next((fields for fields in batch.more or () if fields.index == index), MoreFields(index))
-    return {
+    row = {
         "id": batch.ids[index],
-        "task": batch.all_tasks[index],
+        "task": batch.tasks[0] if len(batch.tasks) == 1 else batch.tasks[index],
         "queue": batch.queue,
-        "args": args,
-        "priority": fields.priority,
-        "tenant": fields.tenant,
-        "trace": fields.trace,
-        "tags": fields.tags,
-        "run_at": fields.run_at or created,
-        "created_at": fields.created_at or created,
+        "args": batch.args[index],
+        "priority": DEFAULT_PRIORITY,
+        "run_at": created,
+        "created_at": created,
     }
+    if fields is not None:
+        row |= {"priority": fields.priority, "tenant": fields.tenant, "trace": fields.trace, "tags": fields.tags}
+        row |= {"run_at": fields.run_at or created, "created_at": fields.created_at or created}
+    return row

@@ -1,6 +1,7 @@
 """The part of `Sereno` that declares queues, with limits or with a carrier, and enqueues many jobs at once."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sereno.carriers.address import JetStream, carried_queue
@@ -41,13 +42,15 @@ class QueueMethods:
         carrier=JetStream("nats://a:4222", replicas=3): transport its jobs by NATS JetStream; then it has no limits. The
         setting `carriers` takes precedence. direct: publish its jobs without storing them in PostgreSQL.
         """
-        if direct and carrier is None and name not in self.registry.carried:
+        if direct and carrier is None and name not in self.registry.carriable:
             raise ConfigurationError(f"queue {name}: direct needs a carrier")
         self.registry.add_queue(define_queue(name, concurrency=concurrency, rate=rate, fair_key=fair_key))
-        if carrier is not None:
-            if not isinstance(carrier, JetStream):
-                raise ConfigurationError(f"queue {name}: its carrier is a JetStream(…), not {carrier!r:.60}")
-            carrier = self.registry.carried[name].carrier if name in self.registry.carried else carrier
+        if carrier is not None and not isinstance(carrier, JetStream):
+            raise ConfigurationError(f"queue {name}: its carrier is a JetStream(…), not {carrier!r:.60}")
+        by_setting = self.registry.carriable.get(name)
+        if by_setting is not None:
+            self.registry.carry(replace(by_setting, direct=direct or by_setting.direct))
+        elif carrier is not None:
             self.registry.carry(CarriedQueue(name, carrier, direct))
 
     def enqueue_many(self, jobs: Iterable[NewJob], connection: Any = None) -> list[Job[Any]]:

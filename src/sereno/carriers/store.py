@@ -53,6 +53,12 @@ def store(session: int, jobs: Sequence[Mapping[str, Any]]) -> Operation[set[int]
     return set(_ids.decode(rows[0][0]))
 
 
+def record(session: int, jobs: Sequence[Mapping[str, Any]]) -> Operation[set[int]]:
+    """Store successes of carried jobs in the history; return those that this session has recorded."""
+    rows = yield Statement(_sql["record"], {"session": session, "jobs": encoder.encode(jobs).decode()})
+    return set(_ids.decode(rows[0][0]))
+
+
 def park(
     session: int,
     queue: str,

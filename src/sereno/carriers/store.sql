@@ -45,6 +45,39 @@ from (
     where job_id = any(array(select id from wanted)) and session_id = %(session)s
 ) as mine;
 
+-- name: record
+-- Store successes in the history, each once: a job that has an outcome already, or is stored, keeps that.
+-- Returns those that this session has recorded, now or in an earlier call whose reply was lost.
+with clock as materialized (select sereno.now() as now),
+wanted as materialized (
+    select * from json_to_recordset(%(jobs)s::text::json) as w(
+        id bigint, task text, queue text, args jsonb, priority smallint, tenant text, trace text, tags text[],
+        run_at timestamptz, created_at timestamptz, held_for double precision, position bigint, began double precision,
+        result jsonb, reason text)
+),
+noted as (
+    insert into sereno.carried_jobs (job_id, queue, position, session_id)
+    select id, queue, position, %(session)s from wanted order by id
+    on conflict (job_id) do nothing
+    returning job_id
+),
+recorded as (
+    insert into sereno.history_done (
+        id, session_id, finished_at, started_at, run_at, created_at, attempt, failures, crashes, snoozes, releases,
+        priority, state, queue, task, tenant, trace, tags, args, result, reason)
+    select id, %(session)s, now, now - make_interval(secs => held_for - began), least(run_at, now), created_at, 1, 0, 0,
+           0, 0, priority, 'succeeded', queue, task, tenant, trace, tags, args, result, reason
+    from wanted, clock where id in (select job_id from noted)
+)
+select coalesce(json_agg(job_id), '[]')::text,
+       (select sereno.notify_finished(array(select job_id from noted)) where exists (select from sereno.waiters))
+from (
+    select job_id from noted
+    union all
+    select job_id from sereno.carried_jobs
+    where job_id = any(array(select id from wanted)) and session_id = %(session)s
+) as mine;
+
 -- name: park
 -- Store what cannot become a job (an undecodable message, arguments that PostgreSQL refuses) as a dead job, once.
 with noted as (

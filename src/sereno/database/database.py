@@ -34,6 +34,8 @@ class Database:
         self.on_close: list[Callable[[], None]] = []
         # One for each database, made by `jobs.finish_listener`, which this module does not know.
         self.finish_listener: object = None
+        # Whether jobs can be at a carrier, where this database does not know them.
+        self.has_carriers: Callable[[], bool] = lambda: False
         self.configure(settings)
 
     def configure(self, settings: Settings) -> None:

@@ -16,7 +16,10 @@ FIRST_DIRECT_ID = 1_000_000_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class CarriedQueue:
-    """A queue and its carrier. `direct`: publish its jobs without storing them in PostgreSQL, if they can be."""
+    """A queue and its carrier; None: its jobs stay in PostgreSQL.
+
+    `direct`: publish its jobs without storing them in PostgreSQL, if they can be.
+    """
 
     name: str
     carrier: Any

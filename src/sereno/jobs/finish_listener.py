@@ -164,8 +164,8 @@ class FinishListener:
         return self._is_closed
 
     def complete(self, jobs: Sequence[FinishedJob]) -> None:
-        # A job that was published directly is in no table until it has run.
-        known = [job for job in jobs if job.state or job.id < FIRST_DIRECT_ID]
+        # A job that a carrier has is in no table: it is found after its outcome.
+        known = [job for job in jobs if job.state or (job.id < FIRST_DIRECT_ID and not self._database.has_carriers())]
         with self._lock:
             ended = [(job, future) for job in known for future in self._waits.pop(job.id, [])]
         for job, future in ended:

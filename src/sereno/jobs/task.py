@@ -230,6 +230,8 @@ class Registry:
         self.resources = Resources()
         # Queues with a carrier, by name, and what publishes their jobs directly.
         self.carried: dict[str, CarriedQueue] = {}
+        # The same, and queues that have the rules of a carried queue while their jobs stay in PostgreSQL.
+        self.carriable: dict[str, CarriedQueue] = {}
         self.publisher: DirectPublisher | None = None
 
     def middlewares_of(self, task: TaskDefinition) -> Sequence[Callable[[Any], Any]]:
@@ -239,7 +241,7 @@ class Registry:
     def add(self, task: TaskDefinition) -> None:
         if task.name in self._tasks:
             raise ConfigurationError(f"there are two tasks named {task.name}: give one of them another name=")
-        if task.rule and task.queue in self.carried:
+        if task.rule and task.queue in self.carriable:
             check_limits(f"task {task.name}", task.queue)
         self._add_limits(task.rule.limits)
         self._tasks[task.name] = task
@@ -247,7 +249,7 @@ class Registry:
     def add_queue(self, queue: QueueDefinition) -> None:
         if queue.name in self._queues:
             raise ConfigurationError(f"queue {queue.name} is declared twice: declare it in one place")
-        if (queue.own or queue.rule) and queue.name in self.carried:
+        if (queue.own or queue.rule) and queue.name in self.carriable:
             check_limits(f"queue {queue.name}", queue.name)
         self._add_limits((*queue.own, *queue.rule.limits))
         self._queues[queue.name] = queue
@@ -261,8 +263,13 @@ class Registry:
                 )
 
     def carry(self, queue: CarriedQueue) -> None:
-        """Carry a queue. Raises ConfigurationError if the queue or one of its tasks has limits."""
-        self.carried[queue.name] = queue
+        """Carry a queue; without a carrier, its jobs stay in PostgreSQL under the same rules.
+
+        Raises ConfigurationError if the queue or one of its tasks has limits.
+        """
+        self.carriable[queue.name] = queue
+        if queue.carrier is not None:
+            self.carried[queue.name] = queue
         declared = self._queues.get(queue.name)
         if declared is not None and (declared.own or declared.rule):
             check_limits(f"queue {queue.name}", queue.name)
@@ -274,8 +281,13 @@ class Registry:
         """Return what publishes the job directly; None if it is stored in PostgreSQL first, as most jobs are."""
         if not self.carried and not job.options.direct:
             return None
-        queue = self.carried.get(job.options.queue or "")
-        return self.publisher if is_direct(job, queue, connection) else None
+        name = job.options.queue or ""
+        is_published = is_direct(job, self.carriable.get(name), connection)
+        return self.publisher if is_published and name in self.carried else None
+
+    def keep_in_postgres(self) -> None:
+        """Leave the jobs of all carried queues in PostgreSQL; nothing connects to a carrier."""
+        self.carried.clear()
 
     def queue(self, name: str) -> QueueDefinition | None:
         return self._queues.get(name)

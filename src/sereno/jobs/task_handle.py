@@ -147,7 +147,7 @@ class Task(Generic[P, R]):
         else:
             keys = keys_of(self.definition, (*rules, self._rule), options, raw)
             job = NewJob(self.name, raw, options, keys, self._rule is not None, self.definition.result, requires)
-        if self._registry.carried and options.queue in self._registry.carried:
+        if self._registry.carriable and options.queue in self._registry.carriable:
             check_carried(job)
         return job
 

@@ -37,6 +37,7 @@ def sereno_kit() -> Iterator[KitMaker]:
     overrides = ExitStack()
 
     def make(app: "Sereno", *, resources: "Mapping[Resource[Any], Any] | None" = None) -> "Kit":
+        app.registry.keep_in_postgres()
         if app not in _prepared:
             app.override(schema=f"sereno_test_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}")
             app.migrate()

@@ -1,5 +1,6 @@
 """A worker in a separate process, which a test may kill."""
 
+import json
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ from subprocess import PIPE, STDOUT, Popen, run
 from typing import IO, Any, TypeVar
 
 from sereno.app import Sereno
+from sereno.carriers.address import IN_POSTGRES
 
 T = TypeVar("T")
 
@@ -58,6 +60,8 @@ class WorkerProcess:
     def __init__(self, name: str, app: Sereno, options: Sequence[str] = ()) -> None:
         environment = dict(os.environ)
         environment |= {"SERENO_DATABASE_URL": app.url, "SERENO_SCHEMA": app.settings.schema}
+        if kept := dict.fromkeys(app.registry.carriable, IN_POSTGRES):
+            environment["SERENO_CARRIERS"] = json.dumps(kept)
         environment["PYTHONPATH"] = os.pathsep.join([str(path) for path in sys.path if path])
         command = [sys.executable, "-m", "sereno", "worker", name, *options]
         self._start(command, environment)

@@ -114,6 +114,12 @@ class HookCaller(Service):
                 error_message=None if error is None else error.message,
             )
 
+    def hand_over(self, item: SettleResult, to: "HookCaller | None") -> None:
+        """Let another caller call the hooks of an attempt, because what it belongs to settles it."""
+        job = self._ended.pop((item.id, item.attempt), None)
+        if job is not None and to is not None:
+            to.ended(job)
+
     def succeeded(self, job: ClaimedJob) -> None:
         """Add the event of a job that its handler's own transaction has settled."""
         if self._ended.pop((job.id, job.attempt), None) is not None and self.wants_successes:

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 
 from sereno.carriers.contract import CarriedMessage
-from sereno.carriers.message import Batch, stored_row
+from sereno.carriers.message import Batch, MoreFields, stored_row
+from sereno.jobs.settlement import SettleResult
 
 _ids = msgspec.json.Decoder(list[int])
 
@@ -16,6 +17,7 @@ class HeldMessage:
 
     __slots__ = (
         "_index",
+        "_more",
         "_recorded",
         "batch",
         "in_doubt",
@@ -40,14 +42,29 @@ class HeldMessage:
         self.in_doubt: float | None = None
         self._recorded = 0
         self._index: dict[int, int] | None = None
+        self._more: dict[int, MoreFields] = {}
 
     def row(self, job_id: int, seen: float) -> dict[str, Any]:
         """Return a job as `carriers.store.store` reads it. `seen`: when the worker got it, by the monotonic clock."""
         if self._index is None:
             self._index = {each: index for index, each in enumerate(self.batch.ids)}
+            self._more = {fields.index: fields for fields in self.batch.more or ()}
         index = self._index[job_id]
-        row = stored_row(self.batch, index, self.batch.args[index])
-        return row | {"held_for": max(0.0, monotonic() - seen), "position": self.message.position}
+        row = stored_row(self.batch, index, self._more.get(index))
+        row["held_for"] = max(0.0, monotonic() - seen)
+        row["position"] = self.message.position
+        return row
+
+    def success(self, item: SettleResult) -> dict[str, Any]:
+        """Return a job that succeeded as `carriers.store.record` reads it."""
+        row = self.row(item.id, self.received)
+        result = item.settlement.result
+        row["began"] = item.began
+        if result is not None:
+            row["result"] = msgspec.Raw(result)
+        if item.settlement.reason is not None:
+            row["reason"] = item.settlement.reason
+        return row
 
     def leave_out(self, progress: bytes | None) -> None:
         """Leave out the jobs that had an outcome in an earlier delivery."""

@@ -7,7 +7,7 @@ all its jobs have a durable outcome.
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -60,6 +60,12 @@ class _ToStore:
     outcome: SettleResult | None
     job: ClaimedJob | None = None
 
+    @property
+    def is_success(self) -> bool:
+        """Whether the job goes into the history, and nothing else belongs to it."""
+        outcome = self.outcome
+        return outcome is not None and outcome.settlement.outcome == "succeeded" and not outcome.side_rows
+
 
 @dataclass(slots=True)
 class _Parked:
@@ -79,6 +85,8 @@ class CarriedOutcomes(Service):
         self.home: Home | None = None
         self.messages = HeldMessages()
         self.is_draining = False
+        # Called when outcomes no longer wait for PostgreSQL in numbers: more messages can be fetched.
+        self.on_room: Callable[[], None] = lambda: None
         self._connection = connection
         self._tally = tally
         self._to_store: list[_ToStore] = []
@@ -118,7 +126,7 @@ class CarriedOutcomes(Service):
         """Take the outcome of an attempt."""
         if self._stored and (home := self._stored.pop(item.id, None)) is not None:
             if home is self.home:
-                home.settler.add(item, at_once=at_once)
+                self._settle(item, home, at_once=at_once)
             return
         outcome = item.settlement.outcome
         if outcome == "succeeded" and not item.keep_history and not item.side_rows:
@@ -180,9 +188,36 @@ class CarriedOutcomes(Service):
         """Store jobs that come home, and settle them there."""
         while self._to_store and self.home is not None:
             batch = self._to_store[:LARGEST_BATCH]
+            await self._record([each for each in batch if each.is_success], self.home)
             await self._store_batch(batch, self.home)
+            was_behind = self.is_behind
             del self._to_store[: len(batch)]
+            if was_behind and not self.is_behind:
+                self.on_room()
         self._stored_all.set()
+
+    async def _record(self, batch: list[_ToStore], home: Home) -> None:
+        """Store successes in the history. A batch that cannot be stored there goes the way of the other outcomes."""
+        found = {
+            each.job_id: (each.outcome, held)
+            for each in batch
+            if each.outcome is not None and (held := self.messages.get(each.job_id)) is not None
+        }
+        if not found:
+            return
+        rows = [held.success(outcome) for outcome, held in found.values()]
+        try:
+            recorded = await self._connection.run(store.record(home.session, rows))
+        except DatabaseUnavailable:
+            raise
+        except Exception:  # noqa: BLE001 - one of the rows is bad: the settler finds it, and says what is wrong
+            return
+        for job_id in found:
+            if job_id not in recorded:
+                self._fenced(job_id)
+            self.messages.done(job_id)
+        if self.hooks is not None:
+            self.hooks.settled([outcome for outcome, _ in found.values()], found.keys() - recorded)
 
     async def _store_batch(self, batch: list[_ToStore], home: Home) -> None:
         # Those that an interrupted round has stored have no message any more.
@@ -220,7 +255,12 @@ class CarriedOutcomes(Service):
             assert each.job is not None
             home.claimer.take_stored(each.job)
         else:
-            home.settler.add(each.outcome)
+            self._settle(each.outcome, home)
+
+    def _settle(self, item: SettleResult, home: Home, *, at_once: bool = False) -> None:
+        if self.hooks is not None:
+            self.hooks.hand_over(item, home.settler.hooks)
+        home.settler.add(item, at_once=at_once)
 
     def _fenced(self, job_id: int) -> None:
         self._tally.fenced += 1

@@ -99,6 +99,7 @@ class CarriedQueues(Service):
             name: Consumer(slots, self._connect[name], registry, self.outcomes, self._connection, self._fill)
             for name, slots in self.queues.items()
         }
+        self.outcomes.on_room = self._fetch_more
         self._is_drained = False
         self._is_consuming = False
         self._claimer: Claimer | None = None
@@ -183,6 +184,10 @@ class CarriedQueues(Service):
             self._claimer.fill(beside)
         self._fill(slots)
         self._consumers[slots.name].job_ended()
+
+    def _fetch_more(self) -> None:
+        for consumer in self._consumers.values():
+            consumer.wake()
 
     async def _client(self, carrier: Carrier) -> CarrierClient:
         async with self._connecting:

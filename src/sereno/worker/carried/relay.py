@@ -31,7 +31,7 @@ BYTES_IN_MESSAGE = 256 * 1024
 MOST_WAITING = 1000
 # Seconds between two looks at the shares, at messages of dead workers and at acknowledged positions.
 LOOK_EVERY = 5.0
-# Seconds after a failure until jobs are given to the carrier again.
+# Seconds between two tries to publish a message.
 RETRY = 1.0
 ALL = 100
 
@@ -63,6 +63,8 @@ class Relay(Service):
         # What the largest message of the carrier has taught: jobs in a message, and jobs that do not fit into one.
         self._most_jobs: dict[str, int] = dict.fromkeys(connect, JOBS_IN_MESSAGE)
         self._too_large: set[int] = set()
+        # Queues whose carrier has answered, and not failed since: jobs in a message would wait for it.
+        self._reached: set[str] = set()
         self._looked_at = float("-inf")
 
     def takes(self, job: ClaimedJob) -> bool:
@@ -83,8 +85,7 @@ class Relay(Service):
             self._settler.release(job, "the job was claimed for the carrier of its queue, and stays in PostgreSQL")
 
     def _is_open(self, queue: str) -> bool:
-        is_failing = monotonic() < self._failed_at.get(queue, float("-inf")) + RETRY
-        return not is_failing and len(self._waiting[queue]) < MOST_WAITING
+        return queue in self._reached and len(self._waiting[queue]) < MOST_WAITING
 
     async def run_once(self) -> float:
         if monotonic() > self._looked_at + LOOK_EVERY:
@@ -115,6 +116,7 @@ class Relay(Service):
                 self._fail(queue)
             else:
                 self._failed_at.pop(queue, None)
+                self._reached.add(queue)
                 if position:
                     await self._connection.run(store.forget_stored(queue, position))
 
@@ -159,6 +161,7 @@ class Relay(Service):
             message = f"jobs of queue {queue} are not published, and run from PostgreSQL meanwhile: {error}"
             emit(logging.WARNING, "relay.stopped", message, queue=queue)
         self._failed_at[queue] = monotonic()
+        self._reached.discard(queue)
 
     async def stop(self) -> None:
         """Stop. Jobs that were not moved into a message run in another worker."""
