@@ -30,6 +30,7 @@ batches                siud    si      s
 bulk_operations        sud     siu     s
 carried_jobs           siud    s       s
 carried_queues         siud    siud    s
+carrier_states         siud    s       s
 channel_codes          siud    s       s
 channel_minutes        siud    s       s
 channel_pauses         sid     sid     s

@@ -139,10 +139,9 @@ class Worker:
         return self._tallies.take_unserved(self._executors)
 
     def gauges(self) -> Gauges:
-        return Gauges(
-            {name: queue.calls for name, queue in self.queues.items()},
-            {name: queue.slots for name, queue in self.queues.items()},
-        )
+        slots = {name: queue.slots for name, queue in self.queues.items()}
+        busy = {name: queue.calls for name, queue in self.queues.items()}
+        return Gauges(busy, slots, self.carried.reports.gauges if self._executors else {})
 
     async def _register(self) -> Mapping[str, int]:
         """Register a new session and return the floors that other sessions have published.

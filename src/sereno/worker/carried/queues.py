@@ -18,6 +18,7 @@ from sereno.worker.carried.consumer import Consumer
 from sereno.worker.carried.context import CarriedContext
 from sereno.worker.carried.outcomes import CarriedOutcomes, Home
 from sereno.worker.carried.relay import Relay
+from sereno.worker.carried.reports import CarrierReports
 from sereno.worker.claiming.claimer import Claimer
 from sereno.worker.claiming.slots import QueueSlots
 from sereno.worker.claiming.starter import JobStarter
@@ -88,7 +89,7 @@ class CarriedQueues(Service):
             tally,
             self._on_end,
             IsolationPool(database, registry, _never),
-            threads=sum(queues.values()),
+            threads=max(1, sum(queues.values())),
             registry=registry,
         )
         self.executor.outcomes = self.outcomes
@@ -98,6 +99,8 @@ class CarriedQueues(Service):
             name: Consumer(slots, self._connect[name], registry, self.outcomes, self._connection, self._fill)
             for name, slots in self.queues.items()
         }
+        carried = [registry.carried[name] for name in queues]
+        self.reports = CarrierReports(self._relay_connection, carried, self._connect)
         self._is_drained = False
         self._claimer: Claimer | None = None
         self._relay: Relay | None = None
@@ -117,6 +120,7 @@ class CarriedQueues(Service):
         self.outcomes.start()
         for consumer in self._consumers.values():
             consumer.start()
+        self.reports.start()
 
     async def run_once(self) -> float:
         """Stop handlers that are past their deadline, and store the progress of those that report it."""
@@ -204,6 +208,7 @@ class CarriedQueues(Service):
         if not self._is_drained:
             await self.drain()
         await self.outcomes.stop()
+        await self.reports.stop()
         await self.stop()
         await self.outcomes.give_back()
         if self._hooks is not None:
