@@ -14,6 +14,7 @@ from tests.jobs.job_steps import do
 
 Connection = psycopg.Connection[Any]
 
+TIME = '"2026-11-18T12:00:00+00:00"'
 CLICKS = CarriedQueue("clicks", JetStream("nats://ann:secret@a:4222,nats://b:4222", replicas=3))
 
 
@@ -53,7 +54,7 @@ def add_batch(connection: Connection, *ids: int, queue: str = "clicks", session:
     jobs = ", ".join(map(str, ids))
     tasks = ", ".join(['"work"'] * len(ids))
     args = ", ".join(["{}"] * len(ids))
-    more = ", ".join(f"[{index}, 5, null, null, null, null, null]" for index in range(len(ids)))
+    more = ", ".join(f"[{index}, 5, null, null, null, {TIME}, {TIME}]" for index in range(len(ids)))
     row = connection.execute(
         "insert into sereno.relay_batches (queue, session_id, jobs, body) values (%s, %s, %s, %s) returning id",
         [queue, session, len(ids), f'[1, "{queue}", 1.5, [{jobs}], [{tasks}], [{args}], [{more}]]'],

@@ -92,3 +92,9 @@ def return_batches(queue: str) -> Operation[int]:
     """Make the jobs of unpublished messages ready in PostgreSQL; return how many."""
     rows = yield Statement(_sql["return_batches"], {"queue": queue})
     return int(rows[0][0])
+
+
+def unpublished(batches: Collection[int]) -> Operation[set[int]]:
+    """Return those of the messages that are still to be published."""
+    rows = yield Statement(_sql["unpublished"], {"ids": list(batches)})
+    return set(_ids.decode(rows[0][0]))

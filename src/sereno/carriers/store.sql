@@ -9,6 +9,7 @@ select nextval('sereno.direct_ids');
 select coalesce(json_object_agg(queue, share), '{}')::text from sereno.carried_queues;
 
 -- name: set_share
+-- The share of new jobs that the carrier gets from now on.
 insert into sereno.carried_queues (queue, share) values (%(queue)s, %(share)s)
 on conflict (queue) do update set share = excluded.share, changed_at = excluded.changed_at;
 
@@ -65,12 +66,14 @@ select coalesce(json_agg(job_id), '[]')::text from sereno.carried_jobs where job
 delete from sereno.carried_jobs where queue = %(queue)s and position <= %(position)s;
 
 -- name: carry
--- Put claimed jobs into one message to publish. Jobs that need what only PostgreSQL has stay, and run from here.
+-- Put claimed jobs into one message to publish. Jobs that need what only PostgreSQL has stay, and run from here; so do
+-- jobs that came back from the carrier: there may be another copy of them, whose outcome is refused.
 with gone as (
     delete from sereno.jobs
     where id = any(%(ids)s) and session_id = %(session)s and state = 'running' and attempt = 1
       and unique_key is null and expires_at is null and keys is null and requires is null and group_id is null
       and links is null and has_successors is not true and schedule_id is null and not cancel_requested
+      and not exists (select from sereno.carried_jobs where carried_jobs.job_id = jobs.id)
     returning id, task, args, priority, tenant, trace, tags, run_at, created_at
 ),
 numbered as (select *, row_number() over (order by id) - 1 as index from gone),
@@ -106,7 +109,9 @@ where id = any(array(select id from found))
 returning id, queue, body;
 
 -- name: return_batches
--- Store the jobs of messages that were not published as ready jobs again: their carrier is given up.
+-- Store the jobs of messages that were not published as ready jobs again: their carrier is given up. A worker may have
+-- published one of them whose acknowledgement was lost. So each job gets a fence at a position that no message reaches:
+-- the outcome of a copy is refused.
 with gone as (
     delete from sereno.relay_batches where queue = %(queue)s returning queue, body::jsonb as body
 ),
@@ -120,6 +125,15 @@ back as (
            (body -> 6 -> place ->> 5)::timestamptz, (body -> 6 -> place ->> 6)::timestamptz, 'ready',
            nextval('sereno.ready_seq')
     from gone, generate_series(0, jsonb_array_length(body -> 3) - 1) as place
-    returning id
+    returning id, queue
+),
+fenced as (
+    insert into sereno.carried_jobs (job_id, queue, position, session_id)
+    select id, queue, 9223372036854775807, 0 from back order by id
+    on conflict (job_id) do nothing
 )
 select count(*) from back;
+
+-- name: unpublished
+-- Those of the messages that are still to be published: an operator may have returned their jobs.
+select coalesce(json_agg(id), '[]')::text from sereno.relay_batches where id = any(%(ids)s);
