@@ -12,6 +12,7 @@ _sql = {
     **queries("monitoring/invariants_iterations"),
     **queries("monitoring/invariants_releases"),
     **queries("monitoring/invariants_streams"),
+    **queries("monitoring/invariants_carriers"),
 }
 
 # Name of the query -> what must hold, in the order in which they run.
@@ -64,6 +65,11 @@ INVARIANTS = {
     "archive_verified": "a verified or dropped batch has verified files that hold all its rows",
     "capable_sessions": "a running job has a worker with the version and the key that it requires",
     "requirements_known": "a job requires a version, a key or nothing",
+    "relayed_jobs_gone": "a job in a message to publish is not stored as a job",
+    "relayed_jobs_counted": "a message to publish has the jobs that it counts",
+    "relayed_jobs_once": "a job is in one message to publish",
+    "relay_taken_over": "a message of an ended session is published by another worker",
+    "carried_back_once": "a job that came back from a carrier has a position, and does not leave again",
 }
 
 
