@@ -139,6 +139,9 @@ def _sentence(page: PageRequest, found: QueueRates | None, alive: Sequence[Sessi
 
 
 def _is_late(each: QueueFlow) -> bool:
+    carrier = each.line.carrier
+    if carrier is not None and (carrier.oldest_seconds or 0) > LATE and not each.line.is_paused:
+        return True
     return (each.line.oldest_seconds or 0) > LATE and each.seconds_to_empty is None and not each.line.is_paused
 
 
@@ -191,6 +194,8 @@ def _empties(page: PageRequest, each: QueueFlow) -> str:
 
 def _keeps_up(each: QueueFlow) -> bool:
     """Return whether no job waits for long."""
+    if each.line.carrier is not None and (each.line.carrier.oldest_seconds or 0.0) > LATE:
+        return False
     return not each.line.ready.value or (each.line.oldest_seconds or 0.0) < PROMPT
 
 
