@@ -1,4 +1,4 @@
-"""Reports the state of the carried queues of a worker to PostgreSQL, where every process reads it."""
+"""Reports the carried queues of a worker to PostgreSQL, where every process reads them, and reads pauses there."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -8,8 +8,10 @@ from sereno.carriers.contract import CarrierClient, CarrierState
 from sereno.database.connect import ServiceConnection
 from sereno.errors import CarrierUnavailable
 from sereno.jobs.carried import CarriedQueue
+from sereno.jobs.queries.jobs import pauses
 from sereno.telemetry.carrier_gauges import CarrierGauges
 from sereno.telemetry.service import Service
+from sereno.worker.carried.pauses import CurrentPauses
 
 # Seconds between two reports, and for the answer of a carrier.
 REPORT_EVERY = 5.0
@@ -17,22 +19,28 @@ ANSWER_TIMEOUT = 5.0
 
 
 class CarrierReports(Service):
-    """Reports every few seconds. `connect`: returns the client of each queue."""
+    """Reports every few seconds. `connect`: returns the client of each queue. `on_pauses`: called after a change."""
 
     def __init__(
         self,
         connection: ServiceConnection,
         queues: Collection[CarriedQueue],
         connect: Mapping[str, Callable[[], Awaitable[CarrierClient]]],
+        current: CurrentPauses,
+        on_pauses: Callable[[], None],
     ) -> None:
         super().__init__("carrier reports")
         self._connection = connection
         self._queues = queues
         self._connect = connect
+        self._pauses = current
+        self._on_pauses = on_pauses
         # By queue, as last seen by this worker.
         self.gauges: dict[str, CarrierGauges] = {}
 
     async def run_once(self) -> float:
+        if self._pauses.replace(await self._connection.run(pauses())):
+            self._on_pauses()
         for queue in self._queues:
             await self._report(queue)
         return REPORT_EVERY
