@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from functools import partial
 
 import psycopg
 import pytest
@@ -17,6 +18,10 @@ from tests.facts import advance, auntil
 from tests.jobs.job_steps import do
 
 pytestmark = pytest.mark.slow
+
+
+def _has_all(seen: Counter[int], numbers: range) -> bool:
+    return all(number in seen for number in numbers)
 
 
 @pytest.mark.asyncio
@@ -36,7 +41,7 @@ async def test_a_queue_moves_there_and_back_and_nothing_is_lost(database_url: st
             numbers = range(1000 * step, 1000 * step + 1000)
             app.enqueue_many([click.job(number) for number in numbers])
             async with app.working({"clicks": 50}) as worker:
-                await auntil(lambda numbers=numbers: all(number in seen for number in numbers))
+                await auntil(partial(_has_all, seen, numbers))
                 client = await worker.carried._client(jetstream)
                 state = await client.state("clicks")
                 published.append((await client.acknowledged("clicks")) + state.pending_messages + state.held_messages)

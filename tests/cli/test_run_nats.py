@@ -53,7 +53,7 @@ def start(database_url: str, tmp_path: Path) -> Iterator[Start]:
         )
         running.append(process)
         assert process.stdout is not None
-        lines = []
+        lines: list[str] = []
         while not lines or "http://" not in lines[-1]:
             line = process.stdout.readline()
             assert line, lines

@@ -51,7 +51,9 @@ class ShareType(click.ParamType):  # type: ignore[type-arg]  # generic only in t
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @output_option
 @context_options
-def carry(context: "CommandContext", name: str, where: str, share: int | None, form: str, **options: bool) -> None:
+def carry(
+    context: "CommandContext", name: str, where: str, share: int | None, recover: bool, dry_run: bool, form: str
+) -> None:
     """Move a share of the new jobs of a queue to its carrier, or back to PostgreSQL.
 
     Jobs that the carrier has already are run from there.
@@ -60,7 +62,7 @@ def carry(context: "CommandContext", name: str, where: str, share: int | None, f
 
     if where == "postgres" and share:
         raise click.UsageError("--share is the part for the carrier: --to jetstream --share 10%, or --to postgres.")
-    if options["recover"] and where != "postgres":
+    if recover and where != "postgres":
         raise click.UsageError("--recover gives up the carrier: use it with --to postgres.")
     wanted = 0 if where == "postgres" else ALL if share is None else share
     app = context.app_or_none()
@@ -68,10 +70,10 @@ def carry(context: "CommandContext", name: str, where: str, share: int | None, f
     # Connect first: a missing database is a ConfigurationError too, with its own exit code.
     context.connection()
     try:
-        change = context.run(set_share(name, wanted, declared=declared, **options))
+        change = context.run(set_share(name, wanted, declared=declared, recover=recover, dry_run=dry_run))
     except ConfigurationError as error:
         raise NoCarrier(str(error)) from None
-    show_record(form, change, lambda: _changed(change, dry_run=options["dry_run"], recover=options["recover"]))
+    show_record(form, change, lambda: _changed(change, dry_run=dry_run, recover=recover))
 
 
 def _changed(change: "ShareChange", *, dry_run: bool, recover: bool) -> Iterator[str]:

@@ -44,13 +44,13 @@ def queue_columns(lines: "Sequence[QueueLine]", form: str) -> Sequence[Column]:
     """Return the columns of a list of queues; those of carriers only if one of the queues has one."""
     if not any(line.carrier for line in lines):
         return COLUMNS
-    columns = (*COLUMNS[:-1], *CARRIER_COLUMNS, COLUMNS[-1])
+    columns: Sequence[Column] = (*COLUMNS[:-1], *CARRIER_COLUMNS, COLUMNS[-1])
     if chosen_form(form) != "table":
         return columns
     width = terminal().width
     for name in GIVES_WAY:
         if _needs(columns, lines) > width:
-            columns = tuple(column for column in columns if column.name != name)
+            columns = [column for column in columns if column.name != name]
     return columns
 
 

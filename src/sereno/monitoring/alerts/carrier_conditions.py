@@ -46,8 +46,8 @@ def _conditions(line: CarrierLine, late: float, *, is_paused: bool) -> Iterator[
 def _stream_conditions(line: CarrierLine, show: str, late: float, *, is_paused: bool) -> Iterator[AlertCondition]:
     queue, age, used = line.queue, line.oldest_seconds or 0.0, usage(line)
     if line.current_replicas < line.replicas:
-        nodes = {"current": line.current_replicas, "wanted": line.replicas}
-        yield condition("carrier.replicas", queue, "warn", show, queue=queue, **nodes)
+        current, wanted = line.current_replicas, line.replicas
+        yield condition("carrier.replicas", queue, "warn", show, queue=queue, current=current, wanted=wanted)
     if age > late and not is_paused:
         level: Level = "bad" if age > max(VERY_LATE, late) else "warn"
         jobs = line.pending_jobs
