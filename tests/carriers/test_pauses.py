@@ -1,5 +1,6 @@
 """Pauses apply to carried jobs: a paused queue starts none, jobs of a paused task or tenant wait in PostgreSQL."""
 
+import asyncio
 from collections import Counter
 
 import psycopg
@@ -35,7 +36,6 @@ async def test_a_paused_carried_queue_starts_no_job(database_url: str, jetstream
         async with app.working({"clicks": 10}) as worker:
             await app.aenqueue_many([click.job(number) for number in range(100)])
             await read_pauses(worker)
-            # The request that was open before the pause may have fetched the message; none of its jobs has started.
             assert seen == {}
             assert worker.carried.executor.running == {}
             do(connection, resume("queue", "clicks"))
@@ -43,6 +43,34 @@ async def test_a_paused_carried_queue_starts_no_job(database_url: str, jetstream
             await auntil(lambda: len(seen) == 100)
     await app.aclose()
     assert set(seen.values()) == {1}
+
+
+async def test_received_jobs_of_a_paused_queue_wait(database_url: str, jetstream: JetStream) -> None:
+    app = Sereno(database_url)
+    app.queue("clicks", carrier=jetstream, direct=True)
+    started: list[int] = []
+    go_on = asyncio.Event()
+
+    @app.task(queue="clicks", history=False)
+    async def click(number: int) -> None:
+        started.append(number)
+        await go_on.wait()
+
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        await app.aenqueue_many([click.job(number) for number in range(20)])
+        async with app.working({"clicks": 1}) as worker:
+            await auntil(lambda: len(started) == 1)
+            do(connection, pause("queue", "clicks"))
+            await read_pauses(worker)
+            # The running job ends; the other 19, which the worker has received with it, do not start.
+            go_on.set()
+            await auntil(lambda: not worker.carried.executor.running)
+            await read_pauses(worker)
+            assert len(started) == 1
+            do(connection, resume("queue", "clicks"))
+            worker.carried.reports.wake()
+            await auntil(lambda: len(started) == 20)
+    await app.aclose()
 
 
 async def test_jobs_of_a_paused_task_or_tenant_wait_in_postgresql(database_url: str, jetstream: JetStream) -> None:
