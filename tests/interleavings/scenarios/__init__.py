@@ -10,6 +10,7 @@ from tests.interleavings.scenarios import (
     limits,
     links,
     notifications,
+    relay,
     releases,
     schedules,
     signals,
@@ -27,5 +28,6 @@ _ALL: list[AnyScenario] = [
     *archive.SCENARIOS,
     *signals.SCENARIOS,
     *releases.SCENARIOS,
+    *relay.SCENARIOS,
 ]
 SCENARIOS: dict[str, AnyScenario] = {scenario.name: scenario for scenario in _ALL}
