@@ -32,7 +32,7 @@ def carrier_conditions(_tenant: str | None, late: float) -> Operation[list[Alert
 def _conditions(line: CarrierLine, late: float, *, is_paused: bool) -> Iterator[AlertCondition]:
     queue, show = line.queue, command("sereno queue show", line.queue)
     if line.state == "away":
-        # Without jobs that wait for it, the queue goes on in PostgreSQL; direct jobs are refused.
+        # If no job waits there, the queue works without it: its jobs run from PostgreSQL. Direct jobs are refused.
         level: Level = "bad" if line.direct or line.messages or line.relay_messages else "warn"
         error = line.error or line.address
         yield condition("carrier.away", queue, level, show, since=line.reached_at, queue=queue, error=error)
