@@ -86,7 +86,7 @@ def test_reports_of_many_workers_are_written_once(connection: psycopg.Connection
 
 
 def body(jobs: int) -> bytes:
-    return encode("clicks", list(range(jobs)), [new("click", b'{"number":1}', queue="clicks")] * jobs, 1.0)
+    return encode("clicks", list(range(1, jobs + 1)), [new("click", b'{"number":1}', queue="clicks")] * jobs, 1.0)
 
 
 def test_pending_jobs_are_counted_or_estimated(subtests: pytest.Subtests) -> None:
