@@ -178,7 +178,12 @@ def test_queues_are_listed_paused_and_resumed(sereno: Command, manual: ManualWor
     assert item["note"] == "down"
     assert "was paused already" in sereno("queue", "pause", "default").stderr
     assert "is resumed" in sereno("queue", "resume", "default").stderr
-    sereno("queue", "pause", "--tenant", "r1")
+    refused = sereno("queue", "pause", "defualt")
+    assert refused.exit_code == 8
+    assert "there is no queue 'defualt': did you mean default?" in refused.stderr
+    assert "--force pauses one that does not exist yet" in sereno("queue", "pause", "--tenant", "r1").stderr
+    assert sereno("queue", "pause", "--task", "nothing").exit_code == 8
+    sereno("queue", "pause", "--tenant", "r1", "--force")
     assert "The tenant 'r1' is paused" in sereno("queue", "list").stderr
     assert sereno("queue", "pause", "default", "--task", "greet").exit_code == 2
     assert sereno("queue", "pause").exit_code == 2

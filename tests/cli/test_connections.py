@@ -190,7 +190,7 @@ def test_streams_outlive_the_timeout_of_a_request(impatient: Server, secret: str
         # Meanwhile three other clients time out, one after the other.
         for _ in range(3):
             assert impatient.exchange(HALF_HEAD).startswith(b"HTTP/1.1 408 ")
-        sereno("queue", "pause", "mail")
+        sereno("queue", "pause", "mail", "--force")
         while next(lines) != "event: now":
             """Not received yet."""
 

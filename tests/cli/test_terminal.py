@@ -34,7 +34,7 @@ def test_lists_contain_no_control_characters(sereno: Command, manual: ManualWork
     manual.dead(HOSTILE, tenant=HOSTILE)
     manual.enqueue(queue=HOSTILE, tags=[HOSTILE])
     manual.worker(queues={HOSTILE: 1}, tasks=("greet",))
-    sereno("queue", "pause", "--tenant", HOSTILE, "--note", HOSTILE)
+    sereno("queue", "pause", "--tenant", HOSTILE, "--note", HOSTILE, "--force")
     for form in ("table", "auto"):
         with subtests.test(form=form):
             for words in (
@@ -56,7 +56,7 @@ def test_lists_contain_no_control_characters(sereno: Command, manual: ManualWork
 def test_sentences_contain_no_control_characters(sereno: Command, manual: ManualWorker) -> None:
     waiting = manual.enqueue(queue=HOSTILE, tenant=HOSTILE)
     dead = manual.dead(HOSTILE)
-    sereno("queue", "pause", HOSTILE, "--note", HOSTILE)
+    sereno("queue", "pause", HOSTILE, "--note", HOSTILE, "--force")
     for words in (
         ("why", waiting),
         ("why", dead),

@@ -16,3 +16,36 @@ with gone as (
     delete from sereno.pauses where kind = %(kind)s and name = %(name)s and (by_tenant or not %(by_tenant)s) returning kind, name
 )
 select pg_notify('sereno.ready', case when kind = 'queue' then name else '' end) from gone;
+
+-- name: known_queue
+-- Names of queues: with jobs or finished jobs, served by a worker, carried or paused.
+select coalesce(array_agg(distinct name), '{}') from (
+    select queue as name from sereno.ready_queues() as queue
+    union all select queue from (select queue from sereno.jobs order by id desc limit %(window)s) as newest
+    union all select queue from (select queue from sereno.history order by id desc limit %(window)s) as finished
+    union all select served from (select queues from sereno.sessions order by id desc limit 1000) as latest,
+                                 jsonb_object_keys(queues) as served
+    union all select queue from sereno.carried_queues
+    union all select pauses.name from sereno.pauses where kind = 'queue'
+) as known;
+
+-- name: known_task
+-- Names of tasks: declared in code, of jobs, or paused.
+select coalesce(array_agg(distinct name), '{}') from (
+    select tasks.name from sereno.tasks
+    union all select task from (select task from sereno.jobs order by id desc limit %(window)s) as newest
+    union all select task from (select task from sereno.history order by id desc limit %(window)s) as finished
+    union all select pauses.name from sereno.pauses where kind = 'task'
+) as known;
+
+-- name: known_tenant
+-- Tenants: of jobs, figures, schedules, recipients and tokens, or paused. The wanted one is looked up by index.
+select coalesce(array_agg(distinct name), '{}') from (
+    select tenant as name from (select tenant from sereno.jobs order by id desc limit %(window)s) as newest
+    union all select tenant from (select tenant from sereno.history order by id desc limit %(window)s) as finished
+    union all select tenant from (select tenant from sereno.tenant_hours order by hour desc limit %(window)s) as figures
+    union all (select tenant from sereno.schedules where tenant = %(name)s limit 1)
+    union all (select tenant from sereno.recipients where tenant = %(name)s limit 1)
+    union all (select tenant from sereno.tokens where tenant = %(name)s limit 1)
+    union all select pauses.name from sereno.pauses where kind = 'tenant'
+) as known where name is not null;

@@ -95,12 +95,18 @@ def list_queues(context: "CommandContext", form: str) -> None:
 @click.option("--task", help="Pause a task instead of a queue.")
 @click.option("--tenant", help="Pause a tenant instead of a queue.")
 @click.option("--note", help="Reason, shown with the pause.")
+@click.option("--force", is_flag=True, help="Pause one that does not exist yet.")
 @context_options
-def pause(context: "CommandContext", name: str | None, task: str | None, tenant: str | None, note: str | None) -> None:
+def pause(
+    context: "CommandContext", name: str | None, task: str | None, tenant: str | None, note: str | None, force: bool
+) -> None:
     """Pause a queue, task or tenant. Running jobs continue; new jobs are accepted and wait."""
-    from sereno.jobs.pauses import pause as operation  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.pauses import check_known  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.pauses import pause as operation  # noqa: PLC0415 - see above
 
     kind, chosen = _which(name, task, tenant)
+    if not force:
+        context.run(check_known(kind, chosen))
     changed = context.run(operation(kind, chosen, note=note))
     click.echo(f"The {kind} {chosen!r} {'is paused' if changed else 'was paused already'}.", err=True)
 
