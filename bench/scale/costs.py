@@ -72,7 +72,7 @@ def measure(context: BenchContext) -> tuple[Costs, Costs]:
 
 def measure_cores(context: BenchContext) -> None:
     """Report jobs per second of a drain whose processes, with PostgreSQL, may use one core, and all cores."""
-    jobs = context.size(100_000, 20_000)
+    jobs = context.size(60_000, 20_000)
     cores = sorted(os.sched_getaffinity(0))
     for used in [cores[:1], cores] if len(cores) > 1 else [cores]:
         wait_until_quiet(context)

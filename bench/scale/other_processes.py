@@ -10,7 +10,7 @@ from bench.cpu_time import machine_seconds
 # Cores that others may use while something absolute is measured.
 MOST_OTHERS = 0.5
 # Seconds to wait for such a moment, at most, and of one look.
-LONGEST_WAIT, LONGEST_WAIT_QUICK, LOOK = 120.0, 10.0, 2.0
+LONGEST_WAIT, LONGEST_WAIT_QUICK, LOOK = 30.0, 10.0, 1.0
 
 
 @dataclass

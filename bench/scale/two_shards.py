@@ -42,12 +42,17 @@ class RunningShard:
         return self.workers.processor_seconds() + server_seconds(self.connection)
 
 
-def check(context: BenchContext, costs: Costs) -> None:
-    """Drain two shards at once; report jobs per second, as predicted and as measured.
+@dataclass(frozen=True)
+class TwoShardDrain:
+    """Jobs per second of two shards together, and the cores that other processes used meanwhile."""
 
-    What others on this machine use meanwhile is subtracted from its cores: the prediction is about the rest.
-    """
-    jobs = context.size(100_000, 30_000)
+    rate: float
+    others: float
+
+
+def drain(context: BenchContext) -> TwoShardDrain:
+    """Drain two shards at once, with one worker each."""
+    jobs = context.size(60_000, 30_000)
     with _second_server() as second, ExitStack() as stack:
         urls = [stack.enter_context(server.fresh("scale")) for server in (context.server, second)]
         for url in urls:
@@ -59,16 +64,21 @@ def check(context: BenchContext, costs: Costs) -> None:
         done, began = _executed(shards), time.perf_counter()
         others = OtherProcesses(lambda: _used(shards))
         shards[0].workers.wait_for(lambda: any(shard.executed >= jobs for shard in shards))
-        seconds = time.perf_counter() - began
-        measured = (_executed(shards) - done) / seconds
-        used_by_others = others.cores()
+        return TwoShardDrain((_executed(shards) - done) / (time.perf_counter() - began), others.cores())
+
+
+def compare(context: BenchContext, costs: Costs, drained: TwoShardDrain) -> None:
+    """Report jobs per second of two shards, as predicted and as measured.
+
+    What others on this machine used meanwhile is subtracted from its cores: the prediction is about the rest.
+    """
     cores = len(os.sched_getaffinity(0))
-    free = Cluster(2, postgres_cores=cores, workers=1, shared_cores=max(0.1, cores - used_by_others))
+    free = Cluster(2, postgres_cores=cores, workers=1, shared_cores=max(0.1, cores - drained.others))
     # The jobs were enqueued before.
     predicted = 2 * shard_capacity(_run_only(costs), free)
-    context.report.figure("two_shards_others", used_by_others, "cores")
+    context.report.figure("two_shards_others", drained.others, "cores")
     context.report.figure("two_shards_predicted", predicted, "jobs/s")
-    context.report.figure("two_shards_measured", measured, "jobs/s", "two_shards_predicted", predicted)
+    context.report.figure("two_shards_measured", drained.rate, "jobs/s", "two_shards_predicted", predicted)
 
 
 def check_latency(context: BenchContext, costs: Costs) -> None:
