@@ -188,3 +188,36 @@ def test_a_commit_without_its_synchronous_standby_is_not_accepted(servers: Repli
     servers["a"].set(synchronous_standby_names="")
     work.enqueue()
     app.close()
+
+
+@pytest.mark.timeout(180)
+def test_a_worker_that_reaches_the_old_primary_alone_settles_nothing(
+    servers: ReplicatedServers, tmp_path: Path
+) -> None:
+    """It knows of no other server. Its commits wait for a standby that is a primary now, until its lease has ended."""
+    directories = [tmp_path / name for name in "ab"]
+    for directory in directories:
+        directory.mkdir()
+    cut_off, other = (Processes(servers.url(each.name), each) for each in directories)
+    log = tmp_path / "handlers.log"
+    given = {"SERENO_SCHEDULER": "false", "SERENO_LEASE": "3", "TEST_LOG": str(log)}
+    try:
+        first = cut_off.start("sereno", "worker", APP, **given)
+        job = servers["a"].one("select sereno.enqueue('held', '{\"n\": 1}')")
+        until(lambda: log.exists() and "start 1 1" in log.read_text())
+        servers["b"].promote()
+        log.with_suffix(".go").touch()
+        until(lambda: '"session.lost"' in cut_off.text(first), timeout=60)
+        other.start("sereno", "worker", APP, **given)
+        done = f"select state from sereno.history where id = {job}"
+        until(lambda: servers["b"].one(done) == "succeeded", timeout=60)
+        # The attempt of the first worker was lost with its lease; the second one counts.
+        assert "end 1 2" in log.read_text()
+        assert servers["b"].one(f"select attempt from sereno.history where id = {job}") == 2
+    finally:
+        cut_off.stop()
+        other.stop()
+    servers["a"].follow(servers["b"])
+    until(lambda: servers["a"].one(done) == "succeeded")
+    with servers["b"].connect() as connection:
+        assert_sound(connection)

@@ -2,6 +2,8 @@
 
 import pytest
 
+from sereno import ConfigurationError, Sereno
+from sereno.server import asgi
 from sereno.server.shared.standby import ReplayedPositions, may_use_standby
 
 
@@ -41,3 +43,10 @@ def test_a_standby_is_complete_up_to_the_last_position_that_it_has_replayed() ->
     assert positions.complete_at == 2.0
     assert positions.replayed(300)
     assert positions.complete_at == 3.0
+
+
+def test_a_wrong_read_url_is_refused_without_its_password(app: Sereno) -> None:
+    app.override(read_url="postgresql://me:hunter2@db:no-port/shop?nonsense")
+    with pytest.raises(ConfigurationError, match="read_url is not a valid address") as refusal:
+        asgi(app)
+    assert "hunter2" not in str(refusal.value)

@@ -10,7 +10,7 @@ from sereno.database.servers import servers_of
 from sereno.database.statement import Operation, Statement, queries, run
 from sereno.database.timelines import ServerTimeline
 from sereno.duration import duration_text
-from sereno.errors import DatabaseUnavailable
+from sereno.errors import ConfigurationError, DatabaseUnavailable
 from sereno.monitoring.doctor import DoctorCheck
 from sereno.settings import Settings
 
@@ -38,10 +38,13 @@ def standby_position() -> Operation[StandbyPosition]:
 
 
 def readable(url: str) -> str:
-    """Return an address whose servers may all be read, unless it says otherwise."""
-    if conninfo_to_dict(url).get("target_session_attrs"):
-        return url
-    return make_conninfo(url, target_session_attrs="any")
+    """Return an address whose servers may all be read, unless it says otherwise. Raises ConfigurationError."""
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        # Its message may repeat a password.
+        raise ConfigurationError("read_url is not a valid address: write postgresql://user@host/database") from None
+    return url if given.get("target_session_attrs") else make_conninfo(url, target_session_attrs="any")
 
 
 def check_servers(url: str) -> DoctorCheck | None:
@@ -77,7 +80,7 @@ def check_standby(settings: Settings, written: int) -> DoctorCheck:
     try:
         with connect(readable(settings.read_url or ""), settings, "doctor") as connection:
             found = run(connection, standby_position(), settings.schema)
-    except (DatabaseUnavailable, psycopg.Error) as error:
+    except (ConfigurationError, DatabaseUnavailable, psycopg.Error) as error:
         return DoctorCheck("standby", "warn", f"read_url: {error}", remedy)
     if not found.is_standby:
         return DoctorCheck("standby", "ok", "the server of read_url is a primary")

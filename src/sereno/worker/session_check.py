@@ -3,6 +3,7 @@
 import os
 import socket
 
+from sereno.database.connect import ServiceConnection
 from sereno.database.statement import Operation
 from sereno.worker.sessions import is_own
 
@@ -17,6 +18,11 @@ class SessionCheck:
     def __init__(self, session: int) -> None:
         self._session = session
         self.is_lost = False
+
+    def watch(self, registered: ServiceConnection, *others: ServiceConnection) -> None:
+        """Check on these connections; `registered`: the one on which the session was registered."""
+        for connection in (registered, *others):
+            connection.confirm(self, registered)
 
     def __call__(self) -> Operation[bool]:
         """Return whether the session is still that of this process."""

@@ -175,8 +175,7 @@ class Worker:
                 await wait_at_most(self._stopping, REGISTER_AGAIN)
             else:
                 self._session_check = SessionCheck(self.session)
-                for line in (self._claim_line, self._settle_line, self._upkeep_connection):
-                    line.confirm(self._session_check, self._upkeep_connection)
+                self._session_check.watch(self._upkeep_connection, self._claim_line, self._settle_line)
                 return published
 
     def _assemble(self, published: Mapping[str, int]) -> None:

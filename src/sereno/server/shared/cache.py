@@ -76,8 +76,9 @@ class Cache:
         `keep`: False for a large result that one page alone needs; concurrent requests still share one query.
         `timeout`: seconds after which the previous result is returned; the query continues, for the next caller.
         """
-        # Apart, because a standby may be behind a result from the primary.
-        key = (self._reader.may_use_standby(), key)
+        if self._reader.may_use_standby():
+            # Apart, because a standby may be behind a result from the primary.
+            key = ("standby", key)
         at, value = self._values.get(key, (0.0, None))
         if at and at + fresh > time.monotonic():
             return Cached(value)
