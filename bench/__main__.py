@@ -25,6 +25,7 @@ from bench import (
     ratchet,
     readme,
     recorded,
+    scale,
     schedules,
     start,
     table,
@@ -57,6 +58,7 @@ BENCHMARKS: dict[str, Callable[[BenchContext], None]] = {
     "archive": archive.run,
     "workflows": workflows.run,
     "carrier": carrier.run,
+    "scale": scale.run,
     "ratchet": ratchet.run,
 }
 # The same work on other products.
@@ -86,6 +88,8 @@ benchmarks:
   archive         history to verified Parquet files: rows per second, size, memory
   workflows       a group, a chain of dependent jobs, a million waiting jobs, ten thousand waiters
   carrier         a queue carried by three NATS servers, compared with the same queue in PostgreSQL
+  scale           CPU, WAL and disk of a job; a simulation of 1, 10 and 100 shards and of a million
+                  jobs/s with failures; two real shards compared with its prediction
 
   peers           drain, enqueue and latency, idle and loaded, of other job queues
   schedule_peers  schedules of other products

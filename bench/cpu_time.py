@@ -14,11 +14,21 @@ IDLE = slice(3, 5)
 COUNTED = slice(0, 8)
 
 
+def postmaster_of(connection: psycopg.Connection) -> int:
+    """Return the process id of the server."""
+    return int(_fields(connection.info.backend_pid)[PARENT])
+
+
+def server_processes(postmaster: int) -> list[int]:
+    """Return the process ids of the server and of its children."""
+    children = (PROC / str(postmaster) / "task" / str(postmaster) / "children").read_text().split()
+    return [postmaster, *map(int, children)]
+
+
 def server_seconds(connection: psycopg.Connection) -> float:
     """Return the time of the postmaster, its children, and children that have ended, such as autovacuum workers."""
-    postmaster = int(_fields(connection.info.backend_pid)[PARENT])
-    children = (PROC / str(postmaster) / "task" / str(postmaster) / "children").read_text().split()
-    living = sum(map(_seconds, [postmaster, *map(int, children)]))
+    postmaster = postmaster_of(connection)
+    living = sum(map(_seconds, server_processes(postmaster)))
     return living + _in_seconds(_fields(postmaster)[ENDED])
 
 

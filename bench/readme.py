@@ -6,6 +6,7 @@ recorded are left out.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import floor, log10
 from pathlib import Path
 
@@ -14,11 +15,14 @@ from bench.peers.catalogue import PEERS, Peer
 from bench.peers.schedule_catalogue import SCHEDULE_PEERS
 from bench.recorded import Recording
 from bench.report import Figure
+from bench.scale.tables import assumption_list
+from bench.scale.tables import tables as scale_tables
 
 README = Path(__file__).parents[1] / "README.md"
 COSTS = README.parent / "docs" / "why" / "costs.md"
 JETSTREAM = README.parent / "docs" / "operate" / "jetstream.md"
-FILES = (README, COSTS, JETSTREAM)
+SCALE = README.parent / "docs" / "operate" / "scale.md"
+PAGES = (README, COSTS, JETSTREAM, SCALE)
 
 INTRODUCTION = """\
 No-op async jobs. PostgreSQL, the workers, the producer and the benchmark share one machine. Compare figures of one
@@ -152,6 +156,9 @@ COMPARED = (
 
 SCHEDULE_CELLS = ("{lateness_p50} ms", "{lateness_p99} ms", "{schedules_cpu} %")
 
+# The tables of scale.md, in the order of `bench.scale.tables`, and the list of assumptions.
+SCALE_PARTS = ("costs", "volume", "simulated", "checked", "assumptions")
+
 FEATURE_PARTS = ("worker", "server", "enqueue")
 FEATURE_LABELS = {
     "no_history": "`history=False`",
@@ -198,13 +205,14 @@ def rounded(value: float) -> str:
 
 def write(recordings: Mapping[str, Recording]) -> None:
     """Replace the tables of all files."""
-    for path in FILES:
+    for path in PAGES:
         path.write_text(with_tables(path.read_text(), recordings))
 
 
 def with_tables(text: str, recordings: Mapping[str, Recording]) -> str:
     """Return the text with every table whose benchmarks are recorded between its two comments."""
     tables = {"bench": _jobs, "bench schedules": _schedules, "bench features": _features, "bench carrier": _carrier}
+    tables |= {f"bench scale {part}": partial(_scale, part=part) for part in SCALE_PARTS}
     for name, table in tables.items():
         if f"<!-- {name} -->\n" in text and (content := table(recordings)):
             begin, rest = text.split(f"<!-- {name} -->\n")
@@ -302,6 +310,19 @@ def _carrier(recordings: Mapping[str, Recording]) -> str:
     rows = [(row.label, *_filled((row.value, row.compared), figures)) for row in CARRIED]
     heads = ("carried by three servers, three replicas", "value", "compared with PostgreSQL")
     return "\n\n".join([_table("lrr", heads, rows), _origin({"carrier": recording})])
+
+
+def _scale(recordings: Mapping[str, Recording], part: str) -> str:
+    recording = recordings.get("scale")
+    if recording is None:
+        return ""
+    shown = [each for name in ("drain", "scale") if name in recordings for each in recordings[name].figures]
+    figures = {figure.name: figure.value for figure in shown}
+    if part == "assumptions":
+        return assumption_list(figures)
+    table = scale_tables(figures)[SCALE_PARTS.index(part)]
+    text = _table(table.alignment, table.heads, table.rows)
+    return text if part != "checked" else f"{text}\n\n{_origin({'scale': recording})}"
 
 
 def _origin(recordings: Mapping[str, Recording]) -> str:

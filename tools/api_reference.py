@@ -37,6 +37,8 @@ at `/api/v1/openapi.json`. This page is generated from that document by `make re
   stopped.
 - **Long archive operations** run in a worker: the response is 202 with the id of a job, and `GET
   /archive/work/{job_id}` returns its progress and its result.
+- **Several databases**: a server with `--shard` has `GET /shards`, and the operations below, without changes, under
+  `/shards/NAME/api/v1` ([scale](../operate/scale.md#one-dashboard-over-several-shards)).
 - **Live updates**: `GET /stream` with `Accept: text/event-stream` sends an event for every change, at most once a
   second, and `alive` after three seconds without one.
 

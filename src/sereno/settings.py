@@ -17,6 +17,7 @@ import msgspec
 
 from sereno.environment import check_variables, parse_carriers, parse_targets
 from sereno.errors import ConfigurationError
+from sereno.shard_urls import check_shards, parse_shards
 
 A_DAY = 86400
 # Characters of the schema name. PostgreSQL limits names to 63 bytes, and appends to the schema name for the roles
@@ -35,7 +36,17 @@ _PUBLIC_URL = re.compile(r"https?://[^\x00-\x20\x7f-\U0010ffff/?#@<>\"\\]+(?:/[^
 _ORIGIN = re.compile(r"(?!http:.*:80$|https:.*:443$)https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 # Settings that contain secrets; lists of settings omit them.
 _HIDDEN = frozenset(
-    {"carriers", "database_url", "encryption_keys", "metrics_token", "procedure_targets", "procedure_url", "secret"}
+    {
+        "carriers",
+        "database_url",
+        "encryption_keys",
+        "metrics_token",
+        "procedure_targets",
+        "procedure_url",
+        "read_url",
+        "secret",
+        "shards",
+    }
 )
 
 
@@ -131,6 +142,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     server_connections: int = 2500
     server_request_timeout: float = 30.0
     read_only: bool = False
+    shards: dict[str, str] | None = None
+    read_url: str | None = None
+    read_lag: float = 10.0
     inbox_origins: list[str] | None = None
     trusted_proxies: list[str] | None = None
     proxy_user_header: str | None = None
@@ -148,7 +162,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 f"schema {self.schema!r:.80} is invalid: use lower-case letters, digits and '_', "
                 f"not starting with a digit, at most {SCHEMA_LENGTH} characters"
             )
-        for name in ("lease", "heartbeat", "poll", "stall_limit", "server_request_timeout"):
+        for name in ("lease", "heartbeat", "poll", "stall_limit", "server_request_timeout", "read_lag"):
             if not 0 < getattr(self, name) < A_DAY:
                 raise ConfigurationError(f"{name} must be more than 0 and less than a day, in seconds")
         _check_retention("log_retention", self.log_retention, 3660 * A_DAY, "ten years")
@@ -175,6 +189,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         _check_proxies(self.trusted_proxies or [], self.proxy_user_header)
         _check_archive_url(self.archive_url)
         _check_targets(self.procedure_targets or {})
+        check_shards(self.shards or {})
 
     def archives(self, kind: ArchiveKind) -> bool:
         """Return whether expired rows of this kind are archived before they are deleted."""
@@ -342,6 +357,8 @@ def _environment(environment: Mapping[str, str]) -> dict[str, Any]:
         values["carriers"] = parse_carriers(values["carriers"])
     if isinstance(values.get("procedure_targets"), str):
         values["procedure_targets"] = parse_targets(values["procedure_targets"])
+    if isinstance(values.get("shards"), str):
+        values["shards"] = parse_shards(values["shards"])
     return values
 
 

@@ -100,6 +100,7 @@ def test_secrets_after_their_name_in_a_text_are_masked(subtests: pytest.Subtests
         ("password: hunter2 and more", f"password: {MASK} and more"),
         ('{"password": "hunter2", "a": 1}', f'{{"password": "{MASK}", "a": 1}}'),
         ("host=db password='two words' user=ana", f"host=db password={MASK} user=ana"),
+        (r"host=db password='it\'s two words' user=ana", f"host=db password={MASK} user=ana"),
         ("contraseña=uno", f"contraseña={MASK}"),
         ("senha: dois", f"senha: {MASK}"),
         ("the token expired: again", "the token expired: again"),

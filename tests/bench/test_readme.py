@@ -6,7 +6,7 @@ import pytest
 
 from bench.peers.catalogue import PEERS
 from bench.peers.schedule_catalogue import SCHEDULE_PEERS
-from bench.readme import FILES, rounded, with_tables
+from bench.readme import PAGES, rounded, with_tables
 from bench.recorded import Recording, load
 from bench.report import Figure
 
@@ -31,7 +31,7 @@ PEERS_RECORDING = recording(
 
 
 def test_the_tables_of_the_readme_are_those_of_the_recorded_figures() -> None:
-    for path in FILES:
+    for path in PAGES:
         text = path.read_text()
         assert with_tables(text, load()) == text, (
             f"{path.name} differs from bench/figures.json: run `python -m bench readme`"

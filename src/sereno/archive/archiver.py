@@ -30,6 +30,7 @@ from sereno.archive.storage import Storage
 from sereno.database import partitions
 from sereno.database.connect import CONNECT_PARAMETERS
 from sereno.database.database import Database
+from sereno.database.servers import servers_of
 from sereno.database.statement import Operation
 from sereno.errors import ArchiveUnavailable, first_line
 from sereno.jobs import attempt_partitions
@@ -256,7 +257,8 @@ class Archiver:
     def _url(self) -> str:
         """Return the address for a connection with the same timeouts as the others."""
         known = {name: value for name, value in CONNECT_PARAMETERS.items() if name != "autocommit"}
-        return make_conninfo(self._database.url, application_name="sereno archive", client_encoding="UTF8", **known)
+        given = servers_of(self._database.url).conninfo(**known)
+        return make_conninfo(given, application_name="sereno archive", client_encoding="UTF8")
 
     def read_back(self, manifest: Manifest, file: Path) -> None:
         """Copy an object to a file and verify its contents. Raises UnverifiedFile. Blocks."""

@@ -1,13 +1,17 @@
 """Opens sereno's own connections, and `ServiceConnection`, a connection that is reopened after failures."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import IsolationLevel, pq
 
+from sereno.database.replication_wait import UNREPLICATED, check_replicated
+from sereno.database.servers import Server, servers_of
 from sereno.database.statement import Operation, arun
+from sereno.database.timelines import UNTOLD, ServerTimeline
 from sereno.errors import ConnectionsInUse, DatabaseUnavailable
 from sereno.settings import Settings
 
@@ -62,47 +66,130 @@ TOO_LARGE = (
 TOO_MANY = ("too many clients already", "remaining connection slots are reserved", "too many connections for ")
 
 
-def parameters(settings: Settings, role: str) -> dict[str, Any]:
-    """Return the keyword arguments of a connection; `role` is shown in pg_stat_activity."""
-    arguments: dict[str, Any] = dict(CONNECT_PARAMETERS) | {"application_name": f"sereno {role}"}
+@dataclass(frozen=True)
+class ConnectOptions:
+    """How to open a connection: keyword arguments of the driver, the first statements, and the isolation level."""
+
+    arguments: Mapping[str, Any]
+    statements: str = ""
+    isolation: IsolationLevel | None = None
+
+    def to(self, server: Server) -> dict[str, Any]:
+        """Return the arguments for one server; what the address says counts more than the defaults."""
+        return {**CONNECT_PARAMETERS, **server.parameters, **self.arguments}
+
+
+def connect_options(settings: Settings, role: str, more: str = "") -> ConnectOptions:
+    """Return the options of sereno's own connections; `role` is shown in pg_stat_activity, `more`: SET statements."""
+    arguments = {"application_name": f"sereno {role}"}
     if settings.transaction_pooler:
-        # The next statement may use another server connection, so nothing may be prepared.
-        arguments["prepare_threshold"] = None
-    return arguments
+        # The next statement may use another server connection, so nothing may be prepared or set.
+        return ConnectOptions(arguments | {"prepare_threshold": None}, "", IsolationLevel.READ_COMMITTED)
+    return ConnectOptions(arguments, f"{session_settings(settings)}{more}")
 
 
 def session_settings(settings: Settings) -> str:
-    """Return the SET statements for a new connection; not used behind a transaction pooler."""
+    """Return the SET statements for a new connection."""
     always = f"{READ_COMMITTED}; {JIT_OFF}"
     return always if settings.notify else f"{always}; set {settings.schema}.notify = off"
 
 
 def open_sync(url: str, settings: Settings, role: str) -> psycopg.Connection[Any]:
-    """Open a sync connection."""
-    connection = psycopg.connect(url, **parameters(settings, role))
-    try:
-        if settings.transaction_pooler:
-            connection.isolation_level = IsolationLevel.READ_COMMITTED
+    """Open a sync connection, to the primary among the servers of the address."""
+    servers = servers_of(url)
+    if servers.needs_survey:
+        servers.survey()
+    options, failures = connect_options(settings, role), ConnectFailures()
+    for server in servers.order:
+        try:
+            connection = _open_one(server, options)
+        except psycopg.OperationalError as error:
+            servers.skipped(server)
+            failures.add(server, error)
         else:
-            connection.execute(session_settings(settings).encode())
+            servers.connected(server, connection)
+            return connection
+    raise failures.error()
+
+
+async def open_async(url: str, settings: Settings, role: str, more: str = "") -> psycopg.AsyncConnection[Any]:
+    """Open an async connection, to the primary among the servers of the address; `more`: additional SET statements."""
+    return await aconnect(url, connect_options(settings, role, more))
+
+
+async def aconnect(url: str, options: ConnectOptions) -> psycopg.AsyncConnection[Any]:
+    """Open an async connection with these options, to the primary among the servers of the address."""
+    servers = servers_of(url)
+    if servers.needs_survey:
+        await asyncio.to_thread(servers.survey)
+    failures = ConnectFailures()
+    for server in servers.order:
+        try:
+            connection = await _aopen_one(server, options)
+        except psycopg.OperationalError as error:
+            servers.skipped(server)
+            failures.add(server, error)
+        except asyncio.CancelledError:
+            # The caller waits no longer. Its next try begins with another server.
+            servers.skipped(server)
+            raise
+        else:
+            servers.connected(server, connection)
+            return connection
+    raise failures.error()
+
+
+def _open_one(server: Server, options: ConnectOptions) -> psycopg.Connection[Any]:
+    connection = psycopg.connect(**options.to(server))
+    try:
+        connection.isolation_level = options.isolation
+        try:
+            cursor = connection.execute(server.with_timeline(options.statements).encode())
+            while cursor.nextset():
+                pass
+            server.check(connection, cursor.fetchone() if cursor.description else None)
+        except UNTOLD:
+            server.tells_timeline = False
+            connection.execute(options.statements.encode())
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-async def open_async(url: str, settings: Settings, role: str, more: str = "") -> psycopg.AsyncConnection[Any]:
-    """Open an async connection; `more`: additional SET statements."""
-    connection = await psycopg.AsyncConnection.connect(url, **parameters(settings, role))
+async def _aopen_one(server: Server, options: ConnectOptions) -> psycopg.AsyncConnection[Any]:
+    connection = await psycopg.AsyncConnection.connect(**options.to(server))
     try:
-        if settings.transaction_pooler:
-            await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
-        else:
-            await connection.execute(f"{session_settings(settings)}{more}".encode())
+        await connection.set_isolation_level(options.isolation)
+        try:
+            cursor = await connection.execute(server.with_timeline(options.statements).encode())
+            while cursor.nextset():
+                pass
+            server.check(connection, await cursor.fetchone() if cursor.description else None)
+        except UNTOLD:
+            server.tells_timeline = False
+            await connection.execute(options.statements.encode())
     except BaseException:
         await connection.close()
         raise
     return connection
+
+
+class ConnectFailures:
+    """Why the servers of an address could not be used."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[Server, psycopg.OperationalError]] = []
+
+    def add(self, server: Server, error: psycopg.OperationalError) -> None:
+        self._found.append((server, error))
+
+    def error(self) -> psycopg.OperationalError:
+        """Return one error for all servers."""
+        if len(self._found) == 1:
+            return self._found[0][1]
+        texts = [f"{server}: {_first_line(error)}" for server, error in self._found]
+        return psycopg.OperationalError("no server is a primary that can be used: " + "; ".join(texts))
 
 
 def connect(url: str, settings: Settings, role: str) -> psycopg.Connection:
@@ -129,10 +216,30 @@ def unavailable(url: str, error: BaseException) -> DatabaseUnavailable:
         return DatabaseUnavailable(
             f"the address of the database is not a valid connection string{why}; write postgresql://user@host/database"
         )
-    first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    first_line = _first_line(error)
     if any(words in first_line for words in TOO_MANY):
         return ConnectionsInUse(f"PostgreSQL at {where} has no connection left: {first_line}")
     return DatabaseUnavailable(f"PostgreSQL at {where} does not answer: {first_line}")
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def failed(url: str, connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any] | None) -> None:
+    """Note that a connection broke or got no reply: the other servers of the address are tried before its own."""
+    if connection is not None:
+        servers_of(url).failed(connection)
+
+
+def is_read_only_server(
+    error: BaseException | None, connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+) -> bool:
+    """Return whether a write failed because the server is a standby or read-only, not because its transaction is."""
+    if not isinstance(error, psycopg.errors.ReadOnlySqlTransaction) or connection.closed:
+        return False
+    status = connection.info.parameter_status
+    return "on" in (status("in_hot_standby"), status("default_transaction_read_only"))
 
 
 class ServiceConnection:
@@ -153,6 +260,16 @@ class ServiceConnection:
         self._set_up = f"{PLANNER}; {IDLE_IN_TRANSACTION_TIMEOUT}{limit}"
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._turn = asyncio.Lock()
+        self._check: Callable[[], Operation[bool]] | None = None
+        self.timeline: ServerTimeline | None = None
+
+    def confirm(self, check: Callable[[], Operation[bool]], registered: "ServiceConnection") -> None:
+        """After a promotion, run this check before anything else; if it returns False, the connection is not used.
+
+        `registered`: the connection on which that was written which the check looks for.
+        """
+        self._check = check
+        self.timeline = registered.timeline
 
     async def run(self, operation: Operation[T], timeout: float = CALL_TIMEOUT, *, atomic: bool = False) -> T:
         """Run one operation; raise DatabaseUnavailable when the connection or the server fails.
@@ -163,17 +280,15 @@ class ServiceConnection:
             try:
                 async with asyncio.timeout(timeout):
                     connection = self._connection or await self._open()
-                    pooled = self._settings.transaction_pooler
-                    if not pooled and not atomic:
-                        return await arun(connection, operation, self._settings.schema)
-                    async with connection.transaction():
-                        if pooled:
-                            await connection.execute(self._set_up.replace("set ", "set local ").encode())
-                        return await arun(connection, operation, self._settings.schema)
+                    result = await self._run(connection, operation, atomic=atomic)
+                    if UNREPLICATED:
+                        check_replicated(connection)
+                    return result
             except TOO_LARGE:
                 # The server is healthy: the error is in the statement.
                 raise
             except BROKEN as error:
+                failed(self._url, self._connection)
                 await self._drop()
                 raise unavailable(self._url, error) from error
             except BaseException:
@@ -182,9 +297,33 @@ class ServiceConnection:
                     await self._drop()
                 raise
 
+    async def _run(self, connection: psycopg.AsyncConnection[Any], operation: Operation[T], *, atomic: bool) -> T:
+        pooled = self._settings.transaction_pooler
+        if not pooled and not atomic:
+            return await arun(connection, operation, self._settings.schema)
+        async with connection.transaction():
+            if pooled:
+                await connection.execute(self._set_up.replace("set ", "set local ").encode())
+            return await arun(connection, operation, self._settings.schema)
+
     async def _open(self) -> psycopg.AsyncConnection[Any]:
-        self._connection = await open_async(self._url, self._settings, self._role, f"; {self._set_up}")
-        return self._connection
+        connection = await open_async(self._url, self._settings, self._role, f"; {self._set_up}")
+        try:
+            await self._confirm(connection)
+        except BaseException:
+            await connection.close()
+            raise
+        self._connection = connection
+        return connection
+
+    async def _confirm(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        before, timeline = self.timeline, servers_of(self._url).timelines.of(connection)
+        is_promoted = before is not None and timeline is not None and timeline != before
+        if self._check is not None and is_promoted:
+            found = await arun(connection, self._check(), self._settings.schema)
+            if not found:
+                raise psycopg.OperationalError("the promoted standby does not have the session of this worker")
+        self.timeline = timeline
 
     def _is_busy(self) -> bool:
         connection = self._connection

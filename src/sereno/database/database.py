@@ -4,13 +4,14 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 
-from sereno.database.connect import open_async, open_sync, unavailable
+from sereno.database.connect import failed, is_read_only_server, open_async, open_sync, unavailable
 from sereno.database.fast_path import PooledConnection, PreparedStatement
 from sereno.database.pool import ConnectionPool
+from sereno.database.replication_wait import UNREPLICATED, check_replicated, unreplicated
 from sereno.database.statement import Operation, arun, run
 from sereno.errors import ConnectionsInUse
 from sereno.settings import Settings
@@ -102,9 +103,12 @@ class Database:
         try:
             held = mine.pool.take() or PooledConnection(await open_async(self.url, self.settings, "client"))
             yield held.connection
-        except psycopg.OperationalError as error:
-            if _is_statement_error(error, held):
+            if UNREPLICATED:
+                check_replicated(held.connection)
+        except psycopg.Error as error:
+            if not _is_broken(error, held):
                 raise
+            _drop(held, self.url)
             raise unavailable(self.url, error) from error
         finally:
             mine.pool.put(held)
@@ -179,11 +183,14 @@ class _LentConnection:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         held, database = self._held, self._database
-        # Checked before `take_back`, which may close the connection.
-        broken = isinstance(error, psycopg.OperationalError) and not _is_statement_error(error, held)
+        if UNREPLICATED and error is None:
+            error = unreplicated(held.connection)
+        if not isinstance(error, psycopg.Error) or not _is_broken(error, held):
+            database.take_back(held)
+            return
+        _drop(held, database.url)
         database.take_back(held)
-        if broken and error is not None:
-            raise unavailable(database.url, error) from error
+        raise unavailable(database.url, error) from error
 
 
 class LoopConnections:
@@ -200,9 +207,20 @@ class LoopConnections:
         self._size = max(size, self._size)
 
 
-def _is_statement_error(
-    error: psycopg.OperationalError,
-    held: PooledConnection[psycopg.Connection[Any]] | PooledConnection[psycopg.AsyncConnection[Any]] | None,
-) -> bool:
-    """Return whether a statement failed on a healthy connection, such as by a deadlock or a lock timeout."""
-    return error.sqlstate is not None and held is not None and not held.connection.closed
+Held: TypeAlias = "PooledConnection[psycopg.Connection[Any]] | PooledConnection[psycopg.AsyncConnection[Any]] | None"
+
+
+def _is_broken(error: psycopg.Error, held: Held) -> bool:
+    """Return whether the connection or its server failed, and not a statement, such as by a deadlock."""
+    if held is not None and is_read_only_server(error, held.connection):
+        return True
+    if not isinstance(error, psycopg.OperationalError):
+        return False
+    return error.sqlstate is None or held is None or held.connection.closed
+
+
+def _drop(held: Held, url: str) -> None:
+    """Close a broken connection; the next one may be to another server."""
+    if held is not None:
+        failed(url, held.connection)
+        held.finish()

@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import urlsplit
 
 from sereno.archive.health import ArchiveHealth, archive_health
 from sereno.database import roles
 from sereno.database.migrate import migrations
+from sereno.database.servers import ports_of
 from sereno.database.statement import Operation
 from sereno.duration import duration_text
 from sereno.jobs import requirements
@@ -253,16 +253,9 @@ def _pooler(settings: Settings) -> Iterator[DoctorCheck]:
         yield DoctorCheck(
             "pooler", "ok", "transaction pooler mode: workers poll, without prepared statements or NOTIFY"
         )
-    elif settings.database_url and _port(settings.database_url) == PGBOUNCER_PORT:
+    elif settings.database_url and PGBOUNCER_PORT in ports_of(settings.database_url):
         words = f"port {PGBOUNCER_PORT} looks like PgBouncer, and transaction_pooler is not set"
         yield DoctorCheck("pooler", "warn", words, "If it pools by transaction, set SERENO_TRANSACTION_POOLER=true.")
-
-
-def _port(url: str) -> int | None:
-    try:
-        return urlsplit(url).port
-    except ValueError:
-        return None
 
 
 def _schema(applied: dict[int, str] | None, schema: str) -> DoctorCheck:

@@ -7,7 +7,7 @@
 Needs the extra `server`. A request is authenticated by a token, or by `authenticate`: the sign-in of your application.
 """
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,17 +15,18 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Mount
+from starlette.routing import BaseRoute, Mount
 
 from sereno.app import Sereno
 from sereno.server.api.build import build
 from sereno.server.api.cors import CrossOrigin
 from sereno.server.api.notifications.unsubscribe import routes as unsubscribe
 from sereno.server.api.problems import problem_response
-from sereno.server.shared.authenticator import Authenticate, Authenticator
+from sereno.server.shared.authenticator import SAFE, Authenticate, Authenticator
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.probes import routes as probes
 from sereno.server.shared.proxies import resolve_client
+from sereno.server.shared.standby import MAY_USE_STANDBY, changed_cookie, may_use_standby
 from sereno.server.web.build import routes as pages
 from sereno.server.web.element_scripts import routes as element_scripts
 
@@ -49,21 +50,31 @@ def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool
 
     `is_open`: requests from this machine need no token.
     """
-    authenticator = Authenticator(app.database, authenticate=authenticate, is_open=is_open)
-    context = ServerContext(app, authenticator)
+    context = ServerContext(app, Authenticator(app.database, authenticate=authenticate, is_open=is_open))
+    return Server(CrossOrigin(all_routes(context), context), context)
+
+
+def all_routes(context: ServerContext) -> Starlette:
+    """Return the API and the pages of one database."""
     # Write the counted outcomes that are not stored yet, and close the connections to providers.
-    context.endings.append(app.notifications.close)
-    inside = [
-        Mount("/api/v1", build(context)),
-        *unsubscribe(context),
-        *probes(context),
-        *element_scripts(),
-        *pages(context),
-    ]
-    inner = Starlette(routes=inside, exception_handlers={HTTPException: _no_route})
+    context.endings.append(context.app.notifications.close)
+    return routed(
+        [
+            Mount("/api/v1", build(context)),
+            *unsubscribe(context),
+            *probes(context),
+            *element_scripts(),
+            *pages(context),
+        ]
+    )
+
+
+def routed(routes: Sequence[BaseRoute]) -> Starlette:
+    """Return an application with these routes."""
+    made = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
     # A redirect would lead to whatever host the request names.
-    inner.router.redirect_slashes = False
-    return Server(CrossOrigin(inner, context), context)
+    made.router.redirect_slashes = False
+    return made
 
 
 async def _no_route(_: Request, error: Exception) -> Response:
@@ -93,6 +104,7 @@ class Server:
             await problem_response(400, detail, headers={"Connection": "close"})(scope, receive, send)
             return
         scope = resolve_client(scope, self._context.settings.trusted_proxies)
+        more = self._prepare_reads(scope)
         size = 0
 
         async def limited() -> Scope:
@@ -107,12 +119,22 @@ class Server:
             if message["type"] == "http.response.start":
                 present = {name.lower() for name, _ in message.get("headers", ())}
                 missing = [pair for pair in HEADERS if pair[0] not in present]
-                message = {**message, "headers": [*message.get("headers", ()), *missing]}
+                message = {**message, "headers": [*message.get("headers", ()), *missing, *more]}
             await send(message)
 
         # A client that disconnects before its request is complete is not an error of the server.
         with suppress(ClientDisconnect):
             await self._inside(scope, limited, send_with_headers)
+
+    def _prepare_reads(self, scope: Scope) -> list[tuple[bytes, bytes]]:
+        """Decide whether the request may read from the standby; return the headers that its response gets for that."""
+        standby = self._context.standby
+        if standby is None:
+            return []
+        MAY_USE_STANDBY.set(may_use_standby(scope))
+        if scope["method"] in SAFE:
+            return []
+        return [(b"set-cookie", changed_cookie(standby.keep_away, scope.get("root_path", "")))]
 
 
 def _is_ambiguous(scope: Scope) -> bool:

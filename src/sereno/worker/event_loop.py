@@ -35,7 +35,7 @@ def _may_be_a_signal(error: BaseException) -> bool:
 
 
 async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
-    """Wait until the event is set, or for so many seconds."""
+    """Wait until the event is set, at most `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

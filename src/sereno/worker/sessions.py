@@ -95,8 +95,15 @@ def set_idle(session: int, idle: bool) -> Operation[None]:
     yield Statement(_sql["set_idle"], {"session": session, "idle": idle})
 
 
-def finish(ids: Sequence[int], state: Literal["closed", "dead"]) -> Operation[None]:
-    yield Statement(_sql["finish"], {"ids": sorted(ids), "state": state})
+def is_own(session: int, host: str, pid: int) -> Operation[bool]:
+    """Return whether the session exists and is that of this process."""
+    rows = yield Statement(_sql["is_own"], {"session": session, "host": host, "pid": pid})
+    return bool(rows[0][0])
+
+
+def finish(ids: Sequence[int], state: Literal["closed", "dead"], pid: int | None = None) -> Operation[None]:
+    """End sessions; with `pid`, only those of this process."""
+    yield Statement(_sql["finish"], {"ids": sorted(ids), "state": state, "pid": pid})
 
 
 def due_work(

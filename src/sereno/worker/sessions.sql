@@ -40,11 +40,15 @@ update sereno.sessions set suspects = %(suspects)s::text::jsonb where id = %(ses
 -- Marks a session idle or busy. An enqueue sends a NOTIFY only if a session of its queue is idle.
 update sereno.sessions set idle = %(idle)s where id = %(session)s and idle <> %(idle)s returning id;
 
+-- name: is_own
+-- Whether the session is that of this process. A promoted standby without the last commits may have given its id to another worker.
+select exists (select from sereno.sessions where id = %(session)s and host = %(host)s and pid = %(pid)s);
+
 -- name: finish
--- Ends a session: closed by its worker, or dead because its supervisor saw the process die.
+-- Ends a session: closed by its worker, or dead because its supervisor saw the process die, whose id is compared then.
 update sereno.sessions
 set state = %(state)s, idle = false, ended_at = sereno.now()
-where id = any(%(ids)s) and state = 'alive'
+where id = any(%(ids)s) and state = 'alive' and (%(pid)s::integer is null or pid = %(pid)s)
 returning id;
 
 -- name: due_work

@@ -233,7 +233,7 @@ class Supervisor:
         if child.session is None:
             return
         try:
-            await self._connection.run(finish([child.session], "dead"))
+            await self._connection.run(finish([child.session], "dead", child.pid))
             await rescue(self._connection)
         except DatabaseUnavailable as error:
             emit(

@@ -1,9 +1,10 @@
 """The counts of a worker, for two readers that read them at different times: /metrics and the minute statistics."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from sereno.telemetry.archive_stats import COUNTED
-from sereno.telemetry.metrics import MetricTally
+from sereno.telemetry.metrics import Gauges, MetricTally
+from sereno.worker.claiming.slots import QueueSlots
 from sereno.worker.executor import Executor
 
 
@@ -31,3 +32,9 @@ class Tallies:
         counts = self.current.take()
         self._unserved.add(counts)
         self._unwritten.add(counts)
+
+
+def gauges_of(queues: Mapping[str, QueueSlots]) -> Gauges:
+    """Return how many handlers run in each queue, from PostgreSQL and from its carrier, and how many may."""
+    calls = {name: each.calls + (0 if each.beside is None else each.beside.calls) for name, each in queues.items()}
+    return Gauges(calls, {name: each.slots for name, each in queues.items()})

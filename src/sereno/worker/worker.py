@@ -41,10 +41,11 @@ from sereno.worker.maintenance.duties import Maintenance, MaintenanceDuty, maint
 from sereno.worker.maintenance.promoter import RESCUE_EVERYWHERE, Promoter
 from sereno.worker.maintenance.vacuum import Vacuum
 from sereno.worker.registration import register_worker
+from sereno.worker.session_check import SessionCheck
 from sereno.worker.session_stats import SessionStats
 from sereno.worker.sessions import finish
 from sereno.worker.settler import Settler
-from sereno.worker.tallies import Tallies
+from sereno.worker.tallies import Tallies, gauges_of
 
 # Seconds between two checks of deadlines and of the lease, while jobs run and while none do.
 WATCH_EVERY = 0.25
@@ -146,10 +147,7 @@ class Worker:
         return self._tallies.take_unserved(self._executors)
 
     def gauges(self) -> Gauges:
-        return Gauges(
-            {name: queue.calls for name, queue in self.queues.items()},
-            {name: queue.slots for name, queue in self.queues.items()},
-        )
+        return gauges_of(self.queues)
 
     async def _register(self) -> Mapping[str, int]:
         """Register a new session and return the floors that other sessions have published.
@@ -176,6 +174,9 @@ class Worker:
                     raise
                 await wait_at_most(self._stopping, REGISTER_AGAIN)
             else:
+                self._session_check = SessionCheck(self.session)
+                for line in (self._claim_line, self._settle_line, self._upkeep_connection):
+                    line.confirm(self._session_check, self._upkeep_connection)
                 return published
 
     def _assemble(self, published: Mapping[str, int]) -> None:
@@ -346,7 +347,8 @@ class Worker:
             await line.close()
 
     def _lease_is_lost(self) -> bool:
-        return self.lease_holder.lost or self._stats.lost or boot_clock() > self.lease_holder.lease_end
+        lost = self.lease_holder.lost or self._stats.lost or self._session_check.is_lost
+        return lost or boot_clock() > self.lease_holder.lease_end
 
     def _stop_lost(self) -> None:
         """Stop every handler and write nothing more: other workers have the jobs of this session now, or soon will."""

@@ -34,6 +34,9 @@ class CountingContext:
         self.reads += 1
         return await self._context.read(operation, seconds=seconds)
 
+    def may_use_standby(self) -> bool:
+        return self._context.may_use_standby()
+
 
 @pytest.fixture
 async def reader(app: Sereno) -> AsyncIterator[CountingContext]:

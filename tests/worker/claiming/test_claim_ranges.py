@@ -145,3 +145,14 @@ def test_the_first_pass_ends_while_a_backlog_is_drained() -> None:
     again = small.has_old([job(500), job(501)])
     small.learn(0.0, 0.1, ReadyIndex(10**9, SMALL_INDEX), NOTHING_PAUSED, again=again)
     assert not small.is_first_pass
+
+
+def test_floors_start_from_zero_after_the_sequence_went_back() -> None:
+    """A standby without the last commits was promoted: it gives the last values of ready_seq out again."""
+    floors = Floors({"default:0": 900})
+    of = ranges(1000, size=0, floors=floors)
+    of.begin(0.0, back=False)
+    of.learn(0.0, 0.001, ReadyIndex(1000, 0), frozenset())
+    assert floors.of("default", 0) == 900
+    of.learn(1.0, 0.001, ReadyIndex(850, 0), frozenset())
+    assert floors.of("default", 0) == 0

@@ -10,6 +10,7 @@ from sereno.cli.output import STYLES, chosen_form, show_json, visible
 
 if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
+    from sereno.monitoring.doctor import DoctorCheck
 
 
 @click.command(epilog="Example: sereno doctor || alert")
@@ -20,6 +21,7 @@ def doctor(context: "CommandContext", form: str) -> int:
     from sereno.monitoring.doctor import doctor as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     checks = context.run(operation(context.settings))
+    checks += _replication(context)
     failed = any(check.level == "fail" for check in checks)
     if chosen_form(form) in ("json", "jsonl"):
         show_json({"healthy": not failed, "checks": checks}, indent=2 if form == "json" else 0)
@@ -27,6 +29,17 @@ def doctor(context: "CommandContext", form: str) -> int:
     for check in checks:
         show_finding(check.level, check.name, check.message, check.remedy)
     return UNHEALTHY if failed else 0
+
+
+def _replication(context: "CommandContext") -> "list[DoctorCheck]":
+    """Check the servers of the address, and the standby of `read_url`."""
+    from sereno.monitoring.standby import check_servers, check_standby, primary_position  # noqa: PLC0415 - as above
+
+    servers = check_servers(context.settings.database_url or "")
+    checks = [] if servers is None else [servers]
+    if context.settings.read_url:
+        checks.append(check_standby(context.settings, context.run(primary_position())))
+    return checks
 
 
 def show_finding(level: str, name: str, message: str, remedy: str = "", *, width: int = 14) -> None:

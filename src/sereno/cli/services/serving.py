@@ -1,14 +1,14 @@
 """The HTTP server of `sereno server`, `sereno run` and `sereno demo`."""
 
 import asyncio
-import ipaddress
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from sereno.cli.services.shard_access import check_shard_access, is_loopback
 from sereno.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -32,16 +32,19 @@ CLOSED_NOTICE = (
 class HTTPServer:
     """The HTTP server. It binds its socket on creation, so `url` is valid before `run`; `end` stops it."""
 
-    def __init__(self, app: "Sereno", host: str | None, port: int | None) -> None:
+    def __init__(
+        self, app: "Sereno", host: str | None, port: int | None, *, shards: "Mapping[str, Sereno] | None" = None
+    ) -> None:
+        """`shards`: show these databases, read-only; `app` is the first of them."""
         uvicorn, asgi, connections = _needed()
-        self._app = app
+        self._apps = list(shards.values()) if shards else [app]
         host = host or app.settings.server_host
-        self._notice = _check_access(app, host)
+        self._notice = check_shard_access(shards, host) if shards else _check_access(app, host)
         self.is_open = self._notice == OPEN_NOTICE
         self._listener = _listen(host, app.settings.server_port if port is None else port)
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._listener.getsockname()[1]}/"
-        inside = asgi(app, is_open=self.is_open)
+        inside = _sharded(shards) if shards else asgi(app, is_open=self.is_open)
         limits = connections.ConnectionLimits(app.settings)
         rate = connections.LogRate()
         logging.getLogger("uvicorn.error").addFilter(connections.RequestWarnings(rate))
@@ -76,7 +79,8 @@ class HTTPServer:
             await self._running.serve(sockets=[self._listener])
         finally:
             # Connections that belong to this event loop can only be closed while it runs.
-            await self._app.aclose()
+            for app in self._apps:
+                await app.aclose()
 
 
 def _ending(uvicorn: Any, inside: Any) -> Any:
@@ -94,6 +98,12 @@ def _ending(uvicorn: Any, inside: Any) -> Any:
     return ServerEnd
 
 
+def _sharded(shards: "Mapping[str, Sereno]") -> Any:
+    from sereno.server.sharded import sharded  # noqa: PLC0415 - an extra
+
+    return sharded(shards)
+
+
 def _check_access(app: "Sereno", host: str) -> str | None:
     """Return a notice for the operator when no token is valid; refuse to listen beyond loopback then."""
     from sereno.access.authentication import token_status  # noqa: PLC0415 - slow to import; --help needs none
@@ -104,7 +114,7 @@ def _check_access(app: "Sereno", host: str) -> str | None:
     status = app.database.run(token_status())
     if status.is_valid:
         return None
-    if not _is_loopback(host):
+    if not is_loopback(host):
         raise ConfigurationError(
             f"no valid token exists, and {host} can be reached from other machines: "
             "create a token first (sereno token create me --role admin), or listen on 127.0.0.1"
@@ -133,12 +143,3 @@ def _needed() -> tuple[Any, Any, Any]:
             f"the server needs more packages ({error.name} is missing): pip install 'sereno[server]'"
         ) from None
     return uvicorn, asgi, connections
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

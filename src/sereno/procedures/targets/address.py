@@ -64,13 +64,14 @@ class Targets:
         )
 
     def _by_address(self, name: str, url: str) -> Target:
+        # PostgreSQL first: its address may name several servers with ports, or be written as keywords and values.
+        if url.startswith(("postgresql://", "postgres://")) or ("://" not in url and "=" in url):
+            return PostgresTarget(url, self.own_schemas)
         try:
             parts = urlsplit(url)
             scheme, port = parts.scheme.partition("+")[0], parts.port
         except ValueError:
             scheme, port = "", None
-        if scheme in ("postgresql", "postgres"):
-            return PostgresTarget(url, self.own_schemas)
         if scheme in ("mysql", "mariadb"):
             return MySQLTarget(_for_mysql(name, parts, port))
         if scheme in ("sqlserver", "mssql"):

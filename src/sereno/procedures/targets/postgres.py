@@ -11,13 +11,13 @@ from psycopg import sql
 from psycopg.errors import Diagnostic
 from psycopg.rows import tuple_row
 
-from sereno.database.connect import CONNECT_PARAMETERS, unavailable
+from sereno.database.connect import ConnectOptions, aconnect, unavailable
 from sereno.database.statement import arun
 from sereno.errors import InvalidArguments
 from sereno.procedures import store as procedures
 from sereno.procedures.procedure import Dialect, Parameter, ProcedureName, ProcedureSignature
 from sereno.procedures.result import MOST_ROWS, ProcedureNotices, ProcedureResult, plain, plain_row
-from sereno.procedures.targets.contract import CONNECT_SECONDS, GIVE_UP_AFTER, Timeouts, UnsafeLogin
+from sereno.procedures.targets.contract import GIVE_UP_AFTER, Timeouts, UnsafeLogin
 
 # Unqualified names resolve to the catalogue only, whatever users have created elsewhere.
 CATALOGUE_ONLY = "select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
@@ -60,17 +60,12 @@ class PostgresTarget:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator["PostgresSession"]:
-        given = dict(CONNECT_PARAMETERS) | {
-            "connect_timeout": CONNECT_SECONDS,
-            "application_name": "sereno procedure",
-            "prepare_threshold": None,
-        }
+        given = {"application_name": "sereno procedure", "prepare_threshold": None}
         try:
-            connection = await psycopg.AsyncConnection.connect(self._url, **given)
+            connection = await aconnect(self._url, ConnectOptions(given, CATALOGUE_ONLY))
         except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
             raise unavailable(self._url, error) from None
         try:
-            await connection.execute(CATALOGUE_ONLY)
             yield PostgresSession(connection, self._schemas, trusted=self._trusted)
         finally:
             await connection.close()

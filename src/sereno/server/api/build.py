@@ -1,5 +1,7 @@
 """The API as one ASGI application under `/api/v1`, with its OpenAPI document."""
 
+from collections.abc import Sequence
+
 from fastapi import FastAPI
 
 from sereno.server.api import problems, stream
@@ -49,7 +51,7 @@ from sereno.server.api.notifications import (
 from sereno.server.api.problems import Problem
 from sereno.server.api.procedures import procedures
 from sereno.server.api.procedures import runs as procedure_runs
-from sereno.server.api.router import DeferredRoute
+from sereno.server.api.router import DeferredRoute, Router
 from sereno.server.api.schedules import schedules
 from sereno.server.shared.context import ServerContext
 from sereno.version import __version__
@@ -93,21 +95,29 @@ SECTIONS = (
 )
 
 
+DESCRIPTION = "Schedules, jobs and notifications. Errors are problems as RFC 9457 describes them."
+
+
 def build(context: ServerContext) -> FastAPI:
     """Return the application with the routes of all sections."""
+    return with_routes([section.routes(context) for section in SECTIONS], DESCRIPTION)
+
+
+def with_routes(routers: Sequence[Router], description: str) -> FastAPI:
+    """Return an application with these routes, which renders errors as problem documents."""
     app = FastAPI(
         title="sereno",
         version=__version__,
-        description="Schedules, jobs and notifications. Errors are problems as RFC 9457 describes them.",
+        description=description,
         openapi_url="/openapi.json",
         docs_url=None,
         redirect_slashes=False,
         redoc_url=None,
     )
     problems.install(app)
-    for section in SECTIONS:
+    for router in routers:
         # include_router would build each route a second time, all of them while the first request waits.
-        app.router.routes.extend(section.routes(context).routes)
+        app.router.routes.extend(router.routes)
     _describe(app)
     return app
 

@@ -47,10 +47,16 @@ class OperationReader(Protocol):
     async def read(self, operation: Operation[S], *, seconds: float = ...) -> S: ...
 
 
+class CachedReader(OperationReader, Protocol):
+    """A reader that may use a standby: the results of requests that may not are cached apart."""
+
+    def may_use_standby(self) -> bool: ...
+
+
 class Cache:
     """Results by key; a key names the query and its reader."""
 
-    def __init__(self, reader: OperationReader) -> None:
+    def __init__(self, reader: CachedReader) -> None:
         self._reader = reader
         self._values: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
         self._running: dict[Hashable, asyncio.Task[Cached[Any]]] = {}
@@ -70,6 +76,8 @@ class Cache:
         `keep`: False for a large result that one page alone needs; concurrent requests still share one query.
         `timeout`: seconds after which the previous result is returned; the query continues, for the next caller.
         """
+        # Apart, because a standby may be behind a result from the primary.
+        key = (self._reader.may_use_standby(), key)
         at, value = self._values.get(key, (0.0, None))
         if at and at + fresh > time.monotonic():
             return Cached(value)

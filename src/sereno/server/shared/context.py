@@ -19,6 +19,7 @@ from sereno.jobs.task import OWN_TASKS
 from sereno.notifications.event_handle import Event
 from sereno.server.shared.authenticator import CURRENT_SHARE, Authenticator, Share
 from sereno.server.shared.http_error import HTTPError
+from sereno.server.shared.standby import StandbyReader
 from sereno.settings import Settings
 
 T = TypeVar("T")
@@ -62,6 +63,9 @@ class ServerContext:
         self._process_shares: dict[Share | None, _SharedRead] = {}
         # Called at the end of the server, so that open streams end.
         self.endings: list[Callable[[], Awaitable[None]]] = []
+        self.standby = StandbyReader(self.database, self.settings) if self.settings.read_url else None
+        if self.standby is not None:
+            self.endings.append(self.standby.close)
 
     def make_job(self, task: str, arguments: bytes, options: JobOptions) -> NewJob:
         """Return a new job as the application makes it, for a user of all tenants."""
@@ -105,7 +109,14 @@ class ServerContext:
     async def read(self, operation: Operation[T], *, seconds: float = READ_TIMEOUT) -> T:
         """Run an operation in a read-only transaction, with a timeout per statement and one for all statements."""
         async with self._share(self._shares, self._of_one), self._reads, asyncio.timeout(TIMEOUT_FACTOR * seconds):
-            return await self.database.arun(_reading(operation, seconds))
+            work = _reading(operation, seconds)
+            if self.standby is None:
+                return await self.database.arun(work)
+            return await self.standby.run(work, self.database.arun)
+
+    def may_use_standby(self) -> bool:
+        """Return whether reads of the current request may come from the standby."""
+        return self.standby is not None and self.standby.may_use()
 
     async def start_process(self, work: Callable[[], T]) -> T:
         """Run work that waits for a process of its own in a thread. One at a time for each user or tenant."""
@@ -132,6 +143,8 @@ class ServerContext:
 
     async def change(self, operation: Operation[T]) -> T:
         """Run a change in one transaction."""
+        if self.standby is not None:
+            self.standby.changed()
         return await self.database.arun(_within(CHANGE_SECONDS, operation))
 
     async def carry_out(self, plan: Plan[T]) -> T:

@@ -3,7 +3,7 @@
 import functools
 import gzip
 import json
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlencode
@@ -33,8 +33,11 @@ POLICY = (
 THEMES = ("light", "dark")
 # Bytes from which on a page is compressed, and the gzip level: lists shrink to a tenth, and a higher level is slower.
 WORTH_PACKING, PACKED_HOW = 2000, 4
+# A key of the ASGI scope: the name of the shard whose pages are requested.
+SHARD = "sereno.shard"
 # Path, name, key after `g`, and whether users of one tenant see it.
-SECTIONS = (
+Section = tuple[str, str, str, bool]
+SECTIONS: Sequence[Section] = (
     ("", "Now", "n", False),
     ("schedules", "Schedules", "s", True),
     ("jobs", "Jobs", "j", True),
@@ -46,6 +49,9 @@ SECTIONS = (
     ("archive", "Archive", "a", False),
     ("system", "System", "y", False),
 )
+
+# Of a server that shows several databases, above their own pages.
+SHARD_SECTIONS: Sequence[Section] = (("", "Shards", "n", True),)
 
 # Pages that belong to a section of another name.
 SECTION_OF = (
@@ -103,8 +109,16 @@ def _hidden(operation: Callable[[], Operation[T]]) -> Operation[T]:
 class PageRequest:
     """A request of a page, with what its handler needs to load data and render it."""
 
-    def __init__(self, context: ServerContext, cache: Cache, templates: Environment, request: Request) -> None:
+    def __init__(
+        self,
+        context: ServerContext,
+        cache: Cache,
+        templates: Environment,
+        request: Request,
+        sections: Sequence[Section] = SECTIONS,
+    ) -> None:
         self.context = context
+        self.sections = sections
         self.request = request
         self.query = request.query_params
         self.now = datetime.now(UTC)
@@ -141,6 +155,21 @@ class PageRequest:
     def may(self, role: Role) -> bool:
         """Return whether to offer an action; the API checks again."""
         return self.who.may(role) and not self.context.settings.read_only
+
+    @property
+    def standby_text(self) -> str | None:
+        """Where the page was read, if there is a standby."""
+        standby = self.context.standby
+        if standby is None:
+            return None
+        behind = times.length(standby.status.lag)
+        if not standby.may_use():
+            return self.say("Read from the primary, after a change")
+        if standby.status.source == "away":
+            return self.say("Read from the primary: the standby is away")
+        if standby.status.source == "behind":
+            return self.say("Read from the primary: the standby is %(time)s behind", time=behind)
+        return self.say("Read from a standby, %(time)s behind", time=behind)
 
     def say(self, sentence: str, /, **values: object) -> str:
         return say(self.language, sentence, **values)
@@ -191,7 +220,8 @@ class PageRequest:
             "may": self.may,
             "now": self.now,
             "query": self.query,
-            "sections": [section for section in SECTIONS if section[3] or self._sees_all],
+            "shard": self.request.scope.get(SHARD),
+            "sections": [section for section in self.sections if section[3] or self._sees_all],
             "theme": self._chosen("sereno_theme", THEMES),
             "when": lambda at: times.when(at, self.now, self.zone, self.say),
         }

@@ -1,7 +1,7 @@
 """The routes of the pages, each with the role it needs; errors become a page that says so."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from typing import TypeAlias
 from urllib.parse import quote
@@ -17,7 +17,7 @@ from sereno.server.shared.busy import BUSY
 from sereno.server.shared.cache import Cache
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import HTTPError
-from sereno.server.web.page_request import PageRequest, environment
+from sereno.server.web.page_request import SECTIONS, PageRequest, Section, environment
 
 Page: TypeAlias = Callable[[PageRequest], Awaitable[Response]]
 
@@ -25,8 +25,9 @@ Page: TypeAlias = Callable[[PageRequest], Awaitable[Response]]
 class PageRoutes:
     """`@pages.at("/jobs", of_tenants=True)` before `async def jobs(page) -> Response`."""
 
-    def __init__(self, context: ServerContext) -> None:
+    def __init__(self, context: ServerContext, sections: Sequence[Section] = SECTIONS) -> None:
         self.context = context
+        self._sections = sections
         self.routes: list[Route] = []
         self._cache = Cache(context)
         self._templates = environment()
@@ -51,7 +52,7 @@ class PageRoutes:
                 return response
 
             async def drawn(request: Request) -> Response:
-                page = PageRequest(self.context, self._cache, self._templates, request)
+                page = PageRequest(self.context, self._cache, self._templates, request, self._sections)
                 try:
                     if not open_to_all:
                         request.state.principal = await self.context.authenticator.check(

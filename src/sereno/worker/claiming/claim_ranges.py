@@ -57,7 +57,7 @@ class ClaimRanges:
         self._is_large = True
         self.is_known = False
         self._heads: deque[tuple[float, int]] = deque()
-        self._settled = 0
+        self._head = self._settled = 0
         self._width, self._back_width = RangeWidth(), RangeWidth()
         # Where the next look-back starts, and the range of the current one.
         self._back_from = 0
@@ -149,6 +149,9 @@ class ClaimRanges:
         if self._back is not None and not again:
             self._back_from = 0 if self.ends_pass else self._back[1]
             self.is_first_pass = self.is_first_pass and self._back_from > 0
+        if index.head < self._head:
+            self._forget()
+        self._head = index.head
         if not self._heads or now - self._heads[-1][0] >= SETTLED_AFTER / 10:
             self._heads.append((now, index.head))
         self._is_large = index.size > SMALL_INDEX
@@ -161,6 +164,12 @@ class ClaimRanges:
         self._width.failed()
         self._back_width.failed()
         self._is_large = True
+
+    def _forget(self) -> None:
+        """Start from zero: the sequence went back, because a standby without the last commits was promoted."""
+        self._floors.clear()
+        self._heads.clear()
+        self._settled = self._back_from = 0
 
     def _reset_floors(self) -> None:
         """Reset the floors after a pause has ended: jobs that were skipped may be claimed now."""

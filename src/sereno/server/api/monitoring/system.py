@@ -26,6 +26,7 @@ from sereno.monitoring import doctor, verify
 from sereno.monitoring.doctor import DoctorCheck
 from sereno.monitoring.search_fields import AUDIT_FIELDS
 from sereno.monitoring.settings import SettingLine, list_settings
+from sereno.monitoring.standby import check_standby, primary_position
 from sereno.monitoring.status import SystemStatus, status
 from sereno.monitoring.verify import InvariantResult
 from sereno.search.syntax import LONGEST
@@ -187,6 +188,9 @@ def _health(context: ServerContext, router: Router) -> None:
     async def diagnose() -> Health:
         """Check for problems, and say what helps."""
         checks = await context.read(doctor.doctor(context.settings))
+        if context.settings.read_url:
+            written = await context.read(primary_position())
+            checks.append(await asyncio.to_thread(check_standby, context.settings, written))
         return Health(all(check.level != "fail" for check in checks), checks)
 
     @router.operation("POST", "/verify", role="admin")

@@ -119,8 +119,14 @@ function soon() {
   }, Math.max(0, last + every - Date.now()));
 }
 
+// A page above several databases has no stream: it reloads its live parts at every interval.
+let polling = null;
 function connect() {
-  if (source || document.hidden || !isOn() || !document.querySelector("main [data-live]")) return;
+  if (source || polling || document.hidden || !isOn() || !document.querySelector("main [data-live]")) return;
+  if ("polls" in body.dataset) {
+    polling = setInterval(() => refresh(), every);
+    return;
+  }
   source = new EventSource(`${body.dataset.base}api/v1/stream`);
   source.addEventListener("alive", () => {
     heard = Date.now();
@@ -141,6 +147,8 @@ function connect() {
 
 function disconnect() {
   isDatabaseUp = true;
+  clearInterval(polling);
+  polling = null;
   source?.close();
   source = null;
 }
