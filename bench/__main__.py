@@ -57,8 +57,8 @@ BENCHMARKS: dict[str, Callable[[BenchContext], None]] = {
     "dashboard": dashboard.run,
     "archive": archive.run,
     "workflows": workflows.run,
-    "carrier": carrier.run,
     "scale": scale.run,
+    "carrier": carrier.run,
     "ratchet": ratchet.run,
 }
 # The same work on other products.
@@ -87,9 +87,9 @@ benchmarks:
   dashboard       server time of each page over a large data set; load of 50 viewers
   archive         history to verified Parquet files: rows per second, size, memory
   workflows       a group, a chain of dependent jobs, a million waiting jobs, ten thousand waiters
-  carrier         a queue carried by three NATS servers, compared with the same queue in PostgreSQL
   scale           CPU, WAL and disk of a job; a simulation of 1, 10 and 100 shards and of a million
                   jobs/s with failures; two real shards compared with its prediction
+  carrier         a queue carried by three NATS servers, compared with the same queue in PostgreSQL
 
   peers           drain, enqueue and latency, idle and loaded, of other job queues
   schedule_peers  schedules of other products

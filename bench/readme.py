@@ -20,9 +20,9 @@ from bench.scale.tables import tables as scale_tables
 
 README = Path(__file__).parents[1] / "README.md"
 COSTS = README.parent / "docs" / "why" / "costs.md"
-JETSTREAM = README.parent / "docs" / "operate" / "jetstream.md"
 SCALE = README.parent / "docs" / "operate" / "scale.md"
-PAGES = (README, COSTS, JETSTREAM, SCALE)
+JETSTREAM = README.parent / "docs" / "operate" / "jetstream.md"
+PAGES = (README, COSTS, SCALE, JETSTREAM)
 
 INTRODUCTION = """\
 No-op async jobs. PostgreSQL, the workers, the producer and the benchmark share one machine. Compare figures of one
@@ -302,16 +302,6 @@ def _features(recordings: Mapping[str, Recording]) -> str:
     return "\n\n".join([_table("lrrr", heads, rows), _origin({"features": recording})])
 
 
-def _carrier(recordings: Mapping[str, Recording]) -> str:
-    recording = recordings.get("carrier")
-    if recording is None:
-        return ""
-    figures = _figures(recordings, "carrier")
-    rows = [(row.label, *_filled((row.value, row.compared), figures)) for row in CARRIED]
-    heads = ("carried by three servers, three replicas", "value", "compared with PostgreSQL")
-    return "\n\n".join([_table("lrr", heads, rows), _origin({"carrier": recording})])
-
-
 def _scale(recordings: Mapping[str, Recording], part: str) -> str:
     recording = recordings.get("scale")
     if recording is None:
@@ -323,6 +313,16 @@ def _scale(recordings: Mapping[str, Recording], part: str) -> str:
     table = scale_tables(figures)[SCALE_PARTS.index(part)]
     text = _table(table.alignment, table.heads, table.rows)
     return text if part != "checked" else f"{text}\n\n{_origin({'scale': recording})}"
+
+
+def _carrier(recordings: Mapping[str, Recording]) -> str:
+    recording = recordings.get("carrier")
+    if recording is None:
+        return ""
+    figures = _figures(recordings, "carrier")
+    rows = [(row.label, *_filled((row.value, row.compared), figures)) for row in CARRIED]
+    heads = ("carried by three servers, three replicas", "value", "compared with PostgreSQL")
+    return "\n\n".join([_table("lrr", heads, rows), _origin({"carrier": recording})])
 
 
 def _origin(recordings: Mapping[str, Recording]) -> str:

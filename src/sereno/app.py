@@ -146,7 +146,7 @@ class Sereno(SignalMethods, GroupMethods, QueueMethods, ExtensionPoints):
         starts a second. fair_key="{tenant}": tenants take turns. order_key="{account}": one after another, in order;
         dead_blocks: a dead job blocks the jobs after it. tenants=False: tokens of a tenant cannot run it over HTTP.
         result=False: do not store what it returns. version=2: workers with an older version leave its jobs alone.
-        encrypt=True, or encrypt=["card"]: store the arguments encrypted, with the setting `encryption_keys`.
+        encrypt=True, or encrypt=["card"]: store arguments encrypted, with `encryption_keys`; True: the result too.
         """
         check_options("task", options, TaskOptions)
 

@@ -325,3 +325,26 @@ def test_the_deleted_dead_job_of_a_group_cancels_what_follows(connection: Connec
     do(connection, transitions.delete([dead]))
     do(connection, check_links())
     assert state(connection, made.then.id) == "cancelled"
+
+
+def test_a_job_of_a_group_continues_what_waits_for_it_alone(connection: Connection) -> None:
+    with connection.transaction():
+        made = do(connection, group_store.enqueue_group(NewGroup([new(), new(), new()], new("outer"))))
+    assert made.then is not None
+    first = int(one(connection, "select min(id) from sereno.jobs where group_id is not null"))
+    alone = after(connection, first)
+    assert run_all(connection, count=1) == [first]
+    assert states(connection, alone, made.then.id) == ["ready", "waiting"]
+    assert do(connection, group_store.find_group(made.id)).remaining == 2
+
+
+def test_jobs_of_two_groups_that_end_together_are_counted_apart(connection: Connection) -> None:
+    with connection.transaction():
+        made = [
+            do(connection, group_store.enqueue_group(NewGroup([new() for _ in range(size)], new("outer"))))
+            for size in (1, 3)
+        ]
+    small, large = (group.then.id for group in made if group.then is not None)
+    assert len(run_all(connection, count=3)) == 3
+    assert states(connection, small, large) == ["ready", "waiting"]
+    assert [do(connection, group_store.find_group(group.id)).remaining for group in made] == [0, 1]

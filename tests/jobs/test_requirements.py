@@ -8,13 +8,14 @@ import pytest
 
 from sereno import ConfigurationError, Every, Sereno
 from sereno.database.connect import PLANNER
-from sereno.jobs import requirements, transitions
+from sereno.jobs import group_store, requirements, transitions
+from sereno.jobs.group_store import NewGroup
 from sereno.jobs.job import JobOptions, NewJob
 from sereno.jobs.queries.why import why
 from sereno.jobs.requirements import capabilities_of
 from sereno.worker import sessions
 from tests.facts import advance, one, state
-from tests.jobs.job_steps import Connection, add, decided, do, end, past, row, session, take
+from tests.jobs.job_steps import Connection, add, decided, do, end, new, past, row, session, take
 
 GRACE = 900.0
 NEW = {"versions": {"work": 2}}
@@ -214,3 +215,24 @@ def test_what_no_worker_can_run_is_found_behind_many_other_jobs(connection: psyc
     ]
     session(connection, tasks=["work"])
     assert [each.versions for each in do(connection, requirements.unmet())] == [[1, 2], [1, 2]]
+
+
+def test_what_waits_for_a_job_that_no_worker_can_run_is_continued_or_cancelled(connection: psycopg.Connection) -> None:
+    job = demanding(connection)
+    made = {on_dead: add(connection, after=[job], on_dead=on_dead)[0] for on_dead in ("wait", "continue", "cancel")}
+    grouped = NewJob("work", b"{}", new().options, requires=b'{"version":2}')
+    with connection.transaction():
+        group = do(connection, group_store.enqueue_group(NewGroup([grouped], new(), "continue")))
+    assert group.then is not None
+    capable(connection, None)
+    advance(connection, GRACE + 1)
+    with connection.transaction():
+        buried = do(connection, requirements.bury_unmet(GRACE))
+    assert len(buried) == 2
+    assert {on_dead: state(connection, each) for on_dead, each in made.items()} == {
+        "wait": "waiting",
+        "continue": "ready",
+        "cancel": "cancelled",
+    }
+    assert state(connection, group.then.id) == "ready"
+    assert [past(connection, each)["group_id"] for each, _ in buried] == [None, group.id]

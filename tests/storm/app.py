@@ -8,9 +8,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sereno import Backoff, Content, Context, LeaseLost, Limit, Rate, Recipient, Retry, Sereno
+from sereno import Backoff, Content, Context, LeaseLost, Limit, Rate, Recipient, Retry, Sereno, Snooze
 from tests.faults.notified_app import Carrier, Offer
-from tests.storm.journal import DIRECTORY, WORKER, Journal, RunBegan, RunEnded, StepRan, now
+from tests.storm.journal import (
+    DIRECTORY,
+    WORKER,
+    Journal,
+    ResultsSeen,
+    RunBegan,
+    RunEnded,
+    SignalReceived,
+    StepRan,
+    now,
+)
 
 app = Sereno()
 # Seconds until an attempt that met a fault of the database is repeated.
@@ -24,6 +34,8 @@ SLOTS_OF_THE_QUEUE = 4
 STARTS_A_SECOND = 40
 BURST = 5
 STEPS = 3
+# Items of an iteration, and those that one transaction commits.
+ITEMS, COMMIT_EVERY = 12, 3
 
 app.queue("narrow", concurrency=Limit(SLOTS_OF_THE_QUEUE))
 offer_made = app.event("offer.made", Offer, channels=[Carrier()], category="offers")
@@ -47,6 +59,10 @@ async def logged(ctx: Context, key: str = "") -> AsyncIterator[None]:
         outcome, delay = "ok", 0.0
     except Retry as retry:
         delay = retry.after or 0.0
+        raise
+    except Snooze:
+        # It waits for a signal, which may be there already.
+        outcome, delay = "waits", 0.0
         raise
     except asyncio.CancelledError:
         outcome = "cancelled"
@@ -124,3 +140,42 @@ async def cancelled_in_bulk(ctx: Context, n: int) -> None:
 async def fired(ctx: Context) -> None:
     async with logged(ctx):
         pass
+
+
+@app.task(queue="work", retry=PATIENT, timeout=TIMEOUT)
+async def member(ctx: Context, key: str, n: int) -> int:
+    """A job of a group."""
+    async with logged(ctx, key):
+        await asyncio.sleep(random.uniform(0, 0.02))
+    return 2 * n
+
+
+@app.task(queue="work", retry=PATIENT, timeout=TIMEOUT)
+async def gathered(ctx: Context, key: str) -> None:
+    """The job after a group."""
+    async with logged(ctx, key):
+        _journal.write(ResultsSeen(ctx.job_id, ctx.attempt, await ctx.results(), time.time()))
+
+
+@app.task(queue="work", retry=PATIENT, timeout=TIMEOUT)
+async def link(ctx: Context, key: str, n: int) -> int:
+    """A job of a chain: each waits for the one before."""
+    async with logged(ctx, key):
+        _journal.write(ResultsSeen(ctx.job_id, ctx.attempt, await ctx.results(), time.time()))
+    return 2 * n
+
+
+@app.task(queue="work", retry=PATIENT, timeout=TIMEOUT)
+async def signalled(ctx: Context, name: str) -> None:
+    async with logged(ctx, name):
+        value = await ctx.wait_for(name, type=int)
+        _journal.write(SignalReceived(ctx.job_id, ctx.attempt, name, value))
+
+
+@app.task(queue="work", retry=PATIENT, timeout=TIMEOUT)
+async def iterated(ctx: Context, n: int) -> None:
+    async with logged(ctx):
+        async for batch in ctx.iterate("items", list(range(ITEMS)), commit_every=COMMIT_EVERY).batches():
+            async with batch.transaction() as connection:
+                for item in batch:
+                    await connection.execute("insert into items (job, item) values (%s, %s)", [ctx.job_id, item])

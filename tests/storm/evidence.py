@@ -11,15 +11,18 @@ from tests.storm.journal import (
     CancelAccepted,
     ClockJumped,
     EventAccepted,
+    GroupAccepted,
     JobAccepted,
     Line,
     NetworkCut,
     ProcessesFrozen,
     ProcessesKilled,
     ProcessStarted,
+    ResultsSeen,
     RunBegan,
     RunEnded,
     ServerFault,
+    SignalReceived,
     StepRan,
     lines_of,
 )
@@ -94,6 +97,8 @@ class FinalState:
     ended: Sequence[EndedJob] = ()
     attempts: Sequence[tuple[int, int, str]] = ()
     effects: Sequence[int] = ()
+    # Job and item of each committed item of an iteration.
+    items: Sequence[tuple[int, int]] = ()
     fires: Sequence[Fire] = ()
     schedules: Mapping[int, PlannedInstants] = field(default_factory=dict)
     deliveries: Sequence[Delivery] = ()
@@ -114,6 +119,9 @@ class Evidence:
     cancels: list[CancelAccepted] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     steps: list[StepRan] = field(default_factory=list)
+    groups: list[GroupAccepted] = field(default_factory=list)
+    results: list[ResultsSeen] = field(default_factory=list)
+    signals: list[SignalReceived] = field(default_factory=list)
     kills: list[ProcessesKilled] = field(default_factory=list)
     freezes: list[ProcessesFrozen] = field(default_factory=list)
     cuts: list[NetworkCut] = field(default_factory=list)
@@ -129,6 +137,9 @@ class Evidence:
             (self.events, EventAccepted),
             (self.cancels, CancelAccepted),
             (self.steps, StepRan),
+            (self.groups, GroupAccepted),
+            (self.results, ResultsSeen),
+            (self.signals, SignalReceived),
             (self.kills, ProcessesKilled),
             (self.freezes, ProcessesFrozen),
             (self.cuts, NetworkCut),

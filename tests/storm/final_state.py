@@ -35,6 +35,7 @@ def read(connection: psycopg.Connection, archive: Path, rhythms: Mapping[str, tu
         ended=ended,
         attempts=attempts,
         effects=[job for (job,) in connection.execute("select job from effects")],
+        items=connection.execute("select job, item from items").fetchall(),
         fires=fires,
         schedules=_schedules(connection, rhythms),
         deliveries=[

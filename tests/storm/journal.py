@@ -57,6 +57,32 @@ class StepRan(Line):
     number: int
 
 
+class ResultsSeen(Line):
+    """A handler read the results of the jobs that it waited for."""
+
+    job: int
+    attempt: int
+    results: list[int | None]
+    wall: float
+
+
+class SignalReceived(Line):
+    """A handler got the value of the signal that it waits for."""
+
+    job: int
+    attempt: int
+    name: str
+    value: int
+
+
+class GroupAccepted(Line):
+    """The reply to a group arrived. `key`: of its jobs. `then`: the job that follows them."""
+
+    then: int
+    key: str
+    size: int
+
+
 class JobAccepted(Line):
     """The reply to an enqueue arrived."""
 
@@ -129,6 +155,9 @@ AnyLine = (
     | RunBegan
     | RunEnded
     | StepRan
+    | ResultsSeen
+    | SignalReceived
+    | GroupAccepted
     | JobAccepted
     | EventAccepted
     | CancelAccepted

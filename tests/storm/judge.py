@@ -10,6 +10,7 @@ from itertools import islice, pairwise
 from sereno.schedules.firing import COUNTED
 from tests.faults.handler_log import excess, peak
 from tests.faults.rhythms import POLICIES
+from tests.storm import workflow_judge
 from tests.storm.evidence import EndedJob, Evidence, Fire, PlannedInstants, Run
 
 # Findings of one check that are reported.
@@ -66,7 +67,10 @@ class Judge:
             self._deliveries_accounted,
             self._invariants_hold,
         )
-        return [f"{_name(check)}: {found}" for check in checks for found in islice(check(), MOST)]
+        findings = [f"{_name(check)}: {found}" for check in checks for found in islice(check(), MOST)]
+        for each in workflow_judge.CHECKS:
+            findings += [f"{_name(each)}: {found}" for found in islice(each(self._evidence), MOST)]
+        return findings
 
     # What several checks use
 

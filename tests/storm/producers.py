@@ -15,12 +15,12 @@ from typing import Any
 import click
 import psycopg
 
-from sereno import DatabaseUnavailable
 from sereno.bulk.operations import begin
 from sereno.jobs.filters import JobFilter
 from tests.faults.notified_app import Offer
 from tests.storm import app as storm
 from tests.storm.journal import CancelAccepted, EventAccepted, JobAccepted, Journal
+from tests.storm.workflows import FAULTS, PAUSE, LibraryWorkflows, SqlWorkflows
 
 # Jobs of one call, of one bulk operation, and between two events and two bulk operations.
 BATCH, BULK, EVENT_EVERY, BULK_EVERY = 40, 10, 400, 1000
@@ -28,14 +28,11 @@ BATCH, BULK, EVENT_EVERY, BULK_EVERY = 40, 10, 400, 1000
 RECIPIENTS = 20
 # Live jobs above which producers wait.
 MOST_WAITING = 3_000
-# Seconds until a producer tries again while the database does not answer.
-PAUSE = 0.05
-# What a producer sees of faults: no answer, a full disk, no connection left.
-FAULTS = (psycopg.OperationalError, DatabaseUnavailable)
 
 # The share of each task, in hundredths.
 SHARES = {
-    "plain": 53, "flaky": 10, "counted": 16, "in_steps": 3, "two_at_once": 6, "in_order": 5, "narrow": 5, "rated": 2,
+    "plain": 50, "flaky": 10, "counted": 16, "in_steps": 3, "two_at_once": 6, "in_order": 5, "narrow": 5, "rated": 2,
+    "iterated": 3,
 }  # fmt: skip
 
 ENQUEUE = """
@@ -74,6 +71,7 @@ class Producer(ABC):
             self._journal.write(*lines)
             accepted += len(lines)
             self.do_more(accepted)
+        self.finish()
 
     def _job(self) -> tuple[str, dict[str, Any]]:
         """Return a random job. An order key belongs to one producer, so that the order of its jobs is known."""
@@ -95,6 +93,10 @@ class Producer(ABC):
     def do_more(self, accepted: int) -> None:
         """Do what comes after a number of accepted jobs."""
 
+    @abstractmethod
+    def finish(self) -> None:
+        """Do what is left after the last job."""
+
 
 class LibraryProducer(Producer):
     """Uses the application object. Creates events."""
@@ -108,8 +110,19 @@ class LibraryProducer(Producer):
         return [JobAccepted(job.id, task) for job, (task, _) in zip(made, jobs, strict=True)]
 
     _events = 0
+    _workflows: LibraryWorkflows | None = None
 
     def do_more(self, accepted: int) -> None:
+        if self._workflows is None:
+            self._workflows = LibraryWorkflows(self.name, self._journal)
+        self._workflows.continue_to(accepted)
+        self._notify(accepted)
+
+    def finish(self) -> None:
+        if self._workflows is not None:
+            self._workflows.send_all()
+
+    def _notify(self, accepted: int) -> None:
         """Create an event. One that was not acknowledged is followed by another after the next jobs."""
         if self._events >= accepted // EVENT_EVERY:
             return
@@ -132,6 +145,7 @@ class SqlProducer(Producer):
 
     _connection: psycopg.Connection | None = None
     _cancels = 0
+    _workflows: SqlWorkflows | None = None
 
     def is_full(self) -> bool:
         return _waiting(self._connected()) >= MOST_WAITING
@@ -149,6 +163,16 @@ class SqlProducer(Producer):
         return [JobAccepted(job, task, tenant) for (job,), (task, _) in zip(made, jobs, strict=True)]
 
     def do_more(self, accepted: int) -> None:
+        if self._workflows is None:
+            self._workflows = SqlWorkflows(self.name, self._journal, self._connected)
+        self._workflows.continue_to(accepted)
+        self._cancel_in_bulk(accepted)
+
+    def finish(self) -> None:
+        if self._workflows is not None:
+            self._workflows.send_all()
+
+    def _cancel_in_bulk(self, accepted: int) -> None:
         """Enqueue jobs of a new tenant for a distant time, and cancel them in bulk."""
         if self._cancels >= accepted // BULK_EVERY:
             return

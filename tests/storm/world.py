@@ -38,13 +38,18 @@ SETTINGS = {
     "SERENO_STALL_LIMIT": "4",
     "SERENO_KEEP_HISTORY_DAYS": "1",
     "SERENO_KEEP_FIRES_DAYS": "1",
+    "SERENO_KEEP_SIGNALS_DAYS": "3650",
     "SERENO_ARCHIVE_KINDS": "jobs,fires,logs",
     "SERENO_ARCHIVE_GRACE_DAYS": "0",
     "SERENO_ARCHIVE_MOVE_CRON": "* * * * *",
     "SERENO_ARCHIVE_EXPORT_CRON": "* * * * *",
     "TEST_STEP": str(RECIPIENTS),
 }
-TABLES = "create table effects (job bigint not null, attempt integer not null)"
+TABLES = """
+    create table effects (job bigint not null, attempt integer not null);
+    create table items (job bigint not null, item integer not null);
+    create table sent (name text not null)
+"""
 LEFT = """
     select (select count(*) from sereno.jobs) + (select count(*) from sereno.events where matched_at is null)
          + (select count(*) from sereno.deliveries where state in ('pending', 'sending') or receipt_at is not null)

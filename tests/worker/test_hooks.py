@@ -202,6 +202,8 @@ async def test_events_of_settlements(subtests: pytest.Subtests) -> None:
             async with _caller(events.append) as caller:
                 caller.ended(_job())
                 caller.settled([item], fenced)
+                # A settlement that is confirmed again calls nothing.
+                caller.settled([item], fenced)
             assert [event.name for event in events] == expected
 
 

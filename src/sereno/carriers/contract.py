@@ -64,6 +64,10 @@ class CarrierClient(Protocol):
     def is_connected(self) -> bool: ...
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it has given up for good, as after a refused password."""
+
+    @property
     def largest_message(self) -> int:
         """Bytes."""
 
@@ -71,7 +75,10 @@ class CarrierClient(Protocol):
         """Store a message and return when it is replicated. A message with the id of a recent one is stored once."""
 
     async def fetch(self, queue: str, most: int, wait: float) -> Sequence[CarriedMessage]:
-        """Return up to `most` messages; if there are none, wait for the first one at most `wait` seconds."""
+        """Return messages; if there are none, request `most` and wait for the first one at most `wait` seconds.
+
+        May return more than that: messages that an earlier call has requested. With `wait` 0 it requests none.
+        """
 
     async def state(self, queue: str) -> CarrierState: ...
 

@@ -41,9 +41,13 @@ DUPLICATE_WINDOW = 600.0
 KEEP_PROGRESS = 7 * 86400.0
 # Messages that workers may hold at once, all together.
 MOST_HELD = 20_000
+# Bytes that the headers of a message may have; the server counts them as a part of it.
+HEADERS = 512
 # Error codes of the server.
 STREAM_NOT_FOUND, CONSUMER_NOT_FOUND, NAME_IN_USE, STREAM_FULL = 10059, 10014, 10058, (10077, 10047)
 CONSUMER = "workers"
+# The address of acknowledgements begins so; what has another one is not a message of a stream.
+ACK = "$JS.ACK."
 # Seconds between two requests for messages that the server ends at once.
 SHORTEST_WAIT = 0.1
 
@@ -93,7 +97,7 @@ async def connect(carrier: JetStream) -> "JetStreamClient":
 class JetStreamMessage:
     """One delivery of a message."""
 
-    __slots__ = ("_client", "_message", "_queue", "deliveries", "position")
+    __slots__ = ("_client", "_has_progress", "_message", "_queue", "deliveries", "position")
 
     def __init__(self, client: "JetStreamClient", queue: str, message: Msg) -> None:
         metadata = message.metadata
@@ -102,6 +106,8 @@ class JetStreamMessage:
         self._message = message
         self.position: int = metadata.sequence.stream
         self.deliveries: int = metadata.num_delivered or 1
+        # Whether this or an earlier delivery may have stored progress.
+        self._has_progress = self.deliveries > 1
 
     @property
     def body(self) -> bytes:
@@ -110,8 +116,10 @@ class JetStreamMessage:
     async def acknowledge(self) -> None:
         async with _calls(self._client.carrier, self._queue):
             await self._message.ack()
-        if self.deliveries > 1:
-            await self._client.forget_progress(self._queue, self.position)
+        if self._has_progress:
+            # What is left of it expires.
+            with suppress(CarrierUnavailable):
+                await self._client.forget_progress(self._queue, self.position)
 
     async def extend(self) -> None:
         async with _calls(self._client.carrier, self._queue):
@@ -122,6 +130,7 @@ class JetStreamMessage:
             await self._message.nak()
 
     async def store_progress(self, progress: bytes) -> None:
+        self._has_progress = True
         await self._client.store_progress(self._queue, self.position, progress)
 
     async def progress(self) -> bytes | None:
@@ -143,7 +152,16 @@ class _Pull:
         self._ends = 0.0
 
     async def open(self) -> None:
-        await self._client.subscribe(self._inbox, cb=self._on_message, pending_bytes_limit=-1, pending_msgs_limit=-1)
+        self._subscription = await self._client.subscribe(
+            self._inbox, cb=self._on_message, pending_bytes_limit=-1, pending_msgs_limit=-1
+        )
+
+    async def close(self) -> None:
+        """Give back what was received and not fetched; the server delivers nothing more."""
+        await self._subscription.unsubscribe()
+        await self._client.flush()
+        while self._received:
+            await self._received.popleft().nak()
 
     async def _on_message(self, message: Msg) -> None:
         if message.headers and "Status" in message.headers and not message.reply:
@@ -177,7 +195,10 @@ class _Pull:
             ):
                 # The server ended the request at once: do not ask again in a tight loop.
                 await asyncio.sleep(SHORTEST_WAIT)
-        return [self._received.popleft() for _ in range(min(most, len(self._received)))]
+        # All of them: they were requested, and count as held by this worker.
+        messages = list(self._received)
+        self._received.clear()
+        return messages
 
 
 class JetStreamClient:
@@ -195,8 +216,12 @@ class JetStreamClient:
         return bool(self._client.is_connected)
 
     @property
+    def is_closed(self) -> bool:
+        return bool(self._client.is_closed)
+
+    @property
     def largest_message(self) -> int:
-        return int(self._client.max_payload)
+        return int(self._client.max_payload) - HEADERS
 
     async def publish(self, queue: str, body: bytes, message_id: str) -> None:
         async with _calls(self.carrier, queue):
@@ -223,10 +248,10 @@ class JetStreamClient:
                 pull = self._pulls[queue] = _Pull(self._client, subject, self._stream(queue))
                 await pull.open()
             messages = await pull.fetch(most, wait)
-            if not messages and self._client.is_connected:
+            if not messages and wait and self._client.is_connected:
                 # The consumer may be gone with its stream; a check costs one request for each wait without messages.
                 await self._prepare(queue)
-        return [JetStreamMessage(self, queue, message) for message in messages]
+        return [JetStreamMessage(self, queue, message) for message in messages if message.reply.startswith(ACK)]
 
     async def _prepare(self, queue: str) -> None:
         """Create the streams and the consumer of a queue if they do not exist."""
@@ -330,16 +355,17 @@ class JetStreamClient:
 
     async def acknowledged(self, queue: str) -> int:
         async with _calls(self.carrier, queue):
-            try:
-                consumer = await self._js.consumer_info(self._stream(queue), CONSUMER)
-            except js_errors.NotFoundError:
-                # Nothing was published yet.
-                return 0
+            if queue not in self._known:
+                await self._prepare(queue)
+            consumer = await self._js.consumer_info(self._stream(queue), CONSUMER)
         return 0 if consumer.ack_floor is None else consumer.ack_floor.stream_seq
 
     async def close(self) -> None:
         with suppress(nats.errors.Error, OSError, TimeoutError):
             async with asyncio.timeout(CONNECT_TIMEOUT):
+                if self._client.is_connected:
+                    for pull in self._pulls.values():
+                        await pull.close()
                 await self._client.flush()
         await self._client.close()
 

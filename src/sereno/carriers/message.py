@@ -17,6 +17,11 @@ from sereno.errors import SerenoError
 from sereno.jobs.job import DEFAULT_PRIORITY, ClaimedJob, NewJob
 
 VERSION = 1
+# Jobs in a message, and bytes of the name of a task, at most: a message may come from any client of the carrier.
+MOST_JOBS, LONGEST_NAME = 10_000, 500
+# Seconds since the epoch: the year 9000.
+LATEST = 221_845_392_000.0
+LARGEST_ID = 2**63 - 1
 
 
 class MoreFields(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
@@ -85,6 +90,12 @@ def decode(body: bytes) -> Batch:
     jobs = len(batch.ids)
     if not jobs or len(batch.args) != jobs or len(batch.tasks) not in (1, jobs) or len(set(batch.ids)) != jobs:
         raise UndecodableMessage("the lists of the message do not match each other")
+    if jobs > MOST_JOBS or min(batch.ids) < 1 or max(batch.ids) > LARGEST_ID:
+        raise UndecodableMessage(f"the message has {jobs:,} jobs, or ids that no job has")
+    if not 0.0 <= batch.published_at < LATEST:
+        raise UndecodableMessage("the message has no valid time")
+    if any(len(name) > LONGEST_NAME or not name.isprintable() for name in set(batch.tasks)):
+        raise UndecodableMessage("the message names a task that no application can have")
     if any(not 0 <= fields.index < jobs for fields in batch.more or ()):
         raise UndecodableMessage("the message has fields of a job that it does not have")
     return batch

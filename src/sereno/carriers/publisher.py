@@ -50,16 +50,18 @@ class Publisher:
         self._shares: dict[str, int] = {}
         self._shares_read_at = float("-inf")
         self._thread: PublisherThread | None = None
+        self._process = os.getpid()
         self._chance = random.Random()  # noqa: S311 - a share of jobs, not secrets
 
     def publish(self, jobs: Sequence[NewJob]) -> list[EnqueuedJob]:
         """Publish jobs; return when the carrier has replicated them."""
-        while self._left < len(jobs):
-            self._add_block(self._database.run_one(next_ids()))
+        self._check_process()
         if self._needs_shares():
             with suppress(DatabaseUnavailable):
                 self._shares = dict(self._database.run_one(shares()))
-        carried, stored = self._split(jobs)
+        while (split := self._split(jobs)) is None:
+            self._add_block(self._database.run_one(next_ids()))
+        carried, stored = split
         sent = self._send(carried)
         made = enqueue(self._database, stored) if stored else []
         for future in sent:
@@ -68,12 +70,13 @@ class Publisher:
 
     async def apublish(self, jobs: Sequence[NewJob]) -> list[EnqueuedJob]:
         """`publish` for async code."""
-        while self._left < len(jobs):
-            self._add_block(await self._database.arun_one(next_ids()))
+        self._check_process()
         if self._needs_shares():
             with suppress(DatabaseUnavailable):
                 self._shares = dict(await self._database.arun_one(shares()))
-        carried, stored = self._split(jobs)
+        while (split := self._split(jobs)) is None:
+            self._add_block(await self._database.arun_one(next_ids()))
+        carried, stored = split
         sent = self._send(carried)
         made = await aenqueue(self._database, stored) if stored else []
         await asyncio.gather(*map(asyncio.wrap_future, sent))
@@ -85,6 +88,15 @@ class Publisher:
             thread, self._thread = self._thread, None
         if thread is not None:
             thread.close()
+
+    def _check_process(self) -> None:
+        """Forget what a fork has copied: its ids would be used twice."""
+        if self._process != os.getpid():
+            self._lock = threading.Lock()
+            self._blocks.clear()
+            self._left = 0
+            self._thread = None
+            self._process = os.getpid()
 
     def _add_block(self, ids: range) -> None:
         with self._lock:
@@ -98,11 +110,13 @@ class Publisher:
         self._shares_read_at = now
         return True
 
-    def _split(self, jobs: Sequence[NewJob]) -> tuple[dict[int, tuple[int, NewJob]], list[NewJob]]:
-        """Return the jobs for carriers, with their ids by index, and the jobs that PostgreSQL gets."""
+    def _split(self, jobs: Sequence[NewJob]) -> tuple[dict[int, tuple[int, NewJob]], list[NewJob]] | None:
+        """Return the jobs for carriers, with their ids by index, and the jobs of PostgreSQL; None without ids."""
         carried: dict[int, tuple[int, NewJob]] = {}
         stored: list[NewJob] = []
         with self._lock:
+            if self._left < len(jobs):
+                return None
             for index, job in enumerate(jobs):
                 share = self._shares.get(job.options.queue or "", ALL)
                 if share == ALL or self._chance.random() * ALL < share:
@@ -145,7 +159,7 @@ class Publisher:
 
     def _running_thread(self) -> "PublisherThread":
         with self._lock:
-            if self._thread is None or self._thread.process != os.getpid():
+            if self._thread is None:
                 self._thread = PublisherThread()
             return self._thread
 
@@ -160,6 +174,8 @@ class PublisherThread:
         self._waiting: dict[str, list[tuple[int, NewJob, Future[None]]]] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
+        # By the monotonic clock, the first and the last of the failures since a carrier has accepted a message.
+        self._failing: dict[Carrier, tuple[float, float]] = {}
         self._thread = threading.Thread(target=self._loop.run_forever, name="sereno publisher", daemon=True)
         self._thread.start()
 
@@ -180,7 +196,8 @@ class PublisherThread:
 
     async def _send_waiting(self, carrier: Carrier, queue: str) -> None:
         while waiting := self._waiting.pop(queue, []):
-            for chunk in _chunks([(job_id, job, done) for job_id, job, done in waiting]):
+            # From here on a caller that is cancelled no longer cancels the future.
+            for chunk in _chunks([item for item in waiting if item[2].set_running_or_notify_cancel()]):
                 body = encode(queue, [item[0] for item in chunk], [item[1] for item in chunk], time.time())
                 try:
                     await self.publish(carrier, queue, body, f"d{chunk[0][0]}")
@@ -193,8 +210,8 @@ class PublisherThread:
 
     async def publish(self, carrier: Carrier, queue: str, body: bytes, message_id: str) -> None:
         """Publish a message. It is tried again for some seconds, under the same id: then it is stored only once."""
-        end = time.monotonic() + PUBLISH_FOR
         async with self._in_flight:
+            end = time.monotonic() + PUBLISH_FOR
             while True:
                 try:
                     client = await self._client(carrier)
@@ -203,17 +220,31 @@ class PublisherThread:
                 except CarrierFull:
                     raise
                 except CarrierUnavailable:
-                    if time.monotonic() + PUBLISH_AGAIN > end:
+                    # Others have tried as long: those that wait behind them do not wait for as long again.
+                    if time.monotonic() + PUBLISH_AGAIN > min(end, self._failing_since(carrier) + PUBLISH_FOR):
                         raise
                     await asyncio.sleep(PUBLISH_AGAIN)
                 else:
+                    self._failing.pop(carrier, None)
                     return
+
+    def _failing_since(self, carrier: Carrier) -> float:
+        """Note a failure; return when the first of those that followed each other was."""
+        now = time.monotonic()
+        first, last = self._failing.get(carrier, (now, now))
+        if now - last > PUBLISH_FOR:
+            first = now
+        self._failing[carrier] = (first, now)
+        return first
 
     async def _client(self, carrier: Carrier) -> CarrierClient:
         task = self._clients.get(carrier)
-        if task is None or (task.done() and task.exception() is not None):
+        if task is None or (task.done() and (task.exception() is not None or task.result().is_closed)):
             task = self._clients[carrier] = self._loop.create_task(carrier.connect())
-        return await asyncio.shield(task)
+        client = await asyncio.shield(task)
+        if not client.is_connected:
+            raise CarrierUnavailable(f"{carrier.kind} at {carrier.description} is not reachable")
+        return client
 
     def close(self) -> None:
         if self.process != os.getpid():

@@ -17,6 +17,8 @@ _shares = msgspec.json.Decoder(dict[str, int])
 UNDECODABLE = "sereno.undecodable"
 # Ids in a block of `next_ids`.
 BLOCK = 1_000_000
+# Seconds for which it is known which jobs were stored: longer than a worker trusts a message that it could not report.
+KEEP_STORED = 300.0
 # Messages of dead sessions that one call takes over at most.
 MOST_BATCHES = 20
 
@@ -57,10 +59,18 @@ def record(session: int, jobs: Sequence[Mapping[str, Any]]) -> Operation[set[int
     return set(_ids.decode(rows[0][0]))
 
 
-def park(session: int, queue: str, position: int, body: bytes, reason: str, task: str = UNDECODABLE) -> Operation[None]:
+def park(
+    session: int,
+    queue: str,
+    position: int,
+    body: bytes,
+    reason: str,
+    task: str = UNDECODABLE,
+    job_id: int | None = None,
+) -> Operation[None]:
     """Store what cannot become a job as a dead job; its bytes are in the arguments, as base64."""
     args = {"message": base64.b64encode(body).decode()}
-    values = {"queue": queue, "position": position, "session": session, "reason": reason, "task": task}
+    values = {"queue": queue, "position": position, "session": session, "reason": reason, "task": task, "job": job_id}
     yield Statement(_sql["park"], {**values, "args": encoder.encode(args).decode()})
 
 
@@ -71,16 +81,19 @@ def stored(ids: Collection[int]) -> Operation[set[int]]:
 
 
 def forget_stored(queue: str, position: int) -> Operation[None]:
-    """Delete what is known of the jobs of acknowledged messages: none of them is delivered again."""
-    yield Statement(_sql["forget_stored"], {"queue": queue, "position": position})
+    """Delete what is known of the jobs of acknowledged messages that were stored long ago: none is delivered again."""
+    yield Statement(_sql["forget_stored"], {"queue": queue, "position": position, "kept": KEEP_STORED})
 
 
 def carry(session: int, queue: str, ids: Collection[int]) -> Operation[tuple[RelayBatch | None, set[int]]]:
-    """Move claimed jobs into a message; return it, and the jobs that are in it. The others have to run from here."""
+    """Move claimed jobs into a message; return it, and the jobs that have to run from here.
+
+    What is neither is no longer the session's: it lost the job, or an earlier call whose reply was lost has moved it.
+    """
     rows = yield Statement(_sql["carry"], {"session": session, "queue": queue, "ids": sorted(ids)})
-    number, body, gone = rows[0]
+    number, body, kept = rows[0]
     batch = None if number is None else RelayBatch(number, queue, body.encode())
-    return batch, set(_ids.decode(gone))
+    return batch, set(_ids.decode(kept))
 
 
 def published(batch: int) -> Operation[None]:
@@ -94,7 +107,7 @@ def take_batches(session: int, queues: Collection[str]) -> Operation[list[RelayB
     return [RelayBatch(number, queue, body.encode()) for number, queue, body in sorted(rows)]
 
 
-def return_batches(queue: str) -> Operation[int]:
-    """Make the jobs of unpublished messages ready in PostgreSQL; return how many."""
-    rows = yield Statement(_sql["return_batches"], {"queue": queue})
+def return_batches(queue: str, batch: int | None = None) -> Operation[int]:
+    """Make the jobs of unpublished messages, all or one, ready in PostgreSQL; return how many."""
+    rows = yield Statement(_sql["return_batches"], {"queue": queue, "batch": batch})
     return int(rows[0][0])

@@ -14,7 +14,8 @@ insert into sereno.carried_queues (queue, share) values (%(queue)s, %(share)s)
 on conflict (queue) do update set share = excluded.share, changed_at = excluded.changed_at;
 
 -- name: store
--- Store carried jobs as running jobs of this session, unless they are stored already.
+-- Store carried jobs as running jobs of this session, unless they are stored already. An id that `jobs` has is that of a job
+-- that came home before, or of a message that no application has published: that job is not touched.
 -- Returns those that this session has stored, now or in an earlier call whose reply was lost.
 with wanted as materialized (
     select * from jsonb_to_recordset(%(jobs)s::text::jsonb) as w(
@@ -23,7 +24,9 @@ with wanted as materialized (
 ),
 noted as (
     insert into sereno.carried_jobs (job_id, queue, position, session_id)
-    select id, queue, position, %(session)s from wanted order by id
+    select id, queue, position, %(session)s from wanted
+    where id <> all(array(select jobs.id from sereno.jobs where jobs.id = any(array(select wanted.id from wanted))))
+    order by id
     on conflict (job_id) do nothing
     returning job_id
 ),
@@ -79,10 +82,11 @@ from (
 -- Store what cannot become a job (an undecodable message, arguments that PostgreSQL refuses) as a dead job, once.
 with noted as (
     insert into sereno.carried_jobs (job_id, queue, position, session_id)
-    select nextval(pg_get_serial_sequence('sereno.jobs', 'id')), %(queue)s, %(position)s, %(session)s
-    where not exists (
+    select coalesce(%(job)s, nextval(pg_get_serial_sequence('sereno.jobs', 'id'))), %(queue)s, %(position)s, %(session)s
+    where %(job)s is not null or not exists (
         select from sereno.carried_jobs join sereno.history on history.id = carried_jobs.job_id
         where carried_jobs.queue = %(queue)s and position = %(position)s and history.reason = %(reason)s)
+    on conflict (job_id) do nothing
     returning job_id
 )
 insert into sereno.history (id, session_id, finished_at, started_at, run_at, created_at, attempt, failures, crashes,
@@ -96,16 +100,29 @@ from noted;
 select coalesce(json_agg(job_id), '[]')::text from sereno.carried_jobs where job_id = any(%(ids)s);
 
 -- name: forget_stored
--- Delete the fences of acknowledged messages.
-delete from sereno.carried_jobs where queue = %(queue)s and position <= %(position)s;
+-- Every message up to this position was acknowledged: none of its jobs is delivered again, and the workers that may still
+-- have an earlier delivery have noticed it. SKIP LOCKED: all workers of a queue do this.
+delete from sereno.carried_jobs
+where job_id = any(array(
+    select job_id from sereno.carried_jobs
+    where queue = %(queue)s and stored_at < sereno.now() - make_interval(secs => %(kept)s) and position <= %(position)s
+    limit 10000
+    for update skip locked));
 
 -- name: carry
--- Put claimed jobs into one message to publish. Jobs that need what only PostgreSQL has stay, and run from here.
-with gone as (
+-- Put claimed jobs into one message to publish. Jobs that need what only PostgreSQL has stay, and run from here; so do jobs
+-- that came home from a message that may be delivered again, because that one keeps them from being stored twice.
+-- Also returns which of the jobs the session still has: after a lost reply, those that are gone must not run here.
+with mine as materialized (
+    select id from sereno.jobs
+    where id = any(%(ids)s) and session_id = %(session)s and state = 'running' and attempt = 1
+),
+gone as (
     delete from sereno.jobs
     where id = any(%(ids)s) and session_id = %(session)s and state = 'running' and attempt = 1
       and unique_key is null and expires_at is null and keys is null and requires is null and group_id is null
       and links is null and has_successors is not true and schedule_id is null and not cancel_requested
+      and id <> all(array(select job_id from sereno.carried_jobs where job_id = any(%(ids)s)))
     returning id, task, args, priority, tenant, trace, tags, run_at, created_at
 ),
 numbered as (select *, row_number() over (order by id) - 1 as index from gone),
@@ -120,7 +137,8 @@ kept as (
     having count(*) > 0
     returning id, body
 )
-select (select id from kept), (select body from kept), (select coalesce(json_agg(id), '[]')::text from gone);
+select (select id from kept), (select body from kept),
+       (select coalesce(json_agg(id), '[]')::text from mine where id not in (select id from gone));
 
 -- name: published
 -- Delete a message that the carrier has stored.
@@ -144,7 +162,9 @@ returning id, queue, body;
 -- name: return_batches
 -- Store the jobs of messages that were not published as ready jobs again: their carrier is given up.
 with gone as (
-    delete from sereno.relay_batches where queue = %(queue)s returning queue, body::jsonb as body
+    delete from sereno.relay_batches
+    where queue = %(queue)s and (%(batch)s::bigint is null or id = %(batch)s)
+    returning queue, body::jsonb as body
 ),
 back as (
     insert into sereno.jobs (id, task, queue, args, priority, tenant, trace, tags, run_at, created_at, state, ready_seq)

@@ -115,9 +115,10 @@ AS_OWNER: dict[str, tuple[str, ...]] = {
     "forget_batch": ("worker",),
     "make_day_partition": ("worker",),
     "new_batch": ("worker",),
-    # Workers in other languages: your own role needs to be granted only these five.
+    # Workers in other languages: your own role needs to be granted only these six.
     "claim_jobs": ("worker",),
     "close_session": ("worker",),
+    "emit": ("worker",),
     "heartbeat": ("worker",),
     "open_session": ("worker",),
     "settle_jobs": ("worker",),

@@ -468,6 +468,19 @@ begin
     return true;
 end $$;
 
+CREATE FUNCTION sereno.check_requires(task text, requires jsonb) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    AS $_$
+begin
+    if jsonb_typeof(requires) <> 'object' or requires - '{version,key}'::text[] <> '{}'
+       or (requires ? 'version' and not coalesce(requires ->> 'version' ~ '^[1-9][0-9]{0,8}$', false))
+       or (requires ? 'key' and (jsonb_typeof(requires -> 'key') <> 'string' or length(requires ->> 'key') not between 1 and 200)) then
+        raise exception 'task "%": a worker cannot meet the requirements %', left(task, 60), left(requires::text, 200)
+            using errcode = 'invalid_parameter_value',
+                  hint = 'Such as {"version": 2}, {"key": "2026b"} or both: a version is a positive integer, a key is the id of a key.';
+    end if;
+end $_$;
+
 CREATE FUNCTION sereno.check_schedule(key text) RETURNS void
     LANGUAGE plpgsql STABLE
     AS $$
@@ -667,7 +680,8 @@ begin
         lanes := sereno.read_lanes(taken_json, coalesce((select array_agg(id) from unnest(limiters)), '{}'));
         select given.lanes, given.limiters into lanes, limiters from sereno.give_turns(lanes, limiters, most, turned) as given;
         select picked.ids, picked.numbers, picked.stops, picked.passing into ids, numbers, stops, passing
-        from sereno.pick_limited(lanes, known_tasks) as picked;
+        from sereno.pick_limited(
+            lanes, known_tasks, (select capabilities from sereno.sessions where id = for_session)) as picked;
         -- The jobs without keys of a queue with a limit of its own.
         for which in select ordinality from unnest(lanes) with ordinality where id is null and gives > 0 loop
             plain := sereno.pick_plain(
@@ -887,6 +901,37 @@ begin
     execute 'select count(*) from ' || sereno.held_origin(of_batch, first_block, last_block, numbers, from_at, to_at) into matched;
 end $$;
 
+CREATE FUNCTION sereno.count_members(ids bigint[], group_ids bigint[], parts smallint[], numbers bigint[]) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+    counted  bigint;
+begin
+    if exists (select from sereno.dependencies where predecessor = any(ids)) then
+        return false;
+    end if;
+    with fewer as materialized (
+        select * from unnest(group_ids, parts, numbers) as f(group_id, part, number)
+    ),
+    locked as materialized (
+        select group_id, part, remaining from sereno.group_parts
+        where group_id = any(group_ids) and part = any(parts)
+        order by group_id, part for update
+    ),
+    open as materialized (
+        select fewer.* from fewer join locked using (group_id, part) where locked.remaining > fewer.number
+    ),
+    lowered as (
+        update sereno.group_parts p set remaining = p.remaining - open.number, counted_at = sereno.now()
+        from open
+        where p.group_id = any(group_ids) and p.group_id = open.group_id and p.part = open.part
+          and (select count(*) from open) = cardinality(group_ids)
+        returning 1
+    )
+    select count(*) into counted from lowered;
+    return counted > 0;
+end $$;
+
 CREATE FUNCTION sereno.digest_key(type text, field text, payload jsonb) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -1023,30 +1068,88 @@ CREATE FUNCTION sereno.effect_of(state text, on_dead text) RETURNS text
                 else 'breaks' end
 $$;
 
-CREATE FUNCTION sereno.end_links(ids bigint[], group_ids bigint[], states text[]) RETURNS void
+CREATE FUNCTION sereno.emit(session bigint, id bigint, attempt integer, chunks jsonb, first integer DEFAULT NULL::integer) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+    own     sereno.sessions := sereno.own_session(session);
+    moment  timestamptz := sereno.clock_now();
+    size    bigint := octet_length(chunks::text);
+    count   integer;
+    last    integer;
+    stored  bigint;
+    wrong   text;
+begin
+    if coalesce(jsonb_typeof(chunks), 'null') <> 'array' or chunks = '[]' or size > 65536 then
+        raise exception 'job %: chunks are a list of 1 or more JSON values, at most 64 KiB together', emit.id
+            using errcode = 'invalid_parameter_value', hint = 'Such as [{"text": "Hello"}]; emit more of them in several calls.';
+    end if;
+    perform from sereno.jobs
+    where jobs.id = emit.id and jobs.attempt = emit.attempt and session_id = session
+      and own.state = 'alive' and own.lease_until > moment
+    for update;
+    if not found then
+        return null;
+    end if;
+    count := jsonb_array_length(chunks);
+    select max(number) into last from sereno.job_chunks where job_id = emit.id and job_chunks.attempt = emit.attempt;
+    last := coalesce(last, 0);
+    if first <= last and exists (
+        select from sereno.job_chunks c
+        where c.job_id = emit.id and c.attempt = emit.attempt and c.number = first + count - 1
+          and jsonb_array_length(c.chunks) = count) then
+        return first + count - 1;
+    end if;
+    select bytes into stored from sereno.job_streams where job_id = emit.id and job_streams.attempt = emit.attempt;
+    if first <> last + 1 then
+        wrong := format('its next chunk has the number %s, not %s', last + 1, first);
+    elsif last + count > 10000 or coalesce(stored, 0) + size > 4194304 then
+        wrong := 'an attempt can emit 10000 chunks with 4 MiB together';
+    end if;
+    if wrong is not null then
+        raise exception 'job %: %', emit.id, wrong using errcode = 'invalid_parameter_value', hint = 'Nothing was stored.';
+    end if;
+    insert into sereno.job_chunks (job_id, attempt, number, chunks) values (emit.id, emit.attempt, last + count, emit.chunks);
+    insert into sereno.job_streams as s (job_id, attempt, bytes) values (emit.id, emit.attempt, size)
+    on conflict (job_id) do update
+        set attempt = excluded.attempt, ended_at = null,
+            bytes = case when s.attempt = excluded.attempt then s.bytes else 0 end + excluded.bytes;
+    if last = 0 then
+        delete from sereno.job_chunks c where c.job_id = emit.id and c.attempt < emit.attempt;
+    end if;
+    return last + count;
+end $$;
+
+CREATE FUNCTION sereno.end_links(ids bigint[], group_ids bigint[], states text[]) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 declare
-    moment    timestamptz := sereno.now();
-    counts    bigint[];
-    breaks    bigint[];
-    reasons   jsonb;
-    freed     record;
+    moment         timestamptz := sereno.now();
+    is_ready       boolean := false;
+    is_cancelling  boolean;
+    counts         bigint[];
+    breaks         bigint[];
+    reasons        jsonb;
+    freed          record;
 begin
     while cardinality(ids) > 0 loop
         with ended as materialized (
             select * from unnest(ids, group_ids, states) as e(id, group_id, state)
         ),
+        summed as materialized (
+            select group_id, sereno.group_part(id) as part, state, count(*) as number, min(id) as id
+            from ended where group_id > 0 group by 1, 2, 3
+        ),
         known as materialized (
-            select id, then_job, on_dead from sereno.groups where id = any(group_ids)
+            select id, then_job, on_dead from sereno.groups where id = any(array(select group_id from summed))
         ),
         member as materialized (
-            select ended.id, ended.state, known.id as group_id, then_job, sereno.group_part(ended.id) as part,
-                   on_dead, sereno.effect_of(ended.state, on_dead) as effect
-            from ended join known on known.id = ended.group_id
+            select summed.id, state, group_id, part, number, then_job, on_dead, sereno.effect_of(state, on_dead) as effect
+            from summed join known on known.id = group_id
         ),
         fewer as materialized (
-            select group_id, part, then_job, count(*) as number from member where effect = 'counts' group by 1, 2, 3
+            select group_id, part, then_job, sum(number) as number from member where effect = 'counts' group by 1, 2, 3
         ),
         locked as materialized (
             select group_id, part from sereno.group_parts
@@ -1054,7 +1157,7 @@ begin
             order by group_id, part for update
         ),
         counted as (
-            update sereno.group_parts p set remaining = p.remaining - fewer.number
+            update sereno.group_parts p set remaining = p.remaining - fewer.number, counted_at = moment
             from fewer join locked using (group_id, part)
             where p.group_id = any(array(select group_id from locked))
               and p.group_id = fewer.group_id and p.part = fewer.part
@@ -1063,6 +1166,7 @@ begin
         stopped as (
             update sereno.groups set cancelling = true
             where id = any(array(select group_id from member where effect = 'breaks' and on_dead = 'cancel'))
+            returning id
         ),
         edge as materialized (
             select d.predecessor, d.successor, ended.state,
@@ -1090,10 +1194,10 @@ begin
                (select jsonb_object_agg(successor, reason)
                 from (select successor, format('job %s, which it waits for, %s', min(predecessor),
                                                case when min(state) = 'dead' then 'is dead' else 'was cancelled' end) as reason
-                      from broken group by successor) as why)
-        into counts, breaks, reasons;
-        if exists (select from sereno.groups where id = any(group_ids) and cancelling)
-           and coalesce(current_setting('sereno.notify', true), '') <> 'off' then
+                      from broken group by successor) as why),
+               exists (select from stopped)
+        into counts, breaks, reasons, is_cancelling;
+        if is_cancelling and coalesce(current_setting('sereno.notify', true), '') <> 'off' then
             -- No job has this id: maintenance looks at once.
             perform pg_notify('sereno.linked', '0');
         end if;
@@ -1123,6 +1227,7 @@ begin
             from moved where state <> 'waiting' group by queue
         loop
             perform sereno.notify_ready(freed.queue, greatest(0, freed.due_in));
+            is_ready := is_ready or freed.due_in <= 0;
         end loop;
 
         with gone as (
@@ -1148,9 +1253,10 @@ begin
         into ids, group_ids, states from gone;
         perform sereno.notify_finished(ids) where exists (select from sereno.waiters);
     end loop;
+    return is_ready;
 end $$;
 
-CREATE FUNCTION sereno.enqueue(task text, args jsonb DEFAULT '{}'::jsonb, queue text DEFAULT 'default'::text, priority integer DEFAULT 5, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, tenant text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone, tags text[] DEFAULT NULL::text[], trace text DEFAULT NULL::text, after bigint[] DEFAULT NULL::bigint[], on_dead text DEFAULT 'wait'::text) RETURNS bigint
+CREATE FUNCTION sereno.enqueue(task text, args jsonb DEFAULT '{}'::jsonb, queue text DEFAULT 'default'::text, priority integer DEFAULT 5, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, tenant text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone, tags text[] DEFAULT NULL::text[], trace text DEFAULT NULL::text, after bigint[] DEFAULT NULL::bigint[], on_dead text DEFAULT 'wait'::text, requires jsonb DEFAULT NULL::jsonb) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
 declare
@@ -1168,6 +1274,9 @@ begin
         raise exception 'task "%": on_dead is wait, continue or cancel, not %', left(task, 60), left(on_dead, 60)
             using errcode = 'invalid_parameter_value';
     end if;
+    if requires is not null then
+        perform sereno.check_requires(task, requires);
+    end if;
     if unique_key is not null and after is not null then
         raise exception 'task "%": after and unique_key exclude each other', left(task, 60)
             using errcode = 'invalid_parameter_value', hint = 'A job that exists already cannot wait for others.';
@@ -1176,12 +1285,12 @@ begin
         return (sereno.enqueue_keyed(jsonb_build_array(jsonb_build_object(
             'task', task, 'args', args, 'queue', queue, 'priority', priority, 'run_at', run_at, 'tenant', tenant,
             'unique_key', unique_key, 'expires_at', expires_at, 'tags', tags, 'trace', trace,
-            'keys', keys))) -> 0 ->> 'id')::bigint;
+            'keys', keys, 'requires', nullif(requires, '{}')))) -> 0 ->> 'id')::bigint;
     end if;
     insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, created_at,
-                             keys, lane, order_id, state, ready_seq)
+                             keys, requires, lane, order_id, state, ready_seq)
     values (enqueue.task, enqueue.args, enqueue.queue, enqueue.priority, due, enqueue.tenant, enqueue.expires_at,
-            enqueue.tags, enqueue.trace, moment, keys,
+            enqueue.tags, enqueue.trace, moment, keys, nullif(enqueue.requires, '{}'),
             case when keys is not null then sereno.lane_of(enqueue.queue, keys) end,
             case when keys is not null then sereno.order_of(enqueue.queue, keys) end,
             case when due <= moment then 'ready' else 'scheduled' end,
@@ -2400,10 +2509,10 @@ begin
     return result;
 end $$;
 
-CREATE FUNCTION sereno.open_session(queues text[], tasks text[], host text DEFAULT NULL::text, pid integer DEFAULT NULL::integer, slots integer DEFAULT 1, version text DEFAULT 'sql'::text, lease interval DEFAULT '00:00:30'::interval, listens boolean DEFAULT false) RETURNS bigint
+CREATE FUNCTION sereno.open_session(queues text[], tasks text[], host text DEFAULT NULL::text, pid integer DEFAULT NULL::integer, slots integer DEFAULT 1, version text DEFAULT 'sql'::text, lease interval DEFAULT '00:00:30'::interval, listens boolean DEFAULT false, release text DEFAULT NULL::text, task_versions jsonb DEFAULT NULL::jsonb, keys text[] DEFAULT NULL::text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
+    AS $_$
 declare
     made     bigint;
     seconds  double precision := extract(epoch from open_session.lease);
@@ -2418,6 +2527,15 @@ begin
         wrong := 'slots must be 1 to 100000';
     elsif coalesce(seconds, 0) not between 1 and 3600 then
         wrong := 'lease must be 1 second to 1 hour';
+    elsif length(release) not between 1 and 200 then
+        wrong := 'a release has 1 to 200 characters';
+    elsif task_versions is not null and (
+        jsonb_typeof(task_versions) <> 'object'
+        or exists (select from jsonb_each_text(task_versions) as given
+                   where given.key <> all(tasks) or not coalesce(given.value ~ '^[1-9][0-9]{0,8}$', false))) then
+        wrong := 'task_versions must be positive integers by task, and only of tasks of the session';
+    elsif cardinality(keys) > 100 or array_position(keys, null) is not null then
+        wrong := 'a session has at most 100 keys, none of them null';
     end if;
     if wrong is not null then
         raise exception '%', wrong using errcode = 'invalid_parameter_value',
@@ -2426,15 +2544,20 @@ begin
     perform sereno.check_text('queue', name) from unnest(queues) as name;
     perform sereno.check_text('task', name) from unnest(tasks) as name;
     perform sereno.check_text('host', host), sereno.check_text('version', version);
-    insert into sereno.sessions (host, pid, version, queues, tasks, idle, lease, lease_until, opened_by, started_at, seen_at)
+    perform sereno.check_text('key', name) from unnest(keys) as name;
+    insert into sereno.sessions (host, pid, version, queues, tasks, idle, lease, lease_until, opened_by, started_at, seen_at,
+                                 release, capabilities)
     values (coalesce(open_session.host, pg_catalog.host(inet_client_addr()), 'localhost'), coalesce(open_session.pid, 0),
             coalesce(open_session.version, 'sql'),
             (select jsonb_object_agg(name, open_session.slots) from unnest(open_session.queues) as name), open_session.tasks,
             coalesce(listens, false), seconds, sereno.now() + make_interval(secs => seconds), session_user,
-            sereno.now(), sereno.now())
+            sereno.now(), sereno.now(), open_session.release,
+            case when task_versions is not null or keys is not null then jsonb_build_object(
+                'versions', coalesce(task_versions, '{}'), 'keys', to_jsonb(coalesce(open_session.keys, '{}')),
+                'encrypting', '[]'::jsonb) end)
     returning id into made;
     return made;
-end $$;
+end $_$;
 
 CREATE FUNCTION sereno.order_of(queue text, keys jsonb) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -2600,7 +2723,7 @@ CREATE FUNCTION sereno.paused_now() RETURNS jsonb
     LANGUAGE sql STABLE
     AS $$ select coalesce(jsonb_agg(kind || ':' || name), '[]') from sereno.pauses where kind <> 'queue' $$;
 
-CREATE FUNCTION sereno.pick_limited(lanes sereno.taken_lane[], known_tasks text[], OUT ids bigint[], OUT numbers bigint[], OUT stops jsonb, OUT passing bigint[]) RETURNS record
+CREATE FUNCTION sereno.pick_limited(lanes sereno.taken_lane[], known_tasks text[], capabilities jsonb, OUT ids bigint[], OUT numbers bigint[], OUT stops jsonb, OUT passing bigint[]) RETURNS record
     LANGUAGE sql
     AS $$
     with paused as materialized (select kind, name from sereno.pauses where kind <> 'queue'),
@@ -2622,7 +2745,7 @@ CREATE FUNCTION sereno.pick_limited(lanes sereno.taken_lane[], known_tasks text[
                 for update skip locked) as locked
             where task = any(known_tasks) and task <> all(array(select name from paused where kind = 'task'))
               and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
-              and requires is null
+              and (requires is null or sereno.meets(requires, task, capabilities))
             limit wanted.gives) as job
         where wanted.order_id is null
         union all
@@ -2634,7 +2757,7 @@ CREATE FUNCTION sereno.pick_limited(lanes sereno.taken_lane[], known_tasks text[
             where jobs.id = head.id and state = 'ready' and jobs.lane = wanted.id
               and task = any(known_tasks) and task <> all(array(select name from paused where kind = 'task'))
               and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
-              and requires is null
+              and (requires is null or sereno.meets(requires, task, capabilities))
             for update skip locked) as job
         where wanted.order_id is not null
           and (select true from sereno.history_dead dead
@@ -2667,13 +2790,15 @@ declare
     ranges       sereno.ready_range[];
     picked       record;
     noted        record;
+    abilities    jsonb;
 begin
-    select own.passed_over, case when own.passed_over is null then pick_plain.floors else own.floors end into passed_over, known
+    select own.passed_over, case when own.passed_over is null then pick_plain.floors else own.floors end, own.capabilities
+    into passed_over, known, abilities
     from sereno.sessions own where id = for_session;
     for round in 1..2 loop
         ranges := sereno.ready_ranges(queues, coalesce(known, floors), passed_over, looks_back or round = 2, turned);
         exit when ranges is null;
-        picked := sereno.pick_ranges(ranges, known_tasks, wanted - cardinality(ids), ids);
+        picked := sereno.pick_ranges(ranges, known_tasks, wanted - cardinality(ids), ids, abilities);
         ids := ids || coalesce(picked.ids, '{}');
         noted := sereno.pass_over(for_session, ranges[:picked.reached], coalesce(known, floors), passed_over);
         exit when not noted.is_short or cardinality(ids) >= wanted;
@@ -2683,7 +2808,7 @@ begin
     return ids;
 end $$;
 
-CREATE FUNCTION sereno.pick_ranges(ranges sereno.ready_range[], known_tasks text[], wanted integer, but bigint[], OUT ids bigint[], OUT reached integer) RETURNS record
+CREATE FUNCTION sereno.pick_ranges(ranges sereno.ready_range[], known_tasks text[], wanted integer, but bigint[], capabilities jsonb, OUT ids bigint[], OUT reached integer) RETURNS record
     LANGUAGE plpgsql
     AS $$
 begin
@@ -2706,7 +2831,7 @@ begin
               where near.task = any(known_tasks)
                 and near.task <> all(array(select name from paused where kind = 'task'))
                 and (near.tenant is null or near.tenant <> all(array(select name from paused where kind = 'tenant')))
-                and near.requires is null
+                and (near.requires is null or sereno.meets(near.requires, near.task, capabilities))
           ) as candidate
           limit wanted) as picked;
 end $$;
@@ -4382,7 +4507,8 @@ CREATE TABLE sereno.carried_jobs (
     job_id bigint NOT NULL,
     queue text NOT NULL,
     "position" bigint NOT NULL,
-    session_id bigint NOT NULL
+    session_id bigint NOT NULL,
+    stored_at timestamp with time zone DEFAULT sereno.now() NOT NULL
 );
 
 CREATE TABLE sereno.carried_queues (
@@ -4617,7 +4743,8 @@ CREATE TABLE sereno.fires_default (
 CREATE TABLE sereno.group_parts (
     group_id bigint NOT NULL,
     part smallint NOT NULL,
-    remaining bigint NOT NULL
+    remaining bigint NOT NULL,
+    counted_at timestamp with time zone
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
 
@@ -4837,7 +4964,8 @@ WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000',
 CREATE TABLE sereno.job_streams (
     job_id bigint NOT NULL,
     attempt integer NOT NULL,
-    ended_at timestamp with time zone
+    ended_at timestamp with time zone,
+    bytes bigint DEFAULT 0 NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 
@@ -5728,7 +5856,7 @@ CREATE INDEX bulk_operations_live ON sereno.bulk_operations USING btree (job_id)
 
 CREATE INDEX bulk_operations_tenant ON sereno.bulk_operations USING btree (tenant, id) WHERE (tenant IS NOT NULL);
 
-CREATE INDEX carried_jobs_position ON sereno.carried_jobs USING btree (queue, "position");
+CREATE INDEX carried_jobs_stored ON sereno.carried_jobs USING btree (queue, stored_at);
 
 CREATE INDEX deliveries_gathered ON sereno.deliveries USING btree (recipient_id, digest, id) WHERE (digest IS NOT NULL);
 

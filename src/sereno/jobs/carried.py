@@ -10,6 +10,9 @@ from typing import Any, Protocol
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs.job import EnqueuedJob, NewJob
 
+# The first id of jobs that are published directly: the sequence `direct_ids` begins there.
+FIRST_DIRECT_ID = 1_000_000_000_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class CarriedQueue:

@@ -7,7 +7,7 @@ again. The worker gets that job with the reason in `unreadable`, and settles it 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import Any
 
@@ -41,7 +41,8 @@ class _Columns(msgspec.Struct, array_like=True):
     waited: list[float]
     unusual: list[UnusualFields] | None
     # Jobs of groups, and jobs that others wait for.
-    links: list[tuple[int, int]] | None
+    linked: list[int] | None
+    links: list[int] | None
 
 
 _columns = msgspec.json.Decoder(_Columns)
@@ -83,22 +84,26 @@ def decode_claimed(reply: str | None) -> list[ClaimedJob]:
             job = by_id[each.id]
             job.failures, job.crashes, job.trace = each.failures, each.crashes, each.trace
             job.expired, job.fire, job.unreadable = each.expired, each.fire, problems.get(each.id)
-    if columns.links:
-        by_id = {job.id: job for job in jobs}
-        for job_id, link in columns.links:
-            by_id[job_id].link = link
+    if columns.linked and columns.links:
+        linked: Iterable[ClaimedJob] = jobs
+        # All of them, as in a large group, or some.
+        if len(columns.linked) < len(jobs):
+            by_id = {job.id: job for job in jobs}
+            linked = [by_id[job_id] for job_id in columns.linked]
+        for job, link in zip(linked, columns.links, strict=True):
+            job.link = link
     return jobs
 
 
 def _decode_apart(reply: str, problems: dict[int, str]) -> _Columns:
     """Decode each value by itself. The columns of plain numbers and names always decode: their types are checked."""
-    *plain, args, claimed_at, waited, unusual, links = _elements(reply)
+    *plain, args, claimed_at, waited, unusual, linked, links = _elements(reply)
     values: list[Any] = [msgspec.json.decode(column) for column in plain]
     # Arguments are decoded later, with the types of the task.
     raw = [msgspec.Raw(text.strip().encode()) for text in _elements(args)]
     found = None if unusual.strip() == "null" else [_decode_unusual(row, problems) for row in _elements(unusual)]
-    rest = [msgspec.json.decode(claimed_at), msgspec.json.decode(waited), found, msgspec.json.decode(links)]
-    return _Columns(*[*values, raw, *rest])
+    rest = [msgspec.json.decode(column) for column in (claimed_at, waited)]
+    return _Columns(*[*values, raw, *rest, found, msgspec.json.decode(linked), msgspec.json.decode(links)])
 
 
 def _decode_unusual(row: str, problems: dict[int, str]) -> UnusualFields:

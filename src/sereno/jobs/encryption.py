@@ -1,7 +1,8 @@
-"""Encryption of arguments: AES-256-GCM with named keys, so that keys can be replaced while jobs wait.
+"""Encryption of arguments and results: AES-256-GCM with named keys, so that keys can be replaced while jobs wait.
 
 An encrypted value is stored as {"$encrypted": "KEY:BASE64"}: the id of the key, then nonce, ciphertext and tag. The
-associated data is the name of the task and of the argument, so that no value can be moved to another one.
+associated data is the name of the task and of the argument, so that no value can be moved to another one; a result has
+the name `RESULT`, which no argument can have.
 """
 
 import base64
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 # The only name in the object that stands for an encrypted value.
 MARK = "$encrypted"
+# Stands for the name of an argument where a result is encrypted.
+RESULT = "$result"
 # Bytes: of a key (AES-256), of a nonce (random, as SP 800-38D recommends), of the tag at the end.
 KEY_BYTES, NONCE_BYTES, TAG_BYTES = 32, 12, 16
 _KEY_ID = re.compile(r"[A-Za-z0-9_.-]{1,40}")
@@ -43,7 +46,7 @@ class KeyRing:
         key = next(iter(self._keys), None)
         if key is None:
             raise ConfigurationError(
-                f"task {task}: its argument {argument} is encrypted, and there is no key: "
+                f"task {task}: its {_what(argument)} is encrypted, and there is no key: "
                 "create one with `sereno key new`, and set SERENO_ENCRYPTION_KEYS"
             )
         nonce = os.urandom(NONCE_BYTES)
@@ -56,7 +59,7 @@ class KeyRing:
         key, _, encoded = text.partition(":")
         if key not in self._keys:
             raise InvalidArguments(
-                f"task {task}: its argument {argument} is encrypted with the key {key!r:.50}, "
+                f"task {task}: its {_what(argument)} is encrypted with the key {key!r:.50}, "
                 "which is not among the encryption_keys of this process"
             )
         try:
@@ -65,7 +68,7 @@ class KeyRing:
             return self._cipher(key).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], _associated(task, argument))
         except (refused, binascii.Error):
             raise InvalidArguments(
-                f"task {task}: its argument {argument} cannot be decrypted with the key {key}: "
+                f"task {task}: its {_what(argument)} cannot be decrypted with the key {key}: "
                 "it was changed, or encrypted for another task or argument, or with another key of that name"
             ) from None
 
@@ -87,6 +90,10 @@ def _cryptography() -> "tuple[type[AESGCM], type[Exception]]":
             "encrypted arguments need the package cryptography: pip install 'sereno[encryption]'"
         ) from None
     return AESGCM, InvalidTag
+
+
+def _what(argument: str) -> str:
+    return "result" if argument == RESULT else f"argument {argument}"
 
 
 def _associated(task: str, argument: str) -> bytes:

@@ -23,7 +23,8 @@ from sereno.database.connect import BROKEN, open_sync
 from sereno.database.database import Database
 from sereno.database.statement import Operation, Statement, queries, run
 from sereno.duration import Duration, seconds
-from sereno.errors import JobNotFound
+from sereno.errors import DatabaseUnavailable, JobNotFound
+from sereno.jobs.carried import FIRST_DIRECT_ID
 from sereno.telemetry.log_events import emit
 
 _sql = queries("jobs/finished")
@@ -82,11 +83,17 @@ class FinishListener:
                     self._forget(job_id, future)
 
     def close(self) -> None:
-        """End the thread; waits that remain time out."""
+        """End the thread; waits that remain raise an error. One that begins meanwhile is not affected."""
         with self._lock:
             self._is_closed = True
+            left, self._waits = self._waits, {}
+            self._new.clear()
             thread = self._thread
             self._wake_up()
+        for job_id, futures in left.items():
+            for future in futures:
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(_closed(job_id))
         if thread is not None and self._process == os.getpid():
             thread.join(timeout=LINGER)
 
@@ -158,7 +165,7 @@ class FinishListener:
 
     def complete(self, jobs: Sequence[FinishedJob]) -> None:
         # A job that a carrier has is in no table: it is found after its outcome.
-        known = [job for job in jobs if job.state or not self._database.has_carriers()]
+        known = [job for job in jobs if job.state or (job.id < FIRST_DIRECT_ID and not self._database.has_carriers())]
         with self._lock:
             ended = [(job, future) for job in known for future in self._waits.pop(job.id, [])]
         for job, future in ended:
@@ -254,6 +261,10 @@ def _not_found(job_id: int) -> JobNotFound:
         f"job {job_id} does not exist: its transaction is not committed, it was deleted, "
         "or it succeeded and its task has history=False"
     )
+
+
+def _closed(job_id: int) -> DatabaseUnavailable:
+    return DatabaseUnavailable(f"the application was closed while job {job_id} was waited for: wait again")
 
 
 _creating = threading.Lock()

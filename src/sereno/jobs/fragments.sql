@@ -120,7 +120,7 @@ case when count(*) > 0 then json_build_array(
         id, failures, crashes, trace, coalesce(expired, false),
         case when schedule_id is not null then json_build_array(schedule_id, planned_at, stands_for) end))
     filter (where failures > 0 or crashes > 0 or trace is not null or expired or schedule_id is not null),
-    json_agg(json_build_array(id, link)) filter (where link is not null))::text end,
+    json_agg(id) filter (where link is not null), json_agg(link) filter (where link is not null))::text end,
 
 -- fragment: figures_added
 -- Add the figures of ended attempts to the stored ones. In key order, so that two workers cannot deadlock.

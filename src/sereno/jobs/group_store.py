@@ -58,6 +58,7 @@ class Predecessor:
     """A job that another one waited for."""
 
     id: int
+    task: str
     state: str
     result: str | None
 

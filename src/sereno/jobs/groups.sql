@@ -58,11 +58,11 @@ delete from sereno.groups where id in (select id from old) returning id;
 -- name: results
 -- Results of the jobs that a job waited for, by id: of its predecessors, or of the jobs of its group.
 with mine as materialized (select links from sereno.jobs where id = %(id)s)
-select past.id, past.state, past.result::text
+select past.id, past.task, past.state, past.result::text
 from mine cross join lateral (
-    select id, state, result, finished_at from sereno.history
+    select id, task, state, result, finished_at from sereno.history
     where id = any(array(select jsonb_array_elements_text(coalesce(mine.links -> 'after', '[]'))::bigint))
     union all
-    select id, state, result, finished_at from sereno.history where group_id = (mine.links ->> 'of')::bigint
+    select id, task, state, result, finished_at from sereno.history where group_id = (mine.links ->> 'of')::bigint
 ) as past
 order by past.id;

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from sereno.database.database import Database
 from sereno.duration import Duration
 from sereno.errors import InvalidArguments, JobCancelled, JobFailed, ResultUnavailable
+from sereno.jobs.encryption import encrypted_text
 from sereno.jobs.job import EnqueuedJob
 from sereno.jobs.result import ResultType
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from sereno.jobs.operations import ChangedJobs
 
 R = TypeVar("R")
+
+# The type of results of tasks that an application does not have.
+_ANY = ResultType("", Any)
 
 
 class Job(Generic[R]):
@@ -95,12 +99,12 @@ def result_of(job: "FinishedJob", result_type: ResultType | None) -> Any:
             f"job {job.id} ({job.task}) is dead: {job.reason}{error}", job.id, job.error_type, job.error_message
         )
     if job.result is not None:
-        return (result_type or _any()).decode(job.id, job.result.encode())
+        value = (result_type or _ANY).decode(job.id, job.result.encode())
+        if result_type is None and encrypted_text(value) is not None:
+            raise ResultUnavailable(
+                f"job {job.id} ({job.task}): its result is encrypted; read it in an application that declares the task"
+            )
+        return value
     if job.reason is not None:
         raise ResultUnavailable(f"job {job.id} ({job.task}) succeeded, but {job.reason}")
     return None
-
-
-def _any() -> ResultType:
-    """Return the type of results of tasks that this application does not have."""
-    return ResultType("", Any)

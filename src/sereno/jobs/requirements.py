@@ -12,6 +12,7 @@ from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
 from sereno.jobs.encrypted_arguments import EncryptedArguments
 from sereno.jobs.encryption import KeyRing
+from sereno.jobs.settlement import end_links
 from sereno.jobs.task import Registry, TaskDefinition
 
 _sql = queries("jobs/requirements")
@@ -49,7 +50,7 @@ def requirements_of(task: TaskDefinition) -> bytes | None:
 def capabilities_of(registry: Registry, keys: KeyRing) -> dict[str, Any] | None:
     """Return what a worker of these tasks has; None for nothing. `encrypting`: tasks with encrypted arguments."""
     versions = {task.name: task.version for task in registry if task.version > 1}
-    encrypting = sorted(task.name for task in registry if task.arguments.encrypted)
+    encrypting = sorted(task.name for task in registry if isinstance(task.arguments, EncryptedArguments))
     if not versions and not encrypting and not keys.ids:
         return None
     return {"versions": versions, "keys": list(keys.ids), "encrypting": encrypting}
@@ -74,9 +75,13 @@ def tasks_without_key() -> Operation[list[str]]:
 
 
 def bury_unmet(grace: float) -> Operation[list[tuple[int, str]]]:
-    """Make dead letters of ready jobs that no worker could run for `grace` seconds; return (id, reason), one page."""
+    """Make dead letters of ready jobs that no worker could run for `grace` seconds; return (id, reason), one page.
+
+    Its statements must run in one transaction: what waits for those jobs is continued or cancelled with them.
+    """
     rows = yield Statement(_sql["bury_unmet"], {"grace": grace, "most": PAGE})
-    return [(job_id, reason) for job_id, reason in rows]
+    yield from end_links([(job_id, link) for job_id, _, link, _ in rows if link is not None], "dead")
+    return [(job_id, reason) for job_id, reason, *_ in rows]
 
 
 def wanted_text(task: str, requires: Mapping[str, Any]) -> str:

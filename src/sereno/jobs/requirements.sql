@@ -41,6 +41,7 @@ order by task limit 20;
 -- Dead letters of jobs that have been due for the grace and that no worker could run meanwhile. A worker of their queue and
 -- task must have lived as long: if all workers were down, the first one to start does not bury what the next one can run.
 -- A session that ended within the grace still counts as able, because its restart may be under way.
+-- The third column: its group, or 0 if other jobs wait for it.
 -- SKIP LOCKED: a job that another transaction changes is left to the next page. Locked in the order of the ids.
 with clock as materialized (select sereno.now() as now, make_interval(secs => %(grace)s) as grace),
 unmet as materialized (
@@ -74,10 +75,11 @@ gone as (delete from sereno.jobs where id = any(array(select id from locked)) re
 recorded as (
     insert into sereno.history (
         id, finished_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes, releases, priority, state,
-        queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, requires, reason)
+        queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, requires, group_id,
+        links, reason)
     select id, clock.now, run_at, created_at, expires_at, attempt, failures, crashes, snoozes, releases, priority,
            'dead', queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, requires,
-           'no worker could run it for ' || %(grace)s::integer || ' s: it requires ' || requires::text
+           group_id, links, 'no worker could run it for ' || %(grace)s::integer || ' s: it requires ' || requires::text
     from gone, clock
     returning id, reason, schedule_id
 ),
@@ -87,4 +89,6 @@ ended as (
 ),
 forgotten as (delete from sereno.steps where job_id = any(array(select id from gone))),
 cleared as (delete from sereno.progress where job_id = any(array(select id from gone)))
-select id, reason from recorded order by id;
+select recorded.id, recorded.reason, case when has_successors or group_id is not null then coalesce(group_id, 0) end,
+       (select sereno.notify_finished(array(select id from gone)) where exists (select from sereno.waiters))
+from recorded join gone using (id) order by recorded.id;

@@ -12,6 +12,7 @@ from sereno.error_text import storable
 from sereno.errors import ConfigurationError, InvalidArguments, ResultUnavailable
 from sereno.jobs.arguments import decode_model
 from sereno.jobs.attempt import Settlement
+from sereno.jobs.encryption import RESULT, KeyRing, encrypted_text
 
 
 class ResultType:
@@ -35,7 +36,7 @@ class ResultType:
         try:
             raw = stored(value, InvalidArguments)
         except InvalidArguments as error:
-            return Settlement("succeeded", reason=f"its result was not stored: {storable(error)}")
+            return Settlement("succeeded", reason=f"its result was not stored: {self._why(error)}")
         if len(raw) > limit:
             return Settlement(
                 "succeeded",
@@ -49,24 +50,69 @@ class ResultType:
             return self._decoder.decode(raw)
         except Exception as error:  # noqa: BLE001 - a model's own validator may raise anything
             raise ResultUnavailable(
-                f"job {job_id}: its result is not what task {self._task} is annotated to return: {storable(error)}"
+                f"job {job_id}: its result is not what task {self._task} is annotated to return: {self._why(error)}"
             ) from None
 
+    def _why(self, error: Exception) -> str:
+        return storable(error)
 
-def result_type(task: str, function: Callable[..., Any], *, batch: bool, wanted: bool | None) -> ResultType | None:
+
+class EncryptedResultType(ResultType):
+    """The result of a task with `encrypt=True`. `keys` returns the keys of the process. No error contains a value."""
+
+    def __init__(self, task: str, annotation: Any, keys: Callable[[], KeyRing]) -> None:
+        super().__init__(task, annotation)
+        self._keys = keys
+
+    def settlement(self, value: Any, limit: int) -> Settlement:
+        made = super().settlement(value, limit)
+        if made.result is None:
+            return made
+        try:
+            sealed = self._keys().encrypt(made.result, self._task, RESULT)
+        except ConfigurationError as error:
+            return Settlement("succeeded", reason=f"its result was not stored: {error}")
+        return Settlement("succeeded", result=msgspec.json.encode(sealed))
+
+    def decode(self, job_id: int, raw: bytes) -> Any:
+        return super().decode(job_id, opened_result(job_id, self._task, raw, self._keys()))
+
+    def _why(self, error: Exception) -> str:
+        return f"{type(error).__name__}; values of encrypted tasks are not shown"
+
+
+def opened_result(job_id: int, task: str, raw: bytes, keys: KeyRing) -> bytes:
+    """Return a stored result as plain JSON, or raise ResultUnavailable. One that is not encrypted stays as it is."""
+    text = encrypted_text(msgspec.json.decode(raw))
+    if text is None:
+        return raw
+    try:
+        return keys.decrypt(text, task, RESULT)
+    except (InvalidArguments, ConfigurationError) as error:
+        raise ResultUnavailable(f"job {job_id}: {error}") from None
+
+
+def result_type(
+    task: str,
+    function: Callable[..., Any],
+    *,
+    batch: bool,
+    wanted: bool | None,
+    keys: Callable[[], KeyRing] | None = None,
+) -> ResultType | None:
     """Return the type of the result that a task keeps; None if it keeps none.
 
-    `wanted`: the option `result`; by default a task with a return annotation keeps its result.
+    `wanted`: the option `result`; by default a task with a return annotation keeps its result. `keys`: encrypts it.
     """
     if wanted is False or (batch and not wanted):
         return None
     if batch:
         raise ConfigurationError(f"task {task}: a batch task returns outcomes, and has no result: remove result=True")
     hints = typing.get_type_hints(function, include_extras=True)
-    if "return" not in hints:
-        return ResultType(task, Any) if wanted else None
-    annotation = _without_outcomes(hints["return"])
-    return None if annotation is type(None) else ResultType(task, annotation)
+    annotation = _without_outcomes(hints.get("return", Any if wanted else None))
+    if annotation is type(None):
+        return None
+    return ResultType(task, annotation) if keys is None else EncryptedResultType(task, annotation, keys)
 
 
 def _without_outcomes(annotation: Any) -> Any:

@@ -1,5 +1,6 @@
 """Settles attempts: writes batches of outcomes, each fenced by (job, attempt, session)."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any, Literal, NamedTuple
@@ -49,8 +50,9 @@ class SettleResult(msgspec.Struct, gc=False):
     side_rows: bool = False
     link: int | None = None
     chunks: Sequence[ChunkBatch] = ()
-    # Set by `settle`: it was to be tried again, and a requested cancel ended it instead.
+    # Set by `settle`: it was to be tried again, and a requested cancel ended it instead; other jobs became ready.
     was_cancelled: bool = False
+    has_continued: bool = False
 
     @property
     def has_more_rows(self) -> bool:
@@ -119,28 +121,56 @@ def settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[s
         calls = [{"id": item.id, "after": item.settlement.wait_for, "calls": True} for item in waiting]
         yield from make_waiting(sorted(calls, key=itemgetter("id")))
     if linked := [item for item in batch if item.link is not None and item.id in applied]:
-        by_state: dict[str, list[tuple[int, int]]] = {}
-        for item in linked:
-            if (state := _state(item, way, stopped)) is not None:
-                by_state.setdefault(state, []).append((item.id, item.link or 0))
-        for state, found in sorted(by_state.items()):
-            yield from end_links(found, state)
+        linked[0].has_continued = yield from _end_links(way, linked, stopped)
     return applied
 
 
-def _state(item: SettleResult, way: Way, stopped: Collection[int]) -> str | None:
-    """Return the state of a job that has ended; None if it is tried again."""
-    if way == "reschedule":
-        return "cancelled" if item.id in stopped else None
-    return item.settlement.outcome
+def _end_links(way: Way, linked: Sequence[SettleResult], stopped: Collection[int]) -> Operation[bool]:
+    """Continue what waited for these jobs, if they have ended; return whether jobs became ready."""
+    by_state: dict[str, Sequence[SettleResult]]
+    match way:
+        case "reschedule":
+            by_state = {"cancelled": [item for item in linked if item.id in stopped]}
+        case "bury":
+            by_state = {
+                state: [item for item in linked if item.settlement.outcome == state] for state in ("cancelled", "dead")
+            }
+        case _:
+            by_state = {"succeeded": linked}
+    continued = False
+    for state, items in by_state.items():
+        if (yield from end_links([(item.id, item.link or 0) for item in items], state)):
+            continued = True
+    return continued
 
 
-def end_links(linked: Collection[tuple[int, int]], state: str) -> Operation[None]:
-    """Continue what waited for jobs that have just ended in this state: their ids, and their groups (0: none)."""
-    if linked:
-        ids, groups = zip(*sorted(linked), strict=True)
-        given = {"ids": list(ids), "groups": list(groups), "states": [state] * len(ids)}
-        yield Statement(_sql["end_links"], given)
+def end_links(linked: Collection[tuple[int, int]], state: str) -> Operation[bool]:
+    """Continue what waited for jobs that have just ended in this state; return whether jobs became ready.
+
+    `linked`: their ids, and their groups (0: none).
+    """
+    if not linked:
+        return False
+    ids, groups = zip(*sorted(linked), strict=True)
+    if state == "succeeded" and 0 not in groups and (yield from _count_members(ids, groups)):
+        return False
+    given = {"ids": array(ids), "groups": array(groups), "state": state, "count": len(ids)}
+    rows = yield Statement(_sql["end_links"], given)
+    return bool(rows[0][0])
+
+
+def _count_members(ids: Sequence[int], groups: Sequence[int]) -> Operation[bool]:
+    """Count successes of jobs of groups, added up here; return False if they may continue a job: nothing is counted."""
+    # The part of a job is that of sereno.group_part. With another one no row would fit, and nothing would be counted.
+    found = Counter([(group, job_id >> 10 & 15) for job_id, group in zip(ids, groups, strict=True)])
+    given = {
+        "ids": array(ids),
+        "groups": array([group for group, _ in found]),
+        "parts": array([part for _, part in found]),
+        "numbers": array(list(found.values())),
+    }
+    rows = yield Statement(_sql["count_members"], given)
+    return bool(rows[0][0])
 
 
 def make_waiting(jobs: Sequence[Mapping[str, Any]]) -> Operation[None]:

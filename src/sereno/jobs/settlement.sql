@@ -247,9 +247,15 @@ delete from sereno.progress where job_id in (select id from done);
 -- Let jobs wait for others, which this transaction has inserted or settled as snoozed (see the function).
 select sereno.make_waiting(%(jobs)s::text::jsonb);
 
+-- name: count_members
+-- Count successes of jobs of groups, if that continues no job; return whether they were counted (see the function).
+select sereno.count_members(%(ids)s::text::bigint[], %(groups)s::text::bigint[], %(parts)s::text::smallint[],
+                            %(numbers)s::text::bigint[]);
+
 -- name: end_links
--- Continue jobs that wait for these, which have ended in the same transaction.
-select sereno.end_links(%(ids)s, %(groups)s, %(states)s);
+-- Continue jobs that wait for these, which have ended in the same transaction; return whether jobs became ready.
+select sereno.end_links(%(ids)s::text::bigint[], %(groups)s::text::bigint[],
+                        array_fill(%(state)s::text, array[%(count)s::integer]));
 
 -- name: check_links
 -- Check dependencies that a settlement may not have known of; return whether there are any.

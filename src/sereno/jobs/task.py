@@ -14,7 +14,7 @@ from sereno.jobs.encryption import KeyRing, key_ring
 from sereno.jobs.job import DEFAULT_PRIORITY, PRIORITIES, NewJob, check_queue_name
 from sereno.jobs.limits.limit import NO_RULE, AnyLimit, KeyRule, Limits, Rate, rule
 from sereno.jobs.resource import Resource, Resources
-from sereno.jobs.result import ResultType, result_type
+from sereno.jobs.result import EncryptedResultType, ResultType, result_type
 from sereno.jobs.retry import Backoff
 
 DEFAULT_TIMEOUT = "10m"
@@ -124,6 +124,8 @@ def define(
     history = options.get("history", True)
     if options.get("result") and not history:
         raise ConfigurationError(f"task {chosen}: a result is stored with the history: remove history=False")
+    wanted, sealed = options.get("result") if history else False, keys if encrypt is True else None
+    result = result_type(chosen, function, batch=batch > 0, wanted=wanted, keys=sealed)
     rule = rule_of(chosen, options)
     check_words(f"task {chosen}", rule, arguments.names, arguments.encrypted)
     return TaskDefinition(
@@ -141,11 +143,11 @@ def define(
         is_async=is_async,
         rule=rule,
         tenants=options.get("tenants", True),
-        result=result_type(chosen, function, batch=batch > 0, wanted=options.get("result") if history else False),
+        result=result,
         resources=needs,
         is_usual=is_async and not batch and not isolate and not needs,
         version=version,
-        is_demanding=version > 1 or bool(arguments.encrypted),
+        is_demanding=version > 1 or bool(arguments.encrypted) or isinstance(result, EncryptedResultType),
     )
 
 

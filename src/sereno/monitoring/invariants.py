@@ -12,6 +12,7 @@ _sql = {
     **queries("monitoring/invariants_iterations"),
     **queries("monitoring/invariants_releases"),
     **queries("monitoring/invariants_streams"),
+    **queries("monitoring/invariants_carriers"),
 }
 
 # Name of the query -> what must hold, in the order in which they run.
@@ -64,6 +65,8 @@ INVARIANTS = {
     "archive_verified": "a verified or dropped batch has verified files that hold all its rows",
     "capable_sessions": "a running job has a worker with the version and the key that it requires",
     "requirements_known": "a job requires a version, a key or nothing",
+    "relayed_or_stored": "a job is in PostgreSQL or in a message that is to be published, never in both",
+    "relayed_whole": "a message to publish has all jobs that were moved into it",
 }
 
 

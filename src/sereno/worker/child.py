@@ -35,8 +35,8 @@ class SupervisedLease:
     """A lease that the supervisor renews; the child takes over when the supervisor is gone."""
 
     def __init__(self, url: str, settings: Settings, session: int, registered_at: float) -> None:
-        self._own = Heartbeat(url, settings, session, registered_at)
         self.session = session
+        self._own = Heartbeat(url, settings, session, registered_at)
         self._orphaned = False
         self.is_declared_lost = False
         self.renewed_until = lease_end(registered_at, settings.lease)
@@ -127,19 +127,21 @@ async def _receive(wire: ChildChannel, worker: Worker) -> None:
     # A child that is stopped before it has a session registers first, then drains and exits.
     await worker.registered.wait()
     while message := await wire.from_supervisor():
-        lease = worker.lease_holder
-        assert isinstance(lease, SupervisedLease)
+        lease = _lease_of(worker)
         match message:
-            case LeaseRenewed(session, until):
-                if session == lease.session:
-                    lease.renewed_until = until
-            case LeaseGone(session):
-                if session == lease.session:
-                    lease.is_declared_lost = True
+            case LeaseRenewed(session, until) if session == lease.session:
+                lease.renewed_until = until
+            case LeaseGone(session) if session == lease.session:
+                lease.is_declared_lost = True
             case StopChild(hurry):
                 worker.stop(hurry=hurry)
     # The supervisor is gone: it no longer renews our lease and will not replace us, so finish and exit.
+    _lease_of(worker).take_over()
+    worker.stop()
+
+
+def _lease_of(worker: Worker) -> SupervisedLease:
+    """Return the lease of the session that the worker has now."""
     lease = worker.lease_holder
     assert isinstance(lease, SupervisedLease)
-    lease.take_over()
-    worker.stop()
+    return lease

@@ -200,7 +200,7 @@ class Settler(Service):
             )
             if way == "reschedule":
                 self._on_rescheduled()
-            if self.on_continued is not None and any(item.link is not None for item in items):
+            if self.on_continued is not None and any(item.has_continued for item in items):
                 self.on_continued()
         self._in_doubt = False
         if not self._refused:

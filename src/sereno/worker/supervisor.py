@@ -285,10 +285,7 @@ class _Heartbeats(Service):
         held = {child.session: child for child in self._children if child.session is not None}
         if held:
             alive = await self._connection.run(keep(list(held), self._settings.lease), self._settings.heartbeat)
+            until = lease_end(sent, self._settings.lease)
             for session, child in held.items():
-                child.wire.send(
-                    LeaseRenewed(session, lease_end(sent, self._settings.lease))
-                    if session in alive
-                    else LeaseGone(session)
-                )
+                child.wire.send(LeaseRenewed(session, until) if session in alive else LeaseGone(session))
         return self._settings.heartbeat

@@ -11,8 +11,10 @@ from sereno.database.statement import Plan
 from sereno.duration import Duration
 from sereno.duration import seconds as length
 from sereno.errors import ConfigurationError
-from sereno.jobs.group_store import predecessors
+from sereno.jobs.encryption import key_ring
+from sereno.jobs.group_store import Predecessor, predecessors
 from sereno.jobs.job import ClaimedJob, NewJob
+from sereno.jobs.result import opened_result
 from sereno.jobs.signals import check_name
 from sereno.worker.steps import JobSteps, checked_which
 
@@ -121,12 +123,19 @@ class WaitingMethods:
     async def results(self) -> list[Any]:
         """Return the results of the jobs that this one waited for (`after`, or the jobs of its group), by their ids.
 
-        None for a job without a result, such as a dead one with on_dead="continue".
+        None for a job without a result, such as a dead one with on_dead="continue". Encrypted ones are decrypted.
         """
-        found = await self._database.arun_one(predecessors(self.job_id))
-        return [None if each.result is None else msgspec.json.decode(each.result) for each in found]
+        return self._plain(await self._database.arun_one(predecessors(self.job_id)))
 
     def read_results(self) -> list[Any]:
         """`results` for sync handlers."""
-        found = self._database.run_one(predecessors(self.job_id))
-        return [None if each.result is None else msgspec.json.decode(each.result) for each in found]
+        return self._plain(self._database.run_one(predecessors(self.job_id)))
+
+    def _plain(self, found: Sequence[Predecessor]) -> list[Any]:
+        keys = key_ring(self._database.settings.encryption_keys)
+        return [
+            None
+            if each.result is None
+            else msgspec.json.decode(opened_result(each.id, each.task, each.result.encode(), keys))
+            for each in found
+        ]

@@ -4,6 +4,7 @@ from tests.interleavings.scenario import AnyScenario
 from tests.interleavings.scenarios import (
     archive,
     bulk,
+    carriers,
     iterations,
     job_streams,
     jobs,
@@ -27,5 +28,6 @@ _ALL: list[AnyScenario] = [
     *archive.SCENARIOS,
     *signals.SCENARIOS,
     *releases.SCENARIOS,
+    *carriers.SCENARIOS,
 ]
 SCENARIOS: dict[str, AnyScenario] = {scenario.name: scenario for scenario in _ALL}

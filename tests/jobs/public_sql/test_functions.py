@@ -15,13 +15,14 @@ from tests.jobs.public_sql.sql_worker import SqlWorker, outcome
 SIGNATURES = """\
 claim_jobs(session bigint, queues text[], most integer) SETOF sereno.claimed_job
 close_session(session bigint) integer
+emit(session bigint, id bigint, attempt integer, chunks jsonb, first integer) integer
 functions_version() integer
 heartbeat(session bigint, held bigint[], OUT alive boolean, OUT lease_until timestamp with time zone, \
 OUT cancel bigint[], OUT lost bigint[]) record
 open_session(queues text[], tasks text[], host text, pid integer, slots integer, version text, lease interval, \
-listens boolean) bigint
+listens boolean, release text, task_versions jsonb, keys text[]) bigint
 settle_jobs(session bigint, outcomes jsonb, strict boolean) SETOF sereno.settled_job"""
-PUBLIC = ["claim_jobs", "close_session", "functions_version", "heartbeat", "open_session", "settle_jobs"]
+PUBLIC = ["claim_jobs", "close_session", "emit", "functions_version", "heartbeat", "open_session", "settle_jobs"]
 
 
 def test_the_public_functions_have_version_1(connection: Connection) -> None:
@@ -55,7 +56,7 @@ def as_role(url: str, name: str) -> Connection:
 GRANTS = """
 grant usage on schema sereno to {0};
 grant execute on function sereno.open_session, sereno.heartbeat, sereno.claim_jobs, sereno.settle_jobs,
-    sereno.close_session to {0};
+    sereno.close_session, sereno.emit to {0};
 """
 
 

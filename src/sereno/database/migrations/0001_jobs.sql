@@ -103,6 +103,18 @@ create index sessions_alive on sereno.sessions (id) where state = 'alive';
 -- Read by every enqueue: is there an idle session to wake?
 create index sessions_idle on sereno.sessions (id) where idle;
 
+-- Return whether a session with these capabilities can run a job of this task with these requirements.
+--   requires      {"version": 2, "key": "2026b"}: at least this version of the task; the key of its encrypted arguments
+--   capabilities  {"versions": {"export": 2}, "keys": ["2026b", "2026a"]}: a task that is not named has version 1
+-- In plpgsql: a claim passes over 100,000 such jobs in 0.1 s; a function in SQL, which is not inlined there because its
+-- argument is a subquery, takes 0.5 s.
+create function sereno.meets(requires jsonb, task text, capabilities jsonb) returns boolean
+    language plpgsql immutable parallel safe as $$
+begin
+    return coalesce((requires ->> 'version')::integer, 1) <= coalesce((capabilities -> 'versions' ->> task)::integer, 1)
+           and (not requires ? 'key' or coalesce(capabilities -> 'keys' ? (requires ->> 'key'), false));
+end $$;
+
 -- Assigned whenever a job becomes ready, so that a claim can start where the last one stopped (the claim floor).
 create sequence sereno.ready_seq;
 
@@ -626,6 +638,7 @@ end $$;
 
 -- Enqueue a job from psql, a trigger or another language; return its id.
 --   select sereno.enqueue('reconcile', '{"account": "r42"}', tenant => 'r42');
+-- `requires`: what a worker must have to run it (see sereno.meets).
 create function sereno.enqueue(
     task text,
     args jsonb default '{}',
@@ -638,7 +651,8 @@ create function sereno.enqueue(
     tags text[] default null,
     trace text default null,
     after bigint[] default null,
-    on_dead text default 'wait'
+    on_dead text default 'wait',
+    requires jsonb default null
 ) returns bigint
     language plpgsql as $$
 declare
@@ -656,6 +670,9 @@ begin
         raise exception 'task "%": on_dead is wait, continue or cancel, not %', left(task, 60), left(on_dead, 60)
             using errcode = 'invalid_parameter_value';
     end if;
+    if requires is not null then
+        perform sereno.check_requires(task, requires);
+    end if;
     if unique_key is not null and after is not null then
         raise exception 'task "%": after and unique_key exclude each other', left(task, 60)
             using errcode = 'invalid_parameter_value', hint = 'A job that exists already cannot wait for others.';
@@ -664,12 +681,12 @@ begin
         return (sereno.enqueue_keyed(jsonb_build_array(jsonb_build_object(
             'task', task, 'args', args, 'queue', queue, 'priority', priority, 'run_at', run_at, 'tenant', tenant,
             'unique_key', unique_key, 'expires_at', expires_at, 'tags', tags, 'trace', trace,
-            'keys', keys))) -> 0 ->> 'id')::bigint;
+            'keys', keys, 'requires', nullif(requires, '{}')))) -> 0 ->> 'id')::bigint;
     end if;
     insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, created_at,
-                             keys, lane, order_id, state, ready_seq)
+                             keys, requires, lane, order_id, state, ready_seq)
     values (enqueue.task, enqueue.args, enqueue.queue, enqueue.priority, due, enqueue.tenant, enqueue.expires_at,
-            enqueue.tags, enqueue.trace, moment, keys,
+            enqueue.tags, enqueue.trace, moment, keys, nullif(enqueue.requires, '{}'),
             case when keys is not null then sereno.lane_of(enqueue.queue, keys) end,
             case when keys is not null then sereno.order_of(enqueue.queue, keys) end,
             case when due <= moment then 'ready' else 'scheduled' end,

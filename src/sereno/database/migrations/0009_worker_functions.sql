@@ -1,6 +1,6 @@
 -- Workers in other languages: sessions, heartbeats, claims and settlements as functions, for every client that speaks
 -- SQL.
--- Public are open_session, heartbeat, claim_jobs, settle_jobs and close_session (docs/reference/sql.md). Their
+-- Public are open_session, heartbeat, claim_jobs, settle_jobs, close_session and emit (docs/reference/sql.md). Their
 -- signatures are stable: arguments are only added at the end, with defaults, and result columns are only added; an
 -- incompatible change gets a new name. They run with the rights of the schema's owner, for roles that are granted
 -- them. The worker in Python has statements of its own for the same; tests check the same guarantees on both.
@@ -28,7 +28,8 @@ begin
 end $$;
 
 -- Open a session for one run of one worker; return its id. `slots`: how many jobs it runs at once, for display.
--- `listens`: whether it listens for new jobs on the channel sereno.ready.
+-- `listens`: whether it listens for new jobs on the channel sereno.ready. `release`: of its program, for display.
+-- `task_versions` and `keys`: what it has for jobs with requirements (see sereno.meets): {"export": 2}; ids of keys.
 create function sereno.open_session(
     queues text[],
     tasks text[],
@@ -37,7 +38,10 @@ create function sereno.open_session(
     slots integer default 1,
     version text default 'sql',
     lease interval default '30 seconds',
-    listens boolean default false
+    listens boolean default false,
+    release text default null,
+    task_versions jsonb default null,
+    keys text[] default null
 ) returns bigint
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -54,6 +58,15 @@ begin
         wrong := 'slots must be 1 to 100000';
     elsif coalesce(seconds, 0) not between 1 and 3600 then
         wrong := 'lease must be 1 second to 1 hour';
+    elsif length(release) not between 1 and 200 then
+        wrong := 'a release has 1 to 200 characters';
+    elsif task_versions is not null and (
+        jsonb_typeof(task_versions) <> 'object'
+        or exists (select from jsonb_each_text(task_versions) as given
+                   where given.key <> all(tasks) or not coalesce(given.value ~ '^[1-9][0-9]{0,8}$', false))) then
+        wrong := 'task_versions must be positive integers by task, and only of tasks of the session';
+    elsif cardinality(keys) > 100 or array_position(keys, null) is not null then
+        wrong := 'a session has at most 100 keys, none of them null';
     end if;
     if wrong is not null then
         raise exception '%', wrong using errcode = 'invalid_parameter_value',
@@ -62,12 +75,17 @@ begin
     perform sereno.check_text('queue', name) from unnest(queues) as name;
     perform sereno.check_text('task', name) from unnest(tasks) as name;
     perform sereno.check_text('host', host), sereno.check_text('version', version);
-    insert into sereno.sessions (host, pid, version, queues, tasks, idle, lease, lease_until, opened_by, started_at, seen_at)
+    perform sereno.check_text('key', name) from unnest(keys) as name;
+    insert into sereno.sessions (host, pid, version, queues, tasks, idle, lease, lease_until, opened_by, started_at, seen_at,
+                                 release, capabilities)
     values (coalesce(open_session.host, pg_catalog.host(inet_client_addr()), 'localhost'), coalesce(open_session.pid, 0),
             coalesce(open_session.version, 'sql'),
             (select jsonb_object_agg(name, open_session.slots) from unnest(open_session.queues) as name), open_session.tasks,
             coalesce(listens, false), seconds, sereno.now() + make_interval(secs => seconds), session_user,
-            sereno.now(), sereno.now())
+            sereno.now(), sereno.now(), open_session.release,
+            case when task_versions is not null or keys is not null then jsonb_build_object(
+                'versions', coalesce(task_versions, '{}'), 'keys', to_jsonb(coalesce(open_session.keys, '{}')),
+                'encrypting', '[]'::jsonb) end)
     returning id into made;
     return made;
 end $$;
@@ -367,7 +385,8 @@ create function sereno.ready_ranges(queues text[], floors jsonb, passed_over jso
 -- below a lock would count locked rows, not read ones. `reached`: how many ranges were read, to their end or to their
 -- limit. SKIP LOCKED: a row that another claim has locked belongs to that claim.
 create function sereno.pick_ranges(
-    ranges sereno.ready_range[], known_tasks text[], wanted integer, but bigint[], out ids bigint[], out reached integer
+    ranges sereno.ready_range[], known_tasks text[], wanted integer, but bigint[], capabilities jsonb, out ids bigint[],
+    out reached integer
 )
     language plpgsql as $$
 begin
@@ -390,7 +409,7 @@ begin
               where near.task = any(known_tasks)
                 and near.task <> all(array(select name from paused where kind = 'task'))
                 and (near.tenant is null or near.tenant <> all(array(select name from paused where kind = 'tenant')))
-                and near.requires is null
+                and (near.requires is null or sereno.meets(near.requires, near.task, capabilities))
           ) as candidate
           limit wanted) as picked;
 end $$;
@@ -456,13 +475,15 @@ declare
     ranges       sereno.ready_range[];
     picked       record;
     noted        record;
+    abilities    jsonb;
 begin
-    select own.passed_over, case when own.passed_over is null then pick_plain.floors else own.floors end into passed_over, known
+    select own.passed_over, case when own.passed_over is null then pick_plain.floors else own.floors end, own.capabilities
+    into passed_over, known, abilities
     from sereno.sessions own where id = for_session;
     for round in 1..2 loop
         ranges := sereno.ready_ranges(queues, coalesce(known, floors), passed_over, looks_back or round = 2, turned);
         exit when ranges is null;
-        picked := sereno.pick_ranges(ranges, known_tasks, wanted - cardinality(ids), ids);
+        picked := sereno.pick_ranges(ranges, known_tasks, wanted - cardinality(ids), ids, abilities);
         ids := ids || coalesce(picked.ids, '{}');
         noted := sereno.pass_over(for_session, ranges[:picked.reached], coalesce(known, floors), passed_over);
         exit when not noted.is_short or cardinality(ids) >= wanted;
@@ -646,8 +667,8 @@ end $$;
 -- of limited queues and claims, in one round trip and with plans of its own; a shared function would change these
 -- plans. tests/jobs/public_sql/test_limits.py runs both against the same model of limits and orders.
 create function sereno.pick_limited(
-    lanes sereno.taken_lane[], known_tasks text[], out ids bigint[], out numbers bigint[], out stops jsonb,
-    out passing bigint[]
+    lanes sereno.taken_lane[], known_tasks text[], capabilities jsonb, out ids bigint[], out numbers bigint[],
+    out stops jsonb, out passing bigint[]
 )
     language sql as $$
     with paused as materialized (select kind, name from sereno.pauses where kind <> 'queue'),
@@ -669,7 +690,7 @@ create function sereno.pick_limited(
                 for update skip locked) as locked
             where task = any(known_tasks) and task <> all(array(select name from paused where kind = 'task'))
               and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
-              and requires is null
+              and (requires is null or sereno.meets(requires, task, capabilities))
             limit wanted.gives) as job
         where wanted.order_id is null
         union all
@@ -681,7 +702,7 @@ create function sereno.pick_limited(
             where jobs.id = head.id and state = 'ready' and jobs.lane = wanted.id
               and task = any(known_tasks) and task <> all(array(select name from paused where kind = 'task'))
               and (tenant is null or tenant <> all(array(select name from paused where kind = 'tenant')))
-              and requires is null
+              and (requires is null or sereno.meets(requires, task, capabilities))
             for update skip locked) as job
         where wanted.order_id is not null
           and (select true from sereno.history_dead dead
@@ -811,7 +832,8 @@ begin
         lanes := sereno.read_lanes(taken_json, coalesce((select array_agg(id) from unnest(limiters)), '{}'));
         select given.lanes, given.limiters into lanes, limiters from sereno.give_turns(lanes, limiters, most, turned) as given;
         select picked.ids, picked.numbers, picked.stops, picked.passing into ids, numbers, stops, passing
-        from sereno.pick_limited(lanes, known_tasks) as picked;
+        from sereno.pick_limited(
+            lanes, known_tasks, (select capabilities from sereno.sessions where id = for_session)) as picked;
         -- The jobs without keys of a queue with a limit of its own.
         for which in select ordinality from unnest(lanes) with ordinality where id is null and gives > 0 loop
             plain := sereno.pick_plain(
@@ -1223,7 +1245,8 @@ begin
 end $$;
 
 -- Security definer functions are for roles that are granted them (sereno migrate --roles).
-revoke execute on function sereno.open_session(text[], text[], text, integer, integer, text, interval, boolean),
+revoke execute on function sereno.open_session(
+        text[], text[], text, integer, integer, text, interval, boolean, text, jsonb, text[]),
     sereno.heartbeat(bigint, bigint[]), sereno.claim_jobs(bigint, text[], integer), sereno.close_session(bigint) from public;
 
 revoke execute on function sereno.settle_jobs(bigint, jsonb, boolean) from public;

@@ -38,6 +38,8 @@ create table sereno.group_parts (
     group_id   bigint not null,
     part       smallint not null,
     remaining  bigint not null,
+    -- When the end of a job was counted last.
+    counted_at timestamptz,
     primary key (group_id, part)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
@@ -134,34 +136,73 @@ begin
     return number;
 end $$;
 
+-- Count successes of jobs of groups: `numbers`, by group and part. It is the usual end of such a job, and end_links, which
+-- reads each job, takes five times as long. Return false and change nothing if a job may have to be continued: a part has no
+-- jobs left then, or a job waits for one of these (`ids`). The locks are those of end_links.
+create function sereno.count_members(ids bigint[], group_ids bigint[], parts smallint[], numbers bigint[]) returns boolean
+    language plpgsql as $$
+declare
+    counted  bigint;
+begin
+    if exists (select from sereno.dependencies where predecessor = any(ids)) then
+        return false;
+    end if;
+    with fewer as materialized (
+        select * from unnest(group_ids, parts, numbers) as f(group_id, part, number)
+    ),
+    locked as materialized (
+        select group_id, part, remaining from sereno.group_parts
+        where group_id = any(group_ids) and part = any(parts)
+        order by group_id, part for update
+    ),
+    open as materialized (
+        select fewer.* from fewer join locked using (group_id, part) where locked.remaining > fewer.number
+    ),
+    lowered as (
+        update sereno.group_parts p set remaining = p.remaining - open.number, counted_at = sereno.now()
+        from open
+        where p.group_id = any(group_ids) and p.group_id = open.group_id and p.part = open.part
+          and (select count(*) from open) = cardinality(group_ids)
+        returning 1
+    )
+    select count(*) into counted from lowered;
+    return counted > 0;
+end $$;
+
 -- Continue what waited for jobs that have just ended, in the same transaction: their ids, groups (0: none) and states.
+-- Return whether jobs became ready.
 -- Called as a statement of its own, so that it sees what was committed while the settlement waited for a lock. The row
 -- of a dependency is deleted by one transaction only, which then counts it. Jobs that are cancelled here may have
 -- successors too, so it works level by level. Lookups are by array and by subquery: joins would be planned as scans of
 -- whole tables with the settings of a worker's connection.
-create function sereno.end_links(ids bigint[], group_ids bigint[], states text[]) returns void
+create function sereno.end_links(ids bigint[], group_ids bigint[], states text[]) returns boolean
     language plpgsql as $$
 declare
-    moment    timestamptz := sereno.now();
-    counts    bigint[];
-    breaks    bigint[];
-    reasons   jsonb;
-    freed     record;
+    moment         timestamptz := sereno.now();
+    is_ready       boolean := false;
+    is_cancelling  boolean;
+    counts         bigint[];
+    breaks         bigint[];
+    reasons        jsonb;
+    freed          record;
 begin
     while cardinality(ids) > 0 loop
         with ended as materialized (
             select * from unnest(ids, group_ids, states) as e(id, group_id, state)
         ),
+        summed as materialized (
+            select group_id, sereno.group_part(id) as part, state, count(*) as number, min(id) as id
+            from ended where group_id > 0 group by 1, 2, 3
+        ),
         known as materialized (
-            select id, then_job, on_dead from sereno.groups where id = any(group_ids)
+            select id, then_job, on_dead from sereno.groups where id = any(array(select group_id from summed))
         ),
         member as materialized (
-            select ended.id, ended.state, known.id as group_id, then_job, sereno.group_part(ended.id) as part,
-                   on_dead, sereno.effect_of(ended.state, on_dead) as effect
-            from ended join known on known.id = ended.group_id
+            select summed.id, state, group_id, part, number, then_job, on_dead, sereno.effect_of(state, on_dead) as effect
+            from summed join known on known.id = group_id
         ),
         fewer as materialized (
-            select group_id, part, then_job, count(*) as number from member where effect = 'counts' group by 1, 2, 3
+            select group_id, part, then_job, sum(number) as number from member where effect = 'counts' group by 1, 2, 3
         ),
         locked as materialized (
             select group_id, part from sereno.group_parts
@@ -169,7 +210,7 @@ begin
             order by group_id, part for update
         ),
         counted as (
-            update sereno.group_parts p set remaining = p.remaining - fewer.number
+            update sereno.group_parts p set remaining = p.remaining - fewer.number, counted_at = moment
             from fewer join locked using (group_id, part)
             where p.group_id = any(array(select group_id from locked))
               and p.group_id = fewer.group_id and p.part = fewer.part
@@ -178,6 +219,7 @@ begin
         stopped as (
             update sereno.groups set cancelling = true
             where id = any(array(select group_id from member where effect = 'breaks' and on_dead = 'cancel'))
+            returning id
         ),
         edge as materialized (
             select d.predecessor, d.successor, ended.state,
@@ -205,10 +247,10 @@ begin
                (select jsonb_object_agg(successor, reason)
                 from (select successor, format('job %s, which it waits for, %s', min(predecessor),
                                                case when min(state) = 'dead' then 'is dead' else 'was cancelled' end) as reason
-                      from broken group by successor) as why)
-        into counts, breaks, reasons;
-        if exists (select from sereno.groups where id = any(group_ids) and cancelling)
-           and coalesce(current_setting('sereno.notify', true), '') <> 'off' then
+                      from broken group by successor) as why),
+               exists (select from stopped)
+        into counts, breaks, reasons, is_cancelling;
+        if is_cancelling and coalesce(current_setting('sereno.notify', true), '') <> 'off' then
             -- No job has this id: maintenance looks at once.
             perform pg_notify('sereno.linked', '0');
         end if;
@@ -238,6 +280,7 @@ begin
             from moved where state <> 'waiting' group by queue
         loop
             perform sereno.notify_ready(freed.queue, greatest(0, freed.due_in));
+            is_ready := is_ready or freed.due_in <= 0;
         end loop;
 
         with gone as (
@@ -263,6 +306,7 @@ begin
         into ids, group_ids, states from gone;
         perform sereno.notify_finished(ids) where exists (select from sereno.waiters);
     end loop;
+    return is_ready;
 end $$;
 
 -- Check a page of dependencies that the settlement of their predecessor may not know of; return whether there are any.

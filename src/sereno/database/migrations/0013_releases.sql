@@ -1,15 +1,16 @@
 -- Releases and keys: what a job requires of the worker that runs it, and what a worker has.
 
--- Return whether a session with these capabilities can run a job of this task with these requirements.
---   requires      {"version": 2, "key": "2026b"}: at least this version of the task; the key of its encrypted arguments
---   capabilities  {"versions": {"export": 2}, "keys": ["2026b", "2026a"]}: a task that is not named has version 1
--- In plpgsql: a claim passes over 100,000 such jobs in 0.1 s; a function in SQL, which is not inlined there because its
--- argument is a subquery, takes 0.5 s.
-create function sereno.meets(requires jsonb, task text, capabilities jsonb) returns boolean
-    language plpgsql immutable parallel safe as $$
+-- Raise an error unless these are requirements that a worker can meet.
+create function sereno.check_requires(task text, requires jsonb) returns void
+    language plpgsql immutable as $$
 begin
-    return coalesce((requires ->> 'version')::integer, 1) <= coalesce((capabilities -> 'versions' ->> task)::integer, 1)
-           and (not requires ? 'key' or coalesce(capabilities -> 'keys' ? (requires ->> 'key'), false));
+    if jsonb_typeof(requires) <> 'object' or requires - '{version,key}'::text[] <> '{}'
+       or (requires ? 'version' and not coalesce(requires ->> 'version' ~ '^[1-9][0-9]{0,8}$', false))
+       or (requires ? 'key' and (jsonb_typeof(requires -> 'key') <> 'string' or length(requires ->> 'key') not between 1 and 200)) then
+        raise exception 'task "%": a worker cannot meet the requirements %', left(task, 60), left(requires::text, 200)
+            using errcode = 'invalid_parameter_value',
+                  hint = 'Such as {"version": 2}, {"key": "2026b"} or both: a version is a positive integer, a key is the id of a key.';
+    end if;
 end $$;
 
 -- Plain jobs are not in this index.

@@ -23,12 +23,14 @@ create table sereno.relay_batches (
 );
 
 -- Jobs of a carrier that are, or were, stored here: a message that is delivered again does not run them again.
--- `position`: of the message in its queue. The row is deleted when every message up to there was acknowledged.
+-- `position`: of the message in its queue. The row is deleted some minutes after it was stored, when every message up to
+-- there was acknowledged: a worker that was suspended may still run the same jobs until it notices.
 create table sereno.carried_jobs (
     job_id      bigint primary key,
     queue       text not null,
     position    bigint not null,
-    session_id  bigint not null
+    session_id  bigint not null,
+    stored_at   timestamptz not null default sereno.now()
 );
 
-create index carried_jobs_position on sereno.carried_jobs (queue, position);
+create index carried_jobs_stored on sereno.carried_jobs (queue, stored_at);

@@ -12,6 +12,7 @@ from sereno.database.migrate import migrations
 from sereno.database.statement import Operation, Row, Statement, queries
 from sereno.duration import duration_text
 from sereno.monitoring import health_queries
+from sereno.monitoring.alerts import workflow_conditions
 from sereno.monitoring.alerts.condition import AlertCondition, Level, command, condition, rank
 from sereno.monitoring.health_queries import LockHolder
 from sereno.settings import A_DAY, Settings
@@ -255,6 +256,8 @@ QUERIES: tuple[ConditionQuery, ...] = (
     ConditionQuery(("schema.none", "schema.behind"), _schema),
     ConditionQuery(("worker.none", "session.silent", "queue.unserved", "queue.late", "task.unknown"), _work),
     ConditionQuery(("job.dead",), _dead, of_tenants=True),
+    ConditionQuery(("dependency.dead", "group.stalled"), workflow_conditions.links, of_tenants=True),
+    ConditionQuery(("requirement.unmet",), workflow_conditions.unmet),
     ConditionQuery(("scheduler.none", "scheduler.behind"), _scheduler),
     ConditionQuery(("schedule.missed", "schedule.parked", "schedule.failed"), _schedules, of_tenants=True),
     ConditionQuery(("channel.paused", "channel.account", "channel.failing"), _channels, of_tenants=True),

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from math import ceil
 from time import monotonic
@@ -25,6 +26,8 @@ WAIT, BUSY = 2.0, 0.5
 RETRY = 1.0
 # A message that is delivered this often comes home: its jobs may be what ends the workers.
 HOME_AFTER = 3
+# Seconds that a job may wait for a slot of this worker while no message waits for a worker; and between two looks.
+SHARE_AFTER = 5.0
 # How fast the average number of jobs in a message follows new messages.
 SMOOTHING = 0.2
 
@@ -51,6 +54,15 @@ class Consumer(Service):
         self._jobs_in_message = 1.0
         self._is_away = False
         self._resting = False
+        self._is_fetching = False
+        self._shared_at = float("-inf")
+
+    async def stop(self) -> None:
+        """Stop. A request for messages is not waited for: the client gives back what it has received."""
+        if self._is_fetching and self._loop_task is not None:
+            self.stopping = True
+            self._loop_task.cancel()
+        await super().stop()
 
     def job_ended(self) -> None:
         """Fetch more if the buffer runs low."""
@@ -61,16 +73,19 @@ class Consumer(Service):
     async def run_once(self) -> float:
         self._slots.measure()
         room = self._slots.free()
-        if room <= 0 or self._outcomes.is_behind:
-            self._resting = True
-            return BUSY
+        is_busy = room <= 0 or self._outcomes.is_behind
         try:
             client = await self._connect()
-            most = max(1, ceil(room / max(1.0, self._jobs_in_message)))
-            messages = await client.fetch(self._slots.name, most, WAIT)
+            most = 0 if is_busy else max(1, ceil(room / max(1.0, self._jobs_in_message)))
+            # A busy worker takes what it has requested before: no other worker gets it meanwhile.
+            self._is_fetching = True
+            messages = await client.fetch(self._slots.name, most, 0.0 if is_busy else WAIT)
+            self._is_fetching = False
             for message in messages:
                 await self._take(message)
+            await self._share(client)
         except CarrierUnavailable as error:
+            self._is_fetching = False
             if not self._is_away:
                 emit(logging.ERROR, "carrier.unavailable", str(error), queue=self._slots.name)
             self._is_away = True
@@ -78,7 +93,8 @@ class Consumer(Service):
         if self._is_away:
             emit(logging.INFO, "carrier.available", f"queue {self._slots.name}: its carrier answers again")
             self._is_away = False
-        return 0.0
+        self._resting = is_busy
+        return BUSY if is_busy else 0.0
 
     async def _take(self, message: CarriedMessage) -> None:
         """Start the jobs of a message."""
@@ -90,15 +106,37 @@ class Consumer(Service):
         batch.queue = self._slots.name
         self._jobs_in_message += SMOOTHING * (len(batch.ids) - self._jobs_in_message)
         held = HeldMessage(message, batch)
-        jobs = claimed_jobs(batch, time.time())
         if message.deliveries > 1:
+            if self._outcomes.messages.recognises(held):
+                return
             await self._leave_out(held)
+        self._outcomes.messages.hold(held)
+        jobs = claimed_jobs(batch, time.time())
+        if len(held.left) < len(jobs):
             jobs = [job for job in jobs if job.id in held.left]
-        self._outcomes.hold(held)
         if message.deliveries >= HOME_AFTER:
             self._outcomes.bring_home(jobs, f"its message was delivered {message.deliveries} times")
             return
         self._buffer(jobs)
+
+    async def _share(self, client: CarrierClient) -> None:
+        """Bring jobs home that have waited long for a slot here, if no message waits: other workers may be idle.
+
+        They could be published again, in smaller messages. But then two messages would have the same job, and
+        `ctx.transaction()` would no longer be exactly once. The few jobs of slow handlers cost PostgreSQL little.
+        """
+        now = monotonic()
+        buffer = self._slots.buffer
+        if not buffer or self._outcomes.home is None or now < self._shared_at + SHARE_AFTER:
+            return
+        if buffer[0].seen > now - SHARE_AFTER:
+            return
+        self._shared_at = now
+        if (await client.state(self._slots.name)).pending_messages:
+            return
+        late = [job for job in buffer if job.seen <= now - SHARE_AFTER]
+        self._slots.buffer = deque(job for job in buffer if job.seen > now - SHARE_AFTER)
+        self._outcomes.bring_home(late, "it has waited for a slot, and other workers may have one")
 
     async def _leave_out(self, held: HeldMessage) -> None:
         """Leave out the jobs that had an outcome in an earlier delivery of the message."""

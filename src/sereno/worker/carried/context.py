@@ -39,6 +39,7 @@ class JobDatabase(Database):
 
     def _store(self) -> None:
         if not self.is_stored:
+            self._loop.call_soon_threadsafe(self._outcomes.is_storing, self._jobs, self._session)
             self._real.run_one(self.store())
             self.is_stored = True
             # Before the end of the handler, which reaches the event loop later than this.
@@ -46,6 +47,7 @@ class JobDatabase(Database):
 
     async def _astore(self) -> None:
         if not self.is_stored:
+            self._outcomes.is_storing(self._jobs, self._session)
             await self._real.arun_one(self.store())
             self.is_stored = True
             self._outcomes.has_stored(self._jobs, self._session)

@@ -15,14 +15,31 @@ _ids = msgspec.json.Decoder(list[int])
 class HeldMessage:
     """One delivery of a message. It is acknowledged when `left` is empty."""
 
-    __slots__ = ("_index", "_more", "_recorded", "batch", "left", "message", "received", "reported")
+    __slots__ = (
+        "_index",
+        "_more",
+        "_recorded",
+        "batch",
+        "in_doubt",
+        "key",
+        "left",
+        "message",
+        "received",
+        "recorded",
+        "reported",
+    )
 
     def __init__(self, message: CarriedMessage, batch: Batch) -> None:
         self.message = message
         self.batch = batch
+        self.key = (batch.queue, message.position)
         self.left = set(batch.ids)
-        # By the monotonic clock: when it was received, and when the carrier last heard of it.
+        # By the monotonic clock: when it was received, when the carrier last heard of it, and when its progress was
+        # last stored.
         self.received = self.reported = monotonic()
+        self.recorded = float("-inf")
+        # Since when another worker may have it as well.
+        self.in_doubt: float | None = None
         self._recorded = 0
         self._index: dict[int, int] | None = None
         self._more: dict[int, MoreFields] = {}

@@ -100,7 +100,8 @@ class CarriedQueues(Service):
             for name, slots in self.queues.items()
         }
         self.outcomes.on_room = self._fetch_more
-        self._has_begun = self._is_drained = False
+        self._is_drained = False
+        self._is_consuming = False
         self._claimer: Claimer | None = None
         self._relay: Relay | None = None
 
@@ -122,6 +123,7 @@ class CarriedQueues(Service):
         if self._hooks is not None:
             self._hooks.start()
         self.outcomes.start()
+        self.outcomes.messages.start()
 
     async def run_once(self) -> float:
         """Stop handlers that are past their deadline, and store the progress of those that report it."""
@@ -134,17 +136,17 @@ class CarriedQueues(Service):
         """Let jobs come home to this session, and publish jobs that it claims. `queues`: its slots for PostgreSQL."""
         if not self.queues:
             return
-        self._claimer = claimer
-        if not self._has_begun:
-            # Not before: a handler may need the session at once.
-            self._has_begun = True
+        if not self._is_consuming:
+            # Not before: jobs that run would delay the registration of the first session.
+            self._is_consuming = True
             for consumer in self._consumers.values():
                 consumer.start()
+        self._claimer = claimer
         for name, slots in self.queues.items():
             slots.beside, queues[name].beside = queues[name], slots
         self.outcomes.home = Home(session, settler, claimer)
         self.outcomes.wake()
-        self._relay = Relay(self._relay_connection, session, claimer, queues, self._connect)
+        self._relay = Relay(self._relay_connection, session, settler, claimer, queues, self._connect)
         claimer.relay = self._relay
         self._relay.start()
 
@@ -190,7 +192,7 @@ class CarriedQueues(Service):
     async def _client(self, carrier: Carrier) -> CarrierClient:
         async with self._connecting:
             client = self._clients.get(carrier)
-            if client is None:
+            if client is None or client.is_closed:
                 client = self._clients[carrier] = await carrier.connect()
         if not client.is_connected:
             raise CarrierUnavailable(f"{carrier.kind} at {carrier.description} is not reachable")
@@ -200,8 +202,7 @@ class CarriedQueues(Service):
         """Fetch no more, let running handlers end within the grace period, and give back the rest."""
         self._is_drained = True
         self._starter.is_stopped = True
-        for consumer in self._consumers.values():
-            await consumer.stop()
+        await asyncio.gather(*(consumer.stop() for consumer in self._consumers.values()))
         for slots in self.queues.values():
             slots.buffer.clear()
         self.executor.request_stop()
@@ -218,6 +219,7 @@ class CarriedQueues(Service):
         if not self._is_drained:
             await self.drain()
         await self.outcomes.stop()
+        await self.outcomes.messages.stop()
         await self.stop()
         await self.outcomes.give_back()
         if self._hooks is not None:

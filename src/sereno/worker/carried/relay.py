@@ -13,6 +13,7 @@ from time import monotonic
 
 from sereno.carriers import store
 from sereno.carriers.contract import CarrierClient
+from sereno.carriers.message import decode
 from sereno.carriers.store import RelayBatch
 from sereno.database.connect import ServiceConnection
 from sereno.errors import CarrierUnavailable
@@ -21,6 +22,7 @@ from sereno.telemetry.log_events import emit
 from sereno.telemetry.service import Service
 from sereno.worker.claiming.claimer import Claimer
 from sereno.worker.claiming.slots import QueueSlots
+from sereno.worker.settler import Settler
 
 # Jobs, and bytes of arguments, in one message.
 JOBS_IN_MESSAGE = 500
@@ -41,6 +43,7 @@ class Relay(Service):
         self,
         connection: ServiceConnection,
         session: int,
+        settler: Settler,
         claimer: Claimer,
         queues: Mapping[str, QueueSlots],
         connect: Mapping[str, Callable[[], Awaitable[CarrierClient]]],
@@ -48,6 +51,7 @@ class Relay(Service):
         super().__init__("relay")
         self._connection = connection
         self._session = session
+        self._settler = settler
         self._claimer = claimer
         self._queues = queues
         self._connect = connect
@@ -56,6 +60,9 @@ class Relay(Service):
         self._batches: list[RelayBatch] = []
         self._shares: dict[str, int] = dict.fromkeys(connect, 0)
         self._failed_at: dict[str, float] = {}
+        # What the largest message of the carrier has taught: jobs in a message, and jobs that do not fit into one.
+        self._most_jobs: dict[str, int] = dict.fromkeys(connect, JOBS_IN_MESSAGE)
+        self._too_large: set[int] = set()
         # Queues whose carrier has answered, and not failed since: jobs in a message would wait for it.
         self._reached: set[str] = set()
         self._looked_at = float("-inf")
@@ -65,11 +72,17 @@ class Relay(Service):
         share = self._shares.get(job.queue, 0)
         if not share or job.attempt > 1 or job.id % ALL >= share or len(job.args) > BYTES_IN_MESSAGE:
             return False
-        if job.fire is not None or job.link is not None or not self._is_open(job.queue):
+        if job.fire is not None or job.link is not None or not self._is_open(job.queue) or job.id in self._too_large:
             return False
         self._waiting[job.queue].append(job)
         self.wake()
         return True
+
+    def release_rest(self, queue: QueueSlots) -> None:
+        """Release jobs that were claimed for the relay and stay in PostgreSQL: other workers may have a slot."""
+        for job in queue.take_unrelayed() if queue.relay_room else ():
+            queue.relay_rests_until = monotonic() + LOOK_EVERY
+            self._settler.release(job, "the job was claimed for the carrier of its queue, and stays in PostgreSQL")
 
     def _is_open(self, queue: str) -> bool:
         return queue in self._reached and len(self._waiting[queue]) < MOST_WAITING
@@ -79,13 +92,13 @@ class Relay(Service):
             await self._look()
         for queue, waiting in self._waiting.items():
             while waiting:
-                await self._carry(queue, _first(waiting))
+                await self._carry(queue, _first(waiting, self._most_jobs[queue]))
         for batch in list(self._batches):
             await self._publish(batch)
         for name in self._waiting:
             slots = self._queues[name]
             full = self._shares[name] == ALL and self._is_open(name) and not self._batches
-            slots.relay_room = JOBS_IN_MESSAGE if full else 0
+            slots.relay_room = JOBS_IN_MESSAGE if full and monotonic() >= slots.relay_rests_until else 0
         return RETRY if self._batches else max(0.0, self._looked_at + LOOK_EVERY - monotonic())
 
     async def _look(self) -> None:
@@ -109,26 +122,39 @@ class Relay(Service):
 
     async def _carry(self, queue: str, jobs: list[ClaimedJob]) -> None:
         """Move jobs into a message. Those that need PostgreSQL run here."""
-        attempts = {job.id: job.attempt for job in jobs}
-        batch, gone = await self._connection.run(store.carry(self._session, queue, list(attempts)))
+        batch, kept = await self._connection.run(store.carry(self._session, queue, [job.id for job in jobs]))
         del self._waiting[queue][: len(jobs)]
-        for job_id in gone:
-            self._claimer.held.pop(job_id, None)
         if batch is not None:
             self._batches.append(batch)
         for job in jobs:
-            if job.id not in gone:
+            if job.id in kept:
                 self._claimer.take_stored(job)
+            else:
+                self._claimer.held.pop(job.id, None)
+        self.release_rest(self._queues[queue])
 
     async def _publish(self, batch: RelayBatch) -> None:
         try:
             client = await self._connect[batch.queue]()
+            if len(batch.body) > client.largest_message:
+                await self._return(batch)
+                return
             await client.publish(batch.queue, batch.body, f"r{batch.id}")
         except CarrierUnavailable as error:
             self._fail(batch.queue, error)
             return
         await self._connection.run(store.published(batch.id))
         self._batches.remove(batch)
+
+    async def _return(self, batch: RelayBatch) -> None:
+        """Make the jobs of a message ready again that its carrier would refuse; the next ones have fewer."""
+        ids = decode(batch.body).ids
+        if len(ids) == 1:
+            self._too_large.update(ids)
+        self._most_jobs[batch.queue] = max(1, len(ids) // 2)
+        await self._connection.run(store.return_batches(batch.queue, batch.id))
+        self._batches.remove(batch)
+        self._claimer.wake()
 
     def _fail(self, queue: str, error: CarrierUnavailable | None = None) -> None:
         if error is not None and queue not in self._failed_at:
@@ -146,11 +172,11 @@ class Relay(Service):
             waiting.clear()
 
 
-def _first(waiting: list[ClaimedJob]) -> list[ClaimedJob]:
+def _first(waiting: list[ClaimedJob], most: int) -> list[ClaimedJob]:
     """Return the first jobs, as many as fit into a message."""
     jobs: list[ClaimedJob] = []
     size = 0
-    for job in waiting[:JOBS_IN_MESSAGE]:
+    for job in waiting[:most]:
         size += len(job.args)
         if jobs and size > BYTES_IN_MESSAGE:
             break

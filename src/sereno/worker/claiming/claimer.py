@@ -47,6 +47,7 @@ class JobTaker(Protocol):
     """What may take a claimed job, so that it does not run here."""
 
     def takes(self, job: ClaimedJob) -> bool: ...
+    def release_rest(self, queue: QueueSlots) -> None: ...
 
 
 class Claimer(Service):
@@ -277,8 +278,10 @@ class Claimer(Service):
             got[job.queue] = got.get(job.queue, 0) + 1
             if self.relay is None or not self.relay.takes(job):
                 self._queues[job.queue].buffer.append(job)
-        for queue in got:
-            self.fill(self._queues[queue])
+        for queue in map(self._queues.__getitem__, got):
+            self.fill(queue)
+            if self.relay is not None:
+                self.relay.release_rest(queue)
         return got
 
     def take_stored(self, job: ClaimedJob) -> None:

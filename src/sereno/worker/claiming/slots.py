@@ -62,6 +62,8 @@ class QueueSlots:
         self.beside: QueueSlots | None = None
         # Jobs that can be claimed for the relay, beyond those for free slots.
         self.relay_room = 0
+        # By the monotonic clock: until when none are, because the relay did not take the last ones.
+        self.relay_rests_until = 0.0
         # Whether jobs with limits may be ready to start: then their half of the slots is reserved.
         self.more_limited = False
         self._largest_batch = largest_batch
@@ -179,6 +181,10 @@ class QueueSlots:
         behind = [job for slot_group in self._waited_for() for job in slot_group.behind] if self._behind else []
         for jobs in (self.buffer, self.limited, self.aside, behind):
             yield from [job.id for job in jobs if job.seen < moment]
+
+    def take_unrelayed(self) -> list[ClaimedJob]:
+        """Remove and return jobs that were claimed for the relay, which did not take them, and have no slot here."""
+        return [self.buffer.pop() for _ in range(len(self.buffer) - max(self._ahead, self.slots))]
 
     def take_all(self) -> list[ClaimedJob]:
         """Remove and return every job that has not started."""

@@ -6,7 +6,7 @@ from sereno.database.connect import ServiceConnection
 from sereno.jobs import requirements
 from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
-from sereno.worker.maintenance.duties import MaintenanceDuty, MaintenanceStep, run_page
+from sereno.worker.maintenance.duties import MAINTENANCE_TIMEOUT, MaintenanceDuty, MaintenanceStep
 
 # Seconds between two searches for such jobs.
 UNMET_EVERY = 60.0
@@ -16,7 +16,8 @@ def duty(settings: Settings) -> MaintenanceDuty:
     """Return the duty, for the grace of these settings."""
 
     async def page(connection: ServiceConnection) -> bool:
-        buried = await run_page(connection, requirements.bury_unmet(settings.release_grace))
+        operation = requirements.bury_unmet(settings.release_grace)
+        buried = await connection.run(operation, MAINTENANCE_TIMEOUT, atomic=True)
         for job_id, reason in buried:
             emit(logging.ERROR, "job.dead", f"job {job_id}: dead: {reason}", job_id=job_id)
         return len(buried) >= requirements.PAGE

@@ -8,6 +8,7 @@ import pytest
 
 from sereno import Dead, Sereno
 from sereno.jobs.attempt import Settlement
+from sereno.jobs.encryption import new_key
 from tests.facts import one, until
 from tests.jobs.job_steps import decided, end, session, take
 from tests.server.api.conftest import Ask
@@ -57,3 +58,20 @@ def test_a_wait_has_a_valid_length_and_ends(ask: Ask, job: int) -> None:
     assert client.get(f"/jobs/{job}/result", params={"wait": "soon"}).status_code == 422
     assert client.get("/jobs/999999/result").status_code == 404
     assert ask("operator", tenant="b").get(f"/jobs/{job}/result").status_code == 404
+
+
+def test_an_encrypted_result_is_shown_as_it_is_stored(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
+    app.override(encryption_keys=[new_key("one")])
+
+    @app.task(name="work", encrypt=True)
+    def work() -> str:
+        return ""
+
+    job = work.enqueue().id
+    connection.execute("update sereno.jobs set requires = null")
+    assert work.definition.result is not None
+    finish(connection, work.definition.result.settlement("4111 1111 1111 1111", 1000))
+    for role in ("admin", "operator", "viewer"):
+        replies = ask(role).get(f"/jobs/{job}/result"), ask(role).get(f"/jobs/{job}")
+        assert all("4111" not in reply.text and "$encrypted" in reply.text for reply in replies), role
+    assert app.jobs.get(job).result("60s") == "4111 1111 1111 1111"
