@@ -7,7 +7,9 @@ dead letters, history) is done in PostgreSQL.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
+
+Body: TypeAlias = bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,10 @@ class CarrierState:
     replicas: int
     current_replicas: int
     leader: str | None
+    # Bytes that the carrier stores at most; None without a limit.
+    max_bytes: int | None = None
+    # The bodies of its oldest and of its newest message, to estimate how many jobs there are.
+    samples: tuple[Body, ...] = ()
 
 
 class CarriedMessage(Protocol):

@@ -328,9 +328,8 @@ class JetStreamClient:
             await self._prepare(queue)
             stream = await self._js.stream_info(self._stream(queue))
             consumer = await self._js.consumer_info(self._stream(queue), CONSUMER)
-            oldest = None
-            if stream.state.messages:
-                oldest = await self._age(self._stream(queue), stream.state.first_seq)
+            ends = sorted({stream.state.first_seq, stream.state.last_seq}) if stream.state.messages else []
+            samples = [await self._message(self._stream(queue), position) for position in ends]
         cluster = stream.cluster
         current = 1 + sum(bool(peer.current) for peer in (cluster.replicas or [])) if cluster else 1
         return CarrierState(
@@ -338,20 +337,20 @@ class JetStreamClient:
             held_messages=consumer.num_ack_pending or 0,
             redelivered_messages=consumer.num_redelivered or 0,
             bytes=stream.state.bytes,
-            oldest=oldest,
+            oldest=_age(samples[0]) if samples else None,
             replicas=self.carrier.replicas,
             current_replicas=current,
             leader=cluster.leader if cluster else None,
+            max_bytes=limit if (limit := stream.config.max_bytes or 0) > 0 else None,
+            samples=tuple(sample.data for sample in samples if sample is not None and sample.data),
         )
 
-    async def _age(self, stream: str, position: int) -> float | None:
+    async def _message(self, stream: str, position: int) -> api.RawStreamMsg | None:
         try:
-            message = await self._js.get_msg(stream, position)
+            return await self._js.get_msg(stream, position)
         except js_errors.NotFoundError:
+            # It was acknowledged since.
             return None
-        if message.time is None:
-            return None
-        return max(0.0, (datetime.now(UTC) - message.time).total_seconds())
 
     async def acknowledged(self, queue: str) -> int:
         async with _calls(self.carrier, queue):
@@ -377,6 +376,13 @@ class JetStreamClient:
 
     def _progress(self, queue: str) -> str:
         return f"{self.carrier.prefix}.progress.{_token(queue)}"
+
+
+def _age(message: api.RawStreamMsg | None) -> float | None:
+    """Return the seconds since a message was published."""
+    if message is None or message.time is None:
+        return None
+    return max(0.0, (datetime.now(UTC) - message.time).total_seconds())
 
 
 def _token(queue: str) -> str:

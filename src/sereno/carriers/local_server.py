@@ -23,8 +23,9 @@ HOST = "127.0.0.1"
 class LocalNats:
     """Servers `0 … nodes - 1`, with their files under `directory`. Ports are chosen once, and kept over restarts."""
 
-    def __init__(self, directory: Path, nodes: int = 1, port: int | None = None) -> None:
+    def __init__(self, directory: Path, nodes: int = 1, port: int | None = None, name: str = "sereno") -> None:
         self._program = find_program()
+        self._name = name
         self._directory = directory
         ports = _free_ports(2 * nodes)
         self.ports = [port, *ports[1:nodes]] if port is not None else ports[:nodes]
@@ -67,6 +68,10 @@ class LocalNats:
                 raise CarrierUnavailable(f"the NATS server on port {self.ports[node]} did not start: see {log}")
             time.sleep(LOOK_EVERY)
 
+    def process_id(self, node: int) -> int:
+        """Return the process id of a running server."""
+        return self._processes[node].pid
+
     def kill(self, node: int) -> None:
         """Kill one server, as a crash would."""
         self._end(node, signal.SIGKILL)
@@ -102,7 +107,7 @@ class LocalNats:
 
     def _config(self, node: int, home: Path) -> str:
         lines = [
-            f'server_name: "sereno-{node}"',
+            f'server_name: "{self._name}-{node}"',
             f'listen: "{HOST}:{self.ports[node]}"',
             f'jetstream {{ store_dir: "{home / "jetstream"}" }}',
         ]

@@ -111,3 +111,9 @@ def return_batches(queue: str, batch: int | None = None) -> Operation[int]:
     """Make the jobs of unpublished messages, all or one, ready in PostgreSQL; return how many."""
     rows = yield Statement(_sql["return_batches"], {"queue": queue, "batch": batch})
     return int(rows[0][0])
+
+
+def unpublished(batches: Collection[int]) -> Operation[set[int]]:
+    """Return those of the messages that are still to be published."""
+    rows = yield Statement(_sql["unpublished"], {"ids": list(batches)})
+    return set(_ids.decode(rows[0][0]))

@@ -160,7 +160,9 @@ where id = any(array(select id from found))
 returning id, queue, body;
 
 -- name: return_batches
--- Store the jobs of messages that were not published as ready jobs again: their carrier is given up.
+-- Store the jobs of messages that were not published as ready jobs again: their carrier is given up. A worker may have
+-- published one of them whose acknowledgement was lost. So each job gets a fence at a position that no message reaches:
+-- the outcome of a copy is refused.
 with gone as (
     delete from sereno.relay_batches
     where queue = %(queue)s and (%(batch)s::bigint is null or id = %(batch)s)
@@ -176,6 +178,15 @@ back as (
            (body -> 6 -> place ->> 5)::timestamptz, (body -> 6 -> place ->> 6)::timestamptz, 'ready',
            nextval('sereno.ready_seq')
     from gone, generate_series(0, jsonb_array_length(body -> 3) - 1) as place
-    returning id
+    returning id, queue
+),
+fenced as (
+    insert into sereno.carried_jobs (job_id, queue, position, session_id)
+    select id, queue, 9223372036854775807, 0 from back order by id
+    on conflict (job_id) do nothing
 )
 select count(*) from back;
+
+-- name: unpublished
+-- Those of the messages that are still to be published: an operator may have returned their jobs.
+select coalesce(json_agg(id), '[]')::text from sereno.relay_batches where id = any(%(ids)s);

@@ -48,7 +48,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
             "sereno.cli.procedures.procedure:procedure",
             "Stored procedures that jobs may call: allow, list, check, run …",
         ),
-        "queue": ("sereno.cli.jobs.queues:queue", "list, pause, resume"),
+        "queue": ("sereno.cli.jobs.queues:queue", "list, show, pause, resume, carry"),
         "signal": ("sereno.cli.jobs.signal:signal", "Signals that jobs wait for: send, list"),
         "limit": ("sereno.cli.jobs.limits:limit", "list, show, set, reset, close, open, weigh, weights"),
     },

@@ -28,8 +28,9 @@ attempts_default       sd      s       s
 audit                  i(actor,action,subject,detail)  si(actor,action,subject,detail)  s
 batches                siud    si      s
 bulk_operations        sud     siu     s
-carried_jobs           siud    s       s
+carried_jobs           siud    si      s
 carried_queues         siud    siud    s
+carrier_states         siud    s       s
 channel_codes          siud    s       s
 channel_minutes        siud    s       s
 channel_pauses         sid     sid     s

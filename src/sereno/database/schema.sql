@@ -4518,6 +4518,26 @@ CREATE TABLE sereno.carried_queues (
     CONSTRAINT carried_queues_share_check CHECK (((share >= 0) AND (share <= 100)))
 );
 
+CREATE TABLE sereno.carrier_states (
+    queue text NOT NULL,
+    kind text NOT NULL,
+    address text NOT NULL,
+    direct boolean NOT NULL,
+    reported_at timestamp with time zone NOT NULL,
+    reached_at timestamp with time zone,
+    error text,
+    pending_messages bigint DEFAULT 0 NOT NULL,
+    held_messages bigint DEFAULT 0 NOT NULL,
+    redelivered_messages bigint DEFAULT 0 NOT NULL,
+    pending_jobs bigint DEFAULT 0 NOT NULL,
+    oldest_at timestamp with time zone,
+    bytes bigint DEFAULT 0 NOT NULL,
+    max_bytes bigint,
+    replicas integer DEFAULT 1 NOT NULL,
+    current_replicas integer DEFAULT 1 NOT NULL,
+    leader text
+);
+
 CREATE TABLE sereno.channel_codes (
     minute timestamp with time zone NOT NULL,
     channel text NOT NULL,
@@ -5613,6 +5633,9 @@ ALTER TABLE ONLY sereno.carried_jobs
 
 ALTER TABLE ONLY sereno.carried_queues
     ADD CONSTRAINT carried_queues_pkey PRIMARY KEY (queue);
+
+ALTER TABLE ONLY sereno.carrier_states
+    ADD CONSTRAINT carrier_states_pkey PRIMARY KEY (queue);
 
 ALTER TABLE ONLY sereno.channel_codes
     ADD CONSTRAINT channel_codes_pkey PRIMARY KEY (minute, channel, account, code);

@@ -13,8 +13,10 @@ from sereno.database.statement import Operation
 from sereno.duration import duration_text
 from sereno.jobs import requirements
 from sereno.jobs.queries import jobs as job_queries
+from sereno.jobs.queries.carriers import list_carriers
 from sereno.monitoring import health_queries
 from sereno.monitoring.alerts.condition_queries import ARCHIVE_BEHIND
+from sereno.monitoring.carrier_checks import carrier_findings
 from sereno.monitoring.health_queries import LimitHealth, LockHolder, ScheduleHealth, ServerHealth
 from sereno.procedures.operations import ProcedureChecks, standings
 from sereno.settings import Settings
@@ -75,6 +77,8 @@ def doctor(settings: Settings, clock: Callable[[], float] = time.time) -> Operat
     checks += _partitions(today, tomorrow, strays)
     archived = yield from archive_health(settings)
     checks += _archive(archived)
+    carried = yield from list_carriers()
+    checks += [DoctorCheck(*finding) for finding in carrier_findings(carried)]
     return checks
 
 

@@ -65,8 +65,11 @@ INVARIANTS = {
     "archive_verified": "a verified or dropped batch has verified files that hold all its rows",
     "capable_sessions": "a running job has a worker with the version and the key that it requires",
     "requirements_known": "a job requires a version, a key or nothing",
-    "relayed_or_stored": "a job is in PostgreSQL or in a message that is to be published, never in both",
-    "relayed_whole": "a message to publish has all jobs that were moved into it",
+    "relayed_jobs_gone": "a job in a message to publish is not stored as a job",
+    "relayed_jobs_counted": "a message to publish has the jobs that it counts",
+    "relayed_jobs_once": "a job is in one message to publish",
+    "relay_taken_over": "a message of an ended session is published by another worker",
+    "carried_back_once": "a job that came back from a carrier has a position, and does not leave again",
 }
 
 

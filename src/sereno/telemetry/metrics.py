@@ -12,6 +12,7 @@ import msgspec
 
 from sereno.error_text import FailureText
 from sereno.telemetry.archive_stats import ArchiveTally
+from sereno.telemetry.carrier_gauges import CarrierGauges, carrier_families
 
 # Upper bounds of the histogram buckets in seconds.
 BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
@@ -185,10 +186,11 @@ class AttemptBuffer:
 
 
 class Gauges(msgspec.Struct):
-    """The slots of one worker child by queue: how many are busy, and how many there are."""
+    """The slots of one worker child by queue: how many are busy, and how many there are. `carriers`: by queue."""
 
     busy: dict[str, int] = msgspec.field(default_factory=dict)
     slots: dict[str, int] = msgspec.field(default_factory=dict)
+    carriers: dict[str, CarrierGauges] = msgspec.field(default_factory=dict)
 
 
 class SchedulerFigures(msgspec.Struct):
@@ -283,6 +285,7 @@ class _Collector:
         )
         yield CounterMetricFamily("sereno_claims", "Claim statements sent", value=self._tally.claims)
         yield from _of_archive(self._tally.archive, CounterMetricFamily)
+        yield from carrier_families([gauge.carriers for gauge in self._gauges], GaugeMetricFamily)
         if self._scheduler is not None:
             yield from _of_scheduler(self._scheduler, CounterMetricFamily, GaugeMetricFamily)
         build = GaugeMetricFamily("sereno_build_info", "This version", labels=["version"])

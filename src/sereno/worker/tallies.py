@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from sereno.telemetry.archive_stats import COUNTED
+from sereno.telemetry.carrier_gauges import CarrierGauges
 from sereno.telemetry.metrics import Gauges, MetricTally
 from sereno.worker.claiming.slots import QueueSlots
 from sereno.worker.executor import Executor
@@ -34,7 +35,7 @@ class Tallies:
         self._unwritten.add(counts)
 
 
-def gauges_of(queues: Mapping[str, QueueSlots]) -> Gauges:
+def gauges_of(queues: Mapping[str, QueueSlots], carriers: Mapping[str, CarrierGauges]) -> Gauges:
     """Return how many handlers run in each queue, from PostgreSQL and from its carrier, and how many may."""
     calls = {name: each.calls + (0 if each.beside is None else each.beside.calls) for name, each in queues.items()}
-    return Gauges(calls, {name: each.slots for name, each in queues.items()})
+    return Gauges(calls, {name: each.slots for name, each in queues.items()}, dict(carriers))

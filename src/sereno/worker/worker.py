@@ -147,7 +147,7 @@ class Worker:
         return self._tallies.take_unserved(self._executors)
 
     def gauges(self) -> Gauges:
-        return gauges_of(self.queues)
+        return gauges_of(self.queues, self.carried.reports.gauges if self._executors else {})
 
     async def _register(self) -> Mapping[str, int]:
         """Register a new session and return the floors that other sessions have published.

@@ -11,6 +11,7 @@ from tests.interleavings.scenarios import (
     limits,
     links,
     notifications,
+    relay,
     releases,
     schedules,
     signals,
@@ -29,5 +30,6 @@ _ALL: list[AnyScenario] = [
     *signals.SCENARIOS,
     *releases.SCENARIOS,
     *carriers.SCENARIOS,
+    *relay.SCENARIOS,
 ]
 SCENARIOS: dict[str, AnyScenario] = {scenario.name: scenario for scenario in _ALL}

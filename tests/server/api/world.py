@@ -12,16 +12,19 @@ from urllib.parse import quote
 
 import httpx
 
-from sereno import Sereno
+from sereno import JetStream, Sereno
 from sereno.access.operations import create
+from sereno.carriers import reports
 from sereno.channels.contract import IN_APP
 from sereno.channels.outcome import Failed
 from sereno.database.driver import drive
 from sereno.database.statement import Operation as Statements
 from sereno.database.statement import Statement
 from sereno.error_text import FailureText
+from sereno.errors import CarrierUnavailable
 from sereno.jobs import operations as jobs
 from sereno.jobs import pauses
+from sereno.jobs.carried import CarriedQueue
 from sereno.jobs.filters import JobFilter
 from sereno.jobs.queries import error_groups
 from sereno.monitoring.alerts import operations as alerts
@@ -157,6 +160,7 @@ def fill(app: Sereno, *tenants: Things) -> None:
         things.event = published.notify(tender, to=recipient, tenant=things.tenant, **named)
         things.batch = database.run(_archive(things))
         database.run(_report(things))
+        database.run(_carrier(things))
         app.procedure(things.report, task=f"report.{things.batch}")
     # An application table is to be archived: the archive is on.
     app.archive.table("public.tenders", time="published_at", older_than="365d")
@@ -178,6 +182,14 @@ def _report(things: Things) -> Statements[None]:
     yield Statement(f"create function {name}() returns integer language sql as 'select 1'")
     signature = ProcedureSignature("function", "public", things.named("report"), (), "integer")
     yield from procedures.allow("here", signature, note=things.named("note"), actor=things.named("actor"))
+
+
+def _carrier(things: Things) -> Statements[None]:
+    """Report a carrier for the queue of the tenant."""
+    carrier = JetStream("nats://a:4222")
+    yield from reports.not_reached(
+        CarriedQueue(things.named("queue"), carrier), CarrierUnavailable(things.named("error"))
+    )
 
 
 def _log_line(things: Things) -> Statements[int]:
@@ -392,6 +404,7 @@ def _about_the_system(things: Things) -> dict[str, dict[str, Any]]:
         "POST /procedures/{target}/{name}/check": procedure,
         "POST /procedures/{target}/{name}/run": procedure,
         "GET /queues": {},
+        "PUT /queues/{name}/carrier": queue | {"json": {"share": 10}},
         "PUT /queues/{name}/limit": queue | {"json": {"slots": 2}},
         "POST /queues/{name}/pause": queue,
         "POST /queues/{name}/resume": queue,

@@ -1,14 +1,17 @@
-"""`sereno queue …`: list queues; pause and resume queues, tasks and tenants."""
+"""`sereno queue …`: list, show and carry queues; pause and resume queues, tasks and tenants."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from sereno.cli.jobs.carried import carry, show
 from sereno.cli.options import context_options, output_option
-from sereno.cli.output import Column, show_list, visible
+from sereno.cli.output import GAP, Column, chosen_form, human, show_list, terminal, visible
 
 if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
+    from sereno.jobs.queries.queues import QueueLine
     from sereno.jobs.rows import PauseKind
 
 COLUMNS = (
@@ -23,22 +26,65 @@ COLUMNS = (
     Column("workers", lambda line: line.workers, "number"),
     Column("paused", lambda line: f"by {line.paused_by}" if line.is_paused else "", "wide"),
 )
+# Characters of the longest age in a table.
+LONGEST_AGE = 8
+# The same for installations with a carried queue. Their jobs outside of PostgreSQL are estimated.
+CARRIER_COLUMNS = (
+    Column("carried", lambda line: f"~{line.carrier.pending_jobs:,}" if line.carrier else None, "number"),
+    Column("share", lambda line: f"{line.carrier.share}%" if line.carrier else None, "number"),
+    Column("carrier", lambda line: line.carrier.state if line.carrier else None),
+)
+
+
+# Columns that are dropped on a narrow terminal, in this order.
+GIVES_WAY = ("slots", "waiting", "last minute", "scheduled")
+
+
+def queue_columns(lines: "Sequence[QueueLine]", form: str) -> Sequence[Column]:
+    """Return the columns of a list of queues; those of carriers only if one of the queues has one."""
+    if not any(line.carrier for line in lines):
+        return COLUMNS
+    columns: Sequence[Column] = (*COLUMNS[:-1], *CARRIER_COLUMNS, COLUMNS[-1])
+    if chosen_form(form) != "table":
+        return columns
+    width = terminal().width
+    for name in GIVES_WAY:
+        if _needs(columns, lines) > width:
+            columns = [column for column in columns if column.name != name]
+    return columns
+
+
+def _needs(columns: Sequence[Column], lines: "Sequence[QueueLine]") -> int:
+    """Return the width of a table with these columns; that of ages is bounded."""
+    widths = [
+        max(
+            len(column.name),
+            *(LONGEST_AGE if column.style == "seconds" else len(human(column.value(line))) for line in lines),
+        )
+        for column in columns
+    ]
+    return sum(widths) + GAP * (len(widths) - 1)
 
 
 @click.group()
 def queue() -> None:
-    """List, pause and resume queues."""
+    """List, show, carry, pause and resume queues."""
+
+
+queue.add_command(show)
+queue.add_command(carry)
 
 
 @queue.command("list", epilog="Example: sereno queue list -o json")
 @output_option
 @context_options
 def list_queues(context: "CommandContext", form: str) -> None:
-    """List queues that have jobs, workers or a pause."""
+    """List queues that have jobs, workers, a pause or a carrier."""
     from sereno.jobs.queries.queues import list_pauses  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.jobs.queries.queues import list_queues as operation  # noqa: PLC0415 - see above
 
-    show_list(form, context.run(operation()), COLUMNS, empty="No queue has jobs, workers or a pause.")
+    found = context.run(operation())
+    show_list(form, found, queue_columns(found, form), empty="No queue has jobs, workers or a pause.")
     for pause in context.run(list_pauses()):
         if pause.kind != "queue":
             click.echo(f"The {pause.kind} {pause.name!r} is paused, by {visible(pause.paused_by)}.", err=True)

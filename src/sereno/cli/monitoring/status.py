@@ -23,7 +23,7 @@ BEHIND = 1.0
 @context_options
 def status(context: "CommandContext", form: str) -> None:
     """Show workers, the scheduler, queues, dead jobs and pauses."""
-    from sereno.cli.jobs.queues import COLUMNS  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.cli.jobs.queues import queue_columns  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.monitoring.status import status as operation  # noqa: PLC0415 - see above
 
     found = context.run(operation())
@@ -36,11 +36,12 @@ def status(context: "CommandContext", form: str) -> None:
         return
     click.echo()
     if chosen_form(form) == "table":
-        terminal().print(table(found.queues, COLUMNS))
+        terminal().print(table(found.queues, queue_columns(found.queues, form)))
         return
     for queue in found.queues:
         live = f"{queue.ready} ready, {queue.running} running, {queue.scheduled} scheduled, {queue.waiting} waiting"
-        click.echo(f"{visible(queue.queue)}: {live}")
+        carried = f", about {queue.carrier.pending_jobs} at its carrier" if queue.carrier else ""
+        click.echo(f"{visible(queue.queue)}: {live}{carried}")
 
 
 def sentences(found: "SystemStatus") -> Iterator[str]:
@@ -59,6 +60,9 @@ def sentences(found: "SystemStatus") -> Iterator[str]:
     for pause in found.pauses:
         note = f": {pause.note}" if pause.note else ""
         yield f"Paused: {pause.kind} {pause.name}, by {pause.paused_by}{note}"
+    for queue in found.queues:
+        if queue.carrier is not None and queue.carrier.state != "up":
+            yield f"The carrier of the queue {queue.queue} is {queue.carrier.state}: sereno queue show {queue.queue}"
     oldest = found.oldest_transaction
     if oldest is not None and oldest.seconds > LONG_TRANSACTION:
         age = duration_text(oldest.seconds)

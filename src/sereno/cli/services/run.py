@@ -9,6 +9,7 @@ import click
 
 from sereno.app import Sereno
 from sereno.cli.context import named_app
+from sereno.cli.services.nats import nats_options, project_nats
 from sereno.cli.services.serving import HTTPServer
 from sereno.cli.services.worker import prepare_children, refuse_embedded, worker_options
 from sereno.monitoring.alerts.scheduler import scheduler_with_alerts
@@ -19,13 +20,14 @@ from sereno.worker.log_writer import LogWriter
 from sereno.worker.supervisor import Supervisor
 
 
-@click.command(epilog="Example: sereno run shop.jobs:app --port 8765 --queue default=20")
+@click.command(epilog="Example: sereno run shop.jobs:app --port 8765 --queue default=20, or: --embedded --nats")
 @click.argument("app_path", metavar="MODULE:APP", required=False)
 @click.option(
     "--role", "roles", multiple=True, type=click.Choice(ROLES), help="Part to run; repeatable.  [default: all]"
 )
 @click.option("--host", help="Address of the server.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port of the server; 0 picks a free one.  [default: 8765]")
+@nats_options
 @worker_options
 def run(
     app_path: str | None,
@@ -34,6 +36,8 @@ def run(
     host: str | None,
     port: int | None,
     embedded: bool,
+    nats: bool,
+    carried: tuple[str, ...],
     **given: Any,
 ) -> None:
     """Run worker, scheduler and server as one service until TERM or Ctrl-C.
@@ -45,12 +49,13 @@ def run(
     app.override(queues=parse_queues(list(queues)) or None, roles=list(roles) or None, **given)
     refuse_embedded(app, embedded)
     configure(app.settings.log_level, app.settings.log_format)
-    fork_control = prepare_children(app, sockets) if "worker" in (app.settings.roles or ROLES) else None
-    app.check_schema()
-    try:
-        asyncio.run(_RunningServices(app, fork_control, host, port).run())
-    finally:
-        app.close()
+    with project_nats(app, carried, is_wanted=nats):
+        fork_control = prepare_children(app, sockets) if "worker" in (app.settings.roles or ROLES) else None
+        app.check_schema()
+        try:
+            asyncio.run(_RunningServices(app, fork_control, host, port).run())
+        finally:
+            app.close()
 
 
 class _RunningServices:

@@ -34,3 +34,25 @@ create table sereno.carried_jobs (
 );
 
 create index carried_jobs_stored on sereno.carried_jobs (queue, stored_at);
+
+-- What workers last reported of each carried queue: one row for each, written every few seconds.
+-- `reported_at`: when a worker last tried; `reached_at`: when the carrier last answered one. The figures are of then.
+create table sereno.carrier_states (
+    queue                 text primary key,
+    kind                  text not null,
+    address               text not null,
+    direct                boolean not null,
+    reported_at           timestamptz not null,
+    reached_at            timestamptz,
+    error                 text,
+    pending_messages      bigint not null default 0,
+    held_messages         bigint not null default 0,
+    redelivered_messages  bigint not null default 0,
+    pending_jobs          bigint not null default 0,
+    oldest_at             timestamptz,
+    bytes                 bigint not null default 0,
+    max_bytes             bigint,
+    replicas              integer not null default 1,
+    current_replicas      integer not null default 1,
+    leader                text
+);

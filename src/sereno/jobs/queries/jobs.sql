@@ -99,7 +99,7 @@ order by done_at, name;
 select attempt, fraction, note, updated_at from sereno.progress where job_id = %(id)s;
 
 -- name: queues
--- Every queue that has jobs, a worker or a pause. Ready jobs are counted along their index, queue by queue, up to the
+-- Every queue that has jobs, a worker, a pause or a carrier. Ready jobs are counted along their index, queue by queue, up to the
 -- bound, and so are jobs that wait for others; scheduled ones among the next few thousand that become due; finished
 -- ones among the newest rows only.
 with clock as materialized (select sereno.now() as now),
@@ -136,6 +136,8 @@ known as (
     union select queue from busy
     union select queue from slots
     union select name from sereno.pauses where kind = 'queue'
+    union select queue from sereno.carrier_states
+    where reported_at > (select now from clock) - interval '1 day' or pending_messages + held_messages > 0
 )
 select known.queue,
        (select count(*) from (select from sereno.jobs where state = 'waiting' and jobs.queue = known.queue

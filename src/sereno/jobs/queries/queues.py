@@ -7,6 +7,7 @@ from datetime import datetime
 from sereno.bounded_count import BOUND, BoundedCount
 from sereno.database.statement import Operation, Row
 from sereno.jobs.queries import jobs as job_queries
+from sereno.jobs.queries.carriers import CarrierLine, list_carriers
 from sereno.jobs.queries.rows import PauseRow
 
 
@@ -14,7 +15,8 @@ from sereno.jobs.queries.rows import PauseRow
 class QueueLine:
     """A queue with its job counts and workers. `waiting`: jobs that wait for other jobs.
 
-    `oldest_seconds`: how long its oldest ready job has been due.
+    `oldest_seconds`: how long its oldest ready job has been due. `carrier`: what is outside of PostgreSQL; null for a
+    queue without a carrier.
     """
 
     queue: str
@@ -29,6 +31,7 @@ class QueueLine:
     paused_at: datetime | None
     paused_by: str | None
     note: str | None
+    carrier: CarrierLine | None = None
 
     @property
     def is_paused(self) -> bool:
@@ -36,9 +39,10 @@ class QueueLine:
 
 
 def list_queues() -> Operation[list[QueueLine]]:
-    """Return every queue that has jobs, a worker or a pause."""
+    """Return every queue that has jobs, a worker, a pause or a carrier."""
     rows = yield from job_queries.queue_rows()
-    return [_line(row) for row in rows]
+    carriers = {line.queue: line for line in (yield from list_carriers())}
+    return [_line(row, carriers.get(row[0])) for row in rows]
 
 
 def list_pauses(names: Collection[str] | None = None) -> Operation[list[PauseRow]]:
@@ -46,8 +50,9 @@ def list_pauses(names: Collection[str] | None = None) -> Operation[list[PauseRow
     return job_queries.pauses(names)
 
 
-def _line(row: Row) -> QueueLine:
-    queue, waiting, scheduled, more_scheduled, ready, running, finished, oldest, slots, workers, *paused = row
+def _line(row: Row, carrier: CarrierLine | None) -> QueueLine:
+    queue, waiting, scheduled, more_scheduled, ready, running, finished, oldest, slots, workers, *others = row
+    paused_at, paused_by, note = others
     return QueueLine(
         queue,
         BoundedCount.bounded(waiting),
@@ -58,5 +63,8 @@ def _line(row: Row) -> QueueLine:
         oldest,
         slots,
         workers,
-        *paused,
+        paused_at,
+        paused_by,
+        note,
+        carrier,
     )

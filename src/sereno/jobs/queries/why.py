@@ -9,7 +9,7 @@ from sereno.duration import duration_text
 from sereno.jobs.limits import why as why_limits
 from sereno.jobs.limits.why import moment
 from sereno.jobs.queries import jobs as job_queries
-from sereno.jobs.queries import why_waiting
+from sereno.jobs.queries import why_carried, why_waiting
 from sereno.jobs.queries.rows import AttemptRow, JobRow, PauseRow, ProgressRow, WaitReason
 from sereno.jobs.requirements import UnmetRequirement, unmet_by_job
 from sereno.jobs.signals import SignalWait, awaited_signal
@@ -19,7 +19,8 @@ def why(job_id: int, *, tenant: str | None = None) -> Operation[list[str]]:
     """Return sentences. `tenant`: of the reader, so that no data of other tenants is shown; None shows all."""
     row = yield from job_queries.job_row(job_id)
     if row is None:
-        return [
+        carried = yield from why_carried.why_not_stored(job_id, tenant)
+        return carried or [
             f"No job has the id {job_id}.",
             "It may never have been created (its transaction rolled back), or it was deleted or is past retention.",
             "A task declared with history=False stores nothing when it succeeds.",

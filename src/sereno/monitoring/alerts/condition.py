@@ -39,6 +39,11 @@ SENTENCES: Mapping[str, str] = {
     "notify.full": "PostgreSQL's notification queue is %(percent)s percent full.",
     "archive.unverified": "%(count)s files of the archive could not be written or verified. The first: %(error)s",
     "archive.behind": "The archive is %(age)s behind: old rows are not in verified files yet.",
+    "carrier.away": "The carrier of the queue %(queue)s is away: %(error)s",
+    "carrier.replicas": "The carrier of the queue %(queue)s has %(current)s of %(wanted)s replicas.",
+    "carrier.late": "The carried queue %(queue)s is late: about %(jobs)s jobs, the oldest waits for %(age)s.",
+    "carrier.full": "The stream of the queue %(queue)s is %(percent)s percent full; a full one refuses jobs.",
+    "relay.late": "%(jobs)s jobs of the queue %(queue)s wait to be published, for %(age)s.",
     "log.lines": "%(count)s log lines within %(within)s: %(level_of_lines)s, %(event)s",
 }
 KINDS = tuple(SENTENCES)

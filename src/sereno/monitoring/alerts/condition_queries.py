@@ -13,6 +13,7 @@ from sereno.database.statement import Operation, Row, Statement, queries
 from sereno.duration import duration_text
 from sereno.monitoring import health_queries
 from sereno.monitoring.alerts import workflow_conditions
+from sereno.monitoring.alerts.carrier_conditions import CARRIER_KINDS, carrier_conditions
 from sereno.monitoring.alerts.condition import AlertCondition, Level, command, condition, rank
 from sereno.monitoring.health_queries import LockHolder
 from sereno.settings import A_DAY, Settings
@@ -265,4 +266,5 @@ QUERIES: tuple[ConditionQuery, ...] = (
     ConditionQuery(("limit.unknown", "limit.closed", "order.blocked"), _limits),
     ConditionQuery(("snapshot.pinned", "clock.moved", "notify.full"), _server),
     ConditionQuery(("archive.unverified", "archive.behind"), _archive, of_settings=True),
+    ConditionQuery(CARRIER_KINDS, carrier_conditions),
 )

@@ -11,6 +11,7 @@ from sereno.server.api.archive import jobs as archive_work
 from sereno.server.api.archive import query as archive_query
 from sereno.server.api.jobs import (
     bulk,
+    carried,
     groups,
     job_stream,
     jobs,
@@ -64,6 +65,7 @@ SECTIONS = (
     alerts,
     error_groups,
     bulk,
+    carried,
     groups,
     schedules,
     limits,

@@ -18,6 +18,7 @@ from sereno.telemetry.log_events import emit
 from sereno.telemetry.service import Service
 from sereno.worker.carried.held_message import HeldMessage
 from sereno.worker.carried.outcomes import CarriedOutcomes
+from sereno.worker.carried.pauses import CurrentPauses
 from sereno.worker.claiming.slots import QueueSlots
 
 # Seconds for which one request waits for messages, and until the next look while all slots are busy.
@@ -43,6 +44,7 @@ class Consumer(Service):
         outcomes: CarriedOutcomes,
         connection: ServiceConnection,
         start_jobs: Callable[[QueueSlots], None],
+        pauses: CurrentPauses,
     ) -> None:
         super().__init__(f"consumer of {slots.name}")
         self._slots = slots
@@ -51,6 +53,7 @@ class Consumer(Service):
         self._outcomes = outcomes
         self._connection = connection
         self._start_jobs = start_jobs
+        self._pauses = pauses
         self._jobs_in_message = 1.0
         self._is_away = False
         self._resting = False
@@ -73,7 +76,8 @@ class Consumer(Service):
     async def run_once(self) -> float:
         self._slots.measure()
         room = self._slots.free()
-        is_busy = room <= 0 or self._outcomes.is_behind
+        is_paused = self._pauses.has_queue(self._slots.name)
+        is_busy = room <= 0 or self._outcomes.is_behind or is_paused
         try:
             client = await self._connect()
             most = 0 if is_busy else max(1, ceil(room / max(1.0, self._jobs_in_message)))
@@ -157,6 +161,9 @@ class Consumer(Service):
             definition = self._registry.get(job.task)
             if definition is None:
                 unknown.append(job)
+            elif (reason := self._pauses.reason(job)) is not None:
+                # PostgreSQL keeps it until the pause ends.
+                self._outcomes.bring_home([job], reason)
             elif definition.isolate or definition.is_demanding:
                 isolated.append(job)
             else:

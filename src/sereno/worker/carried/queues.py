@@ -17,7 +17,9 @@ from sereno.telemetry.service import Service
 from sereno.worker.carried.consumer import Consumer
 from sereno.worker.carried.context import CarriedContext
 from sereno.worker.carried.outcomes import CarriedOutcomes, Home
+from sereno.worker.carried.pauses import CurrentPauses
 from sereno.worker.carried.relay import Relay
+from sereno.worker.carried.reports import CarrierReports
 from sereno.worker.claiming.claimer import Claimer
 from sereno.worker.claiming.slots import QueueSlots
 from sereno.worker.claiming.starter import JobStarter
@@ -95,11 +97,16 @@ class CarriedQueues(Service):
         self.executor.outcomes = self.outcomes
         self._starter = JobStarter(registry, self.executor, IsolationSlots(0), self._fill)
         self._connect = {name: partial(self._client, registry.carried[name].carrier) for name in queues}
+        self._pauses = CurrentPauses()
         self._consumers = {
-            name: Consumer(slots, self._connect[name], registry, self.outcomes, self._connection, self._fill)
+            name: Consumer(
+                slots, self._connect[name], registry, self.outcomes, self._connection, self._fill, self._pauses
+            )
             for name, slots in self.queues.items()
         }
         self.outcomes.on_room = self._fetch_more
+        carried = [registry.carried[name] for name in queues]
+        self.reports = CarrierReports(self._relay_connection, carried, self._connect, self._pauses, self._fill_all)
         self._is_drained = False
         self._is_consuming = False
         self._claimer: Claimer | None = None
@@ -124,6 +131,7 @@ class CarriedQueues(Service):
             self._hooks.start()
         self.outcomes.start()
         self.outcomes.messages.start()
+        self.reports.start()
 
     async def run_once(self) -> float:
         """Stop handlers that are past their deadline, and store the progress of those that report it."""
@@ -173,7 +181,15 @@ class CarriedQueues(Service):
             self._fill(slots)
 
     def _fill(self, slots: QueueSlots) -> None:
-        self._starter.fill(slots)
+        # While the queue is paused, received jobs wait here, and their messages are reported to the carrier.
+        if not self._pauses.has_queue(slots.name):
+            self._starter.fill(slots)
+
+    def _fill_all(self) -> None:
+        """Start jobs and fetch messages after the pauses have changed."""
+        for name, slots in self.queues.items():
+            self._fill(slots)
+            self._consumers[name].wake()
 
     def _on_end(self, jobs: Sequence[ClaimedJob]) -> None:
         slots = self.queues[jobs[0].queue]
@@ -220,6 +236,7 @@ class CarriedQueues(Service):
             await self.drain()
         await self.outcomes.stop()
         await self.outcomes.messages.stop()
+        await self.reports.stop()
         await self.stop()
         await self.outcomes.give_back()
         if self._hooks is not None:

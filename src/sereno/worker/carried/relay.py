@@ -106,6 +106,10 @@ class Relay(Service):
         known = await self._connection.run(store.shares())
         self._shares = {name: known.get(name, ALL) for name in self._waiting}
         mine = {batch.id for batch in self._batches}
+        if mine:
+            # An operator may have given up the carrier: the jobs of these messages run from PostgreSQL then.
+            left = await self._connection.run(store.unpublished(mine))
+            self._batches = [batch for batch in self._batches if batch.id in left]
         found = await self._connection.run(store.take_batches(self._session, list(self._waiting)))
         self._batches += [batch for batch in found if batch.id not in mine]
         for queue in self._waiting:

@@ -49,7 +49,7 @@ def routes(context: ServerContext) -> Router:
 
     @router.operation("GET", "/queues", role="viewer")
     async def list_queues() -> Page[QueueLine]:
-        """Queues that have jobs, a worker or a pause."""
+        """Queues that have jobs, a worker, a pause or a carrier."""
         return Page(await context.read(queues.list_queues()))
 
     @router.operation("GET", "/pauses", role="viewer", of_tenants=True)

@@ -21,6 +21,7 @@ from sereno.server.web.charts import activity as lanes_picture
 from sereno.server.web.charts.activity import ActivityBar, ActivityMinute
 from sereno.server.web.command_examples import copies
 from sereno.server.web.facets import toggled
+from sereno.server.web.jobs.carried_queue import CarrierNote, carrier_note
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.times import clock, figure, length
@@ -49,6 +50,7 @@ class QueueCard:
     shade: str
     path: str
     search: str
+    carrier: CarrierNote | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,9 @@ def _sentence(page: PageRequest, found: QueueRates | None, alive: Sequence[Sessi
 
 
 def _is_late(each: QueueFlow) -> bool:
+    carrier = each.line.carrier
+    if carrier is not None and (carrier.oldest_seconds or 0) > LATE and not each.line.is_paused:
+        return True
     return (each.line.oldest_seconds or 0) > LATE and each.seconds_to_empty is None and not each.line.is_paused
 
 
@@ -167,7 +172,8 @@ def _card(page: PageRequest, each: QueueFlow, now: datetime) -> QueueCard:
     name = each.line.queue
     search = toggled((), "queue", name, negated=False)
     shade = "paused" if each.line.is_paused else "bad" if each.is_unserved else "ok" if _keeps_up(each) else "ready"
-    return QueueCard(each, _picture(page, each, now), _empties(page, each), shade, path_of(name), search)
+    note = carrier_note(page, each.line.carrier)
+    return QueueCard(each, _picture(page, each, now), _empties(page, each), shade, path_of(name), search, note)
 
 
 def _empties(page: PageRequest, each: QueueFlow) -> str:
@@ -190,6 +196,8 @@ def _empties(page: PageRequest, each: QueueFlow) -> str:
 
 def _keeps_up(each: QueueFlow) -> bool:
     """Return whether no job waits for long."""
+    if each.line.carrier is not None and (each.line.carrier.oldest_seconds or 0.0) > LATE:
+        return False
     return not each.line.ready.value or (each.line.oldest_seconds or 0.0) < PROMPT
 
 

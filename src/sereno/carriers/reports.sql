@@ -1,0 +1,33 @@
+-- Reports of workers about the carriers of their queues.
+
+-- name: reached
+-- The carrier answered. If another worker has just written the same, nothing is written. Rows of queues that no worker
+-- has reported for a week, and that had no messages then, are deleted.
+with forgotten as (
+    delete from sereno.carrier_states
+    where reported_at < sereno.now() - interval '7 days' and pending_messages + held_messages = 0 and queue <> %(queue)s
+)
+insert into sereno.carrier_states as state (
+    queue, kind, address, direct, reported_at, reached_at, pending_messages, held_messages, redelivered_messages,
+    pending_jobs, oldest_at, bytes, max_bytes, replicas, current_replicas, leader)
+values (%(queue)s, %(kind)s, %(address)s, %(direct)s, sereno.now(), sereno.now(), %(pending_messages)s,
+        %(held_messages)s, %(redelivered_messages)s, %(pending_jobs)s,
+        sereno.now() - make_interval(secs => %(oldest)s::double precision), %(bytes)s, %(max_bytes)s, %(replicas)s,
+        %(current_replicas)s, %(leader)s)
+on conflict (queue) do update
+set kind = excluded.kind, address = excluded.address, direct = excluded.direct, reported_at = excluded.reported_at,
+    reached_at = excluded.reached_at, error = null, pending_messages = excluded.pending_messages,
+    held_messages = excluded.held_messages, redelivered_messages = excluded.redelivered_messages,
+    pending_jobs = excluded.pending_jobs, oldest_at = excluded.oldest_at, bytes = excluded.bytes,
+    max_bytes = excluded.max_bytes, replicas = excluded.replicas, current_replicas = excluded.current_replicas,
+    leader = excluded.leader
+where state.reached_at is null or state.error is not null
+   or state.reached_at not between sereno.now() - make_interval(secs => %(fresh)s) and sereno.now();
+
+-- name: not_reached
+-- The carrier did not answer this worker. Another worker may reach it: the figures and `reached_at` stay.
+insert into sereno.carrier_states as state (queue, kind, address, direct, reported_at, error)
+values (%(queue)s, %(kind)s, %(address)s, %(direct)s, sereno.now(), %(error)s)
+on conflict (queue) do update
+set kind = excluded.kind, address = excluded.address, direct = excluded.direct, reported_at = excluded.reported_at,
+    error = excluded.error;

@@ -1,0 +1,36 @@
+"""Giving up a carrier: jobs on their way to it return, and a copy of such a job changes nothing."""
+
+import psycopg
+
+from sereno.carriers import store
+from sereno.carriers.message import decode, stored_row
+from tests.jobs.job_steps import add, do, session, take
+
+
+def test_the_copy_of_a_recovered_job_is_refused(connection: psycopg.Connection) -> None:
+    """A worker has published the message, and its acknowledgement was lost: then an operator gives up the carrier."""
+    jobs = add(connection, 3, queue="clicks")
+    owner = session(connection, queues={"clicks": 10})
+    assert len(take(connection, owner, queue="clicks")) == 3
+    batch, kept = do(connection, store.carry(owner, "clicks", jobs))
+    assert batch is not None
+    assert kept == set()
+    assert do(connection, store.unpublished([batch.id])) == {batch.id}
+    assert do(connection, store.return_batches("clicks")) == 3
+    assert do(connection, store.unpublished([batch.id])) == set()
+
+    # The carrier delivers the copy: a failure, or a transaction, of it has no effect.
+    rows = [
+        stored_row(body, index, None) | {"held_for": 0.0, "position": 7}
+        for body in [decode(batch.body)]
+        for index in range(3)
+    ]
+    assert do(connection, store.store(owner, rows)) == set()
+    assert do(connection, store.stored(jobs)) == set(jobs)
+    do(connection, store.forget_stored("clicks", 1_000_000))
+    assert do(connection, store.stored(jobs)) == set(jobs)
+
+    # The jobs run from PostgreSQL, and are not given to the carrier again.
+    claimed = take(connection, owner, queue="clicks")
+    assert sorted(job.id for job in claimed) == jobs
+    assert do(connection, store.carry(owner, "clicks", jobs)) == (None, set(jobs))
