@@ -1,5 +1,8 @@
 """What a carried queue cannot have is refused when it is declared or enqueued, with the alternatives."""
 
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -96,3 +99,24 @@ def test_code_makes_a_queue_of_the_setting_direct(database_url: str, monkeypatch
     app = Sereno(database_url)
     app.queue("clicks", direct=True)
     assert app.registry.carried["clicks"] == CarriedQueue("clicks", JetStream("nats://b:4222"), direct=True)
+
+
+@pytest.mark.slow
+def test_the_client_of_nats_is_not_imported_before_it_is_needed(database_url: str) -> None:
+    """A new interpreter: an application with a carried queue stores a job, and has no module of NATS."""
+    program = """
+import sys
+from sereno import JetStream, Sereno
+
+app = Sereno()
+app.queue("clicks", carrier=JetStream("nats://127.0.0.1:9"))
+
+@app.task(queue="clicks")
+def click() -> None: ...
+
+click.enqueue()
+app.close()
+assert not [name for name in sys.modules if name.partition(".")[0] == "nats"]
+"""
+    environment = {**os.environ, "SERENO_DATABASE_URL": database_url}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
