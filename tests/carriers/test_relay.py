@@ -1,5 +1,6 @@
 """The relay: messages that wait for their carrier, or are too large for it."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,19 @@ class SmallMessages(LocalNats):
         return super()._config(node, home) + "max_payload: 20000\n"
 
 
-async def test_a_message_stays_in_postgresql_until_its_carrier_has_stored_it(database_url: str, tmp_path: Path) -> None:
-    nats = LocalNats(tmp_path / "nats")
+@pytest.fixture
+def own_nats(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalNats]:
+    """Return a server of the test, which it may pause."""
+    nats: LocalNats = getattr(request, "param", LocalNats)(tmp_path / "nats")
     nats.start()
+    yield nats
+    nats.stop()
+
+
+async def test_a_message_stays_in_postgresql_until_its_carrier_has_stored_it(
+    database_url: str, own_nats: LocalNats
+) -> None:
+    nats = own_nats
     app = Sereno(database_url)
     app.queue("clicks", carrier=JetStream(nats.url))
     seen: set[int] = set()
@@ -32,7 +43,7 @@ async def test_a_message_stays_in_postgresql_until_its_carrier_has_stored_it(dat
 
     with line(database_url) as connection:
         async with app.working() as worker:
-            await auntil(lambda: worker.carried._relay is not None and worker.carried._relay._shares["clicks"])
+            await auntil(lambda: worker.carried._relay is not None and worker.carried._relay.rounds > 0)
             # It answers nothing from now on, and the relay does not know yet.
             nats.pause(0)
             await click.aenqueue(1)
@@ -46,16 +57,14 @@ async def test_a_message_stays_in_postgresql_until_its_carrier_has_stored_it(dat
             await auntil(lambda: seen == {1})
             await auntil(lambda: one(connection, "select count(*) from sereno.relay_batches") == 0)
     await app.aclose()
-    nats.stop()
 
 
+@pytest.mark.parametrize("own_nats", [SmallMessages], indirect=True)
 async def test_jobs_that_are_too_large_for_one_message_are_split_or_run_from_postgresql(
-    database_url: str, tmp_path: Path
+    database_url: str, own_nats: LocalNats
 ) -> None:
-    nats = SmallMessages(tmp_path / "nats")
-    nats.start()
     app = Sereno(database_url)
-    app.queue("clicks", carrier=JetStream(nats.url))
+    app.queue("clicks", carrier=JetStream(own_nats.url))
     seen: set[int] = set()
 
     @app.task(queue="clicks", history=False)
@@ -71,4 +80,3 @@ async def test_jobs_that_are_too_large_for_one_message_are_split_or_run_from_pos
             await auntil(lambda: seen == set(range(40)))
             await auntil(lambda: one(connection, "select count(*) from sereno.relay_batches") == 0)
     await app.aclose()
-    nats.stop()
