@@ -1,6 +1,6 @@
 """Fault tests of carried queues on a cluster of three nodes that store every message: nothing accepted is lost.
 
-A producer and a worker are at work during each fault. The ledger of the handlers is compared with what was accepted.
+A producer and a worker are at work during each fault. The journal of the handlers is compared with what was accepted.
 """
 
 import threading
