@@ -1,4 +1,4 @@
-"""What the fault tests of carried queues share: a cluster of NATS, the journal of the handlers, and the end of a run."""
+"""What the fault tests of carried queues share: a cluster of NATS, the journal of handlers, and the end of a run."""
 
 import asyncio
 import json

@@ -98,6 +98,12 @@ class HookCaller(Service):
         if not job.task.startswith(OWN_TASKS):
             self._ended[job.id, job.attempt] = job
 
+    def hand_over(self, job_id: int, attempt: int, other: "HookCaller | None") -> None:
+        """Let the hooks of the session that settles an attempt remember it; None if its outcome is dropped."""
+        job = self._ended.pop((job_id, attempt), None)
+        if job is not None and other is not None:
+            other.ended(job)
+
     def settled(self, items: Sequence[SettleResult], fenced: Collection[int]) -> None:
         """Add the events of settlements that are committed; those of `fenced` jobs were refused."""
         for item in items:
