@@ -142,3 +142,24 @@ async def test_a_stopped_worker_gives_back_what_it_has_not_run(database_url: str
         await auntil(lambda: len(done) == 200)
     await app.aclose()
     assert set(done.values()) == {1}
+
+
+async def test_chunks_and_progress_of_a_running_job_are_stored(database_url: str, jetstream: JetStream) -> None:
+    app = carried(database_url, jetstream)
+    proceed = asyncio.Event()
+
+    @app.task(queue="clicks")
+    async def work(ctx: Context) -> None:
+        ctx.emit("one")
+        await proceed.wait()
+        ctx.emit("two")
+
+    async with app.working():
+        job = await work.aenqueue()
+        count = "select coalesce(sum(jsonb_array_length(chunks)), 0)::int from sereno.job_chunks"
+        await auntil(lambda: rows(database_url, count) == [(1,)])
+        assert rows(database_url, "select id, state from sereno.jobs") == [(job.id, "running")]
+        proceed.set()
+        await auntil(lambda: rows(database_url, "select state from sereno.history") == [("succeeded",)])
+        assert rows(database_url, count) == [(2,)]
+    await app.aclose()
