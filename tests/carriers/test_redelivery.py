@@ -67,6 +67,7 @@ async def test_a_message_that_returns_to_its_holder_runs_once(database_url: str,
     with clicking(database_url, jetstream, seconds=2.5) as (app, seen):
         async with app.working():
             await acknowledged(client)
+            assert len(seen) == 3, "it was acknowledged before its jobs had ended"
     await client.close()
     assert seen == {0: 1, 1: 1, 2: 1}
 

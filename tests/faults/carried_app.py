@@ -1,4 +1,4 @@
-"""The application of the fault tests of carried queues. Handlers append what they did to a file: the ledger of a test.
+"""The application of the fault tests of carried queues. Handlers append what they did to a file: the journal of a test.
 
 The queue is carried by the setting `carriers`. A line has the number of the job, its id, its attempt and the process.
 """
@@ -13,15 +13,15 @@ from sereno import Backoff, Context, Sereno
 
 
 @cache
-def _ledger(process: int) -> int:
-    """Return the open ledger of this process; each process appends whole lines."""
+def _journal(process: int) -> int:
+    """Return the open journal of this process; each process appends whole lines."""
     del process
     return os.open(os.environ["TEST_LOG"], os.O_APPEND | os.O_CREAT | os.O_WRONLY)
 
 
 def note(word: str, n: int, job_id: int = 0, attempt: int = 0) -> None:
-    """Append a line to the ledger."""
-    os.write(_ledger(os.getpid()), f"{word} {n} {job_id} {attempt} {os.getpid()}\n".encode())
+    """Append a line to the journal."""
+    os.write(_journal(os.getpid()), f"{word} {n} {job_id} {attempt} {os.getpid()}\n".encode())
 
 
 def declare(app: Sereno) -> SimpleNamespace:

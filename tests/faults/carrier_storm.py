@@ -119,7 +119,7 @@ class CarrierStorm:
         self._directory = directory
         self._say = say
         self._rng = random.Random(seed)
-        self.log = directory / "ledger"
+        self.log = directory / "journal"
         self.log.touch()
         self._server = EmbeddedPostgres(directory / "pg")
         self.nats = LocalNats(directory / "nats", nodes=3)
@@ -228,7 +228,7 @@ class CarrierStorm:
         self.workers.append(self._worker())
 
     def _judge(self, connection: psycopg.Connection, producer: Producer, jobs: int) -> None:
-        """Compare the ledgers with each other and with PostgreSQL."""
+        """Compare the journals with each other and with PostgreSQL."""
         done, failed = words(self.log, "done"), words(self.log, "failed")
         every = set(range(jobs))
         dead = {n for n in every if is_dead(n)}
@@ -269,7 +269,7 @@ class CarrierStorm:
 @options.option("--jobs", default=3_000, show_default=True, help="Jobs that the producer enqueues.")
 @options.option("--kills", default=4, show_default=True, help="kill -9 of workers; other faults follow this number.")
 @options.option("--seed", default=1, show_default=True)
-@options.option("--keep", is_flag=True, help="Keep the ledger and the logs.")
+@options.option("--keep", is_flag=True, help="Keep the journal and the logs.")
 def main(jobs: int, kills: int, seed: int, *, keep: bool) -> None:
     """Run one storm, and report what it found."""
     directory = Path(tempfile.mkdtemp(prefix="sereno-carrier-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
@@ -279,7 +279,7 @@ def main(jobs: int, kills: int, seed: int, *, keep: bool) -> None:
         report = storm.run(jobs, kills)
     finally:
         if keep or report is None or report.findings:
-            options.echo(f"ledger and logs: {directory}", err=True)
+            options.echo(f"journal and logs: {directory}", err=True)
         else:
             shutil.rmtree(directory)
     for name, value in report.figures.items():

@@ -1,4 +1,4 @@
-"""What the fault tests of carried queues share: a cluster of NATS, the ledger of the handlers, and the end of a run."""
+"""What the fault tests of carried queues share: a cluster of NATS, the journal of handlers, and the end of a run."""
 
 import asyncio
 import json
@@ -101,7 +101,7 @@ class CarrierWorld:
 
 
 def words(log: Path, word: str) -> Counter[int]:
-    """Return how often the ledger has this word, by the number of the job."""
+    """Return how often the journal has this word, by the number of the job."""
     return Counter(number for kind, number in _lines(log) if kind == word)
 
 

@@ -1,6 +1,6 @@
 """Fault tests of carried queues with one NATS server: workers are killed or suspended, PostgreSQL or NATS is away.
 
-Each test ends with the ledger that the handlers wrote, and with all invariants.
+Each test ends with the journal that the handlers wrote, and with all invariants.
 """
 
 import os

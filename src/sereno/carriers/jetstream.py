@@ -78,8 +78,8 @@ async def connect(carrier: JetStream) -> "JetStreamClient":
     async def quiet(_: Exception) -> None:
         """Keep the client from printing errors: every call raises its own."""
 
-    async with _calls(carrier):
-        async with asyncio.timeout(CONNECT_TIMEOUT):
+    try:
+        async with _calls(carrier), asyncio.timeout(CONNECT_TIMEOUT):
             await client.connect(
                 carrier.addresses,
                 error_cb=quiet,
@@ -91,6 +91,10 @@ async def connect(carrier: JetStream) -> "JetStreamClient":
                 max_outstanding_pings=2,
                 user_credentials=carrier.credentials,
             )
+    except BaseException:
+        with suppress(nats.errors.Error, OSError):
+            await client.close()
+        raise
     return JetStreamClient(carrier, client)
 
 

@@ -174,6 +174,7 @@ class PublisherThread:
         self._waiting: dict[str, list[tuple[int, NewJob, Future[None]]]] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
+        self._publishing: set[asyncio.Task[Any]] = set()
         # By the monotonic clock, the first and the last of the failures since a carrier has accepted a message.
         self._failing: dict[Carrier, tuple[float, float]] = {}
         self._thread = threading.Thread(target=self._loop.run_forever, name="sereno publisher", daemon=True)
@@ -210,6 +211,10 @@ class PublisherThread:
 
     async def publish(self, carrier: Carrier, queue: str, body: bytes, message_id: str) -> None:
         """Publish a message. It is tried again for some seconds, under the same id: then it is stored only once."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._publishing.add(task)
+        task.add_done_callback(self._publishing.discard)
         async with self._in_flight:
             end = time.monotonic() + PUBLISH_FOR
             while True:
@@ -257,6 +262,10 @@ class PublisherThread:
     async def _close(self) -> None:
         for sender in list(self._senders.values()):
             await asyncio.wait([sender])
+        # Other messages of a call that has failed already.
+        for publishing in list(self._publishing):
+            publishing.cancel()
+        await asyncio.gather(*self._publishing, return_exceptions=True)
         for task in self._clients.values():
             with suppress(CarrierUnavailable):
                 await (await task).close()

@@ -98,6 +98,12 @@ class HookCaller(Service):
         if not job.task.startswith(OWN_TASKS):
             self._ended[job.id, job.attempt] = job
 
+    def hand_over(self, job_id: int, attempt: int, other: "HookCaller | None") -> None:
+        """Let the hooks of the session that settles an attempt remember it; None if its outcome is dropped."""
+        job = self._ended.pop((job_id, attempt), None)
+        if job is not None and other is not None:
+            other.ended(job)
+
     def settled(self, items: Sequence[SettleResult], fenced: Collection[int]) -> None:
         """Add the events of settlements that are committed; those of `fenced` jobs were refused."""
         for item in items:
@@ -113,12 +119,6 @@ class HookCaller(Service):
                 error_type=None if error is None else error.kind,
                 error_message=None if error is None else error.message,
             )
-
-    def hand_over(self, item: SettleResult, to: "HookCaller | None") -> None:
-        """Let another caller call the hooks of an attempt, because what it belongs to settles it."""
-        job = self._ended.pop((item.id, item.attempt), None)
-        if job is not None and to is not None:
-            to.ended(job)
 
     def succeeded(self, job: ClaimedJob) -> None:
         """Add the event of a job that its handler's own transaction has settled."""

@@ -125,8 +125,9 @@ class CarriedOutcomes(Service):
     def add(self, item: SettleResult, *, at_once: bool = False) -> None:
         """Take the outcome of an attempt."""
         if self._stored and (home := self._stored.pop(item.id, None)) is not None:
+            self._hand_over(item.id, home if home is self.home else None)
             if home is self.home:
-                self._settle(item, home, at_once=at_once)
+                home.settler.add(item, at_once=at_once)
             return
         outcome = item.settlement.outcome
         if outcome == "succeeded" and not item.keep_history and not item.side_rows:
@@ -142,6 +143,7 @@ class CarriedOutcomes(Service):
         """Note that the handler's own transaction has stored and settled the job."""
         home = self._stored.pop(job.id, None)
         if home is not None:
+            self._hand_over(job.id, home)
             home.settler.confirm(job)
             return
         self.messages.done(job.id)
@@ -255,14 +257,16 @@ class CarriedOutcomes(Service):
             assert each.job is not None
             home.claimer.take_stored(each.job)
         else:
-            self._settle(each.outcome, home)
+            self._hand_over(each.job_id, home)
+            home.settler.add(each.outcome)
 
-    def _settle(self, item: SettleResult, home: Home, *, at_once: bool = False) -> None:
+    def _hand_over(self, job_id: int, home: Home | None) -> None:
+        """Let the hooks of the session know the attempt that it settles."""
         if self.hooks is not None:
-            self.hooks.hand_over(item, home.settler.hooks)
-        home.settler.add(item, at_once=at_once)
+            self.hooks.hand_over(job_id, 1, None if home is None else home.settler.hooks)
 
     def _fenced(self, job_id: int) -> None:
+        self._hand_over(job_id, None)
         self._tally.fenced += 1
         message = f"job {job_id}: its message was delivered again, and another worker has settled it"
         emit(logging.WARNING, "job.fenced", message, job_id=job_id)
@@ -271,6 +275,7 @@ class CarriedOutcomes(Service):
         """Store a job that PostgreSQL refuses as a dead job with its bytes."""
         each, held = found
         home.claimer.held.pop(each.job_id, None)
+        self._hand_over(each.job_id, None)
         row = held.row(each.job_id, held.received)
         args = bytes(row["args"])
         await self._connection.run(

@@ -9,7 +9,7 @@ from typing import Self
 from sereno.carriers.contract import Carrier, CarrierClient
 from sereno.database.connect import ServiceConnection
 from sereno.database.database import Database
-from sereno.errors import CarrierUnavailable
+from sereno.errors import CarrierUnavailable, LeaseLost
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.task import Registry
 from sereno.telemetry.metrics import MetricTally
@@ -42,6 +42,18 @@ class CarriedExecutor(Executor):
     """Runs carried jobs. Their contexts belong to the session that is current when they start."""
 
     outcomes: CarriedOutcomes
+
+    async def flush_progress(self) -> bool:
+        """Write the newest progress and the chunks of running jobs, which are stored in PostgreSQL for that."""
+        contexts = [running.context for running in list(self.running.values()) if running.context is not None]
+        for context in contexts:
+            try:
+                await context.flush_progress()
+                await context.flush_chunks()
+            except LeaseLost:
+                # Another worker has settled the job, or its session is over: nothing of it is stored any more.
+                continue
+        return any(context.emitted is not None for context in contexts)
 
     def _context(self, running: RunningCall, job: ClaimedJob, batch: Sequence[ClaimedJob] = ()) -> Context:
         home = self.outcomes.home

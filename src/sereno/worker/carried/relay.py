@@ -31,7 +31,7 @@ BYTES_IN_MESSAGE = 256 * 1024
 MOST_WAITING = 1000
 # Seconds between two looks at the shares, at messages of dead workers and at acknowledged positions.
 LOOK_EVERY = 5.0
-# Seconds between two tries to publish a message.
+# Seconds after a failure until a message is published again.
 RETRY = 1.0
 ALL = 100
 
@@ -59,7 +59,7 @@ class Relay(Service):
         # Messages in PostgreSQL that this session has to publish.
         self._batches: list[RelayBatch] = []
         self._shares: dict[str, int] = dict.fromkeys(connect, 0)
-        self._failed_at: dict[str, float] = {}
+        self._failing: set[str] = set()
         # What the largest message of the carrier has taught: jobs in a message, and jobs that do not fit into one.
         self._most_jobs: dict[str, int] = dict.fromkeys(connect, JOBS_IN_MESSAGE)
         self._too_large: set[int] = set()
@@ -91,6 +91,8 @@ class Relay(Service):
         if monotonic() > self._looked_at + LOOK_EVERY:
             await self._look()
         for queue, waiting in self._waiting.items():
+            if queue in self._failing:
+                self._run_here(queue)
             while waiting:
                 await self._carry(queue, _first(waiting, self._most_jobs[queue]))
         for batch in list(self._batches):
@@ -116,10 +118,10 @@ class Relay(Service):
             try:
                 client = await self._connect[queue]()
                 position = await client.acknowledged(queue)
-            except CarrierUnavailable:
-                self._fail(queue)
+            except CarrierUnavailable as error:
+                self._fail(queue, error)
             else:
-                self._failed_at.pop(queue, None)
+                self._failing.discard(queue)
                 self._reached.add(queue)
                 if position:
                     await self._connection.run(store.forget_stored(queue, position))
@@ -147,6 +149,8 @@ class Relay(Service):
         except CarrierUnavailable as error:
             self._fail(batch.queue, error)
             return
+        self._failing.discard(batch.queue)
+        self._reached.add(batch.queue)
         await self._connection.run(store.published(batch.id))
         self._batches.remove(batch)
 
@@ -160,20 +164,26 @@ class Relay(Service):
         self._batches.remove(batch)
         self._claimer.wake()
 
-    def _fail(self, queue: str, error: CarrierUnavailable | None = None) -> None:
-        if error is not None and queue not in self._failed_at:
+    def _fail(self, queue: str, error: CarrierUnavailable) -> None:
+        if queue not in self._failing:
             message = f"jobs of queue {queue} are not published, and run from PostgreSQL meanwhile: {error}"
             emit(logging.WARNING, "relay.stopped", message, queue=queue)
-        self._failed_at[queue] = monotonic()
         self._reached.discard(queue)
+        self._failing.add(queue)
+
+    def _run_here(self, queue: str) -> None:
+        """Run jobs from PostgreSQL that were not moved into a message."""
+        waiting = self._waiting[queue]
+        for job in waiting:
+            self._claimer.take_stored(job)
+        waiting.clear()
+        self.release_rest(self._queues[queue])
 
     async def stop(self) -> None:
         """Stop. Jobs that were not moved into a message run in another worker."""
         await super().stop()
-        for waiting in self._waiting.values():
-            for job in waiting:
-                self._claimer.take_stored(job)
-            waiting.clear()
+        for queue in self._waiting:
+            self._run_here(queue)
 
 
 def _first(waiting: list[ClaimedJob], most: int) -> list[ClaimedJob]:
