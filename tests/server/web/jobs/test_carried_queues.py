@@ -22,7 +22,7 @@ def carried(connection: psycopg.Connection) -> None:
 
 
 @pytest.mark.usefixtures("carried")
-def test_a_card_shows_what_its_carrier_has(read: Read, connection: psycopg.Connection) -> None:
+def test_a_card_shows_what_its_carrier_has(read: Read) -> None:
     text = read("queues").text
     for fact in (
         "jetstream · up",
@@ -38,6 +38,11 @@ def test_a_card_shows_what_its_carrier_has(read: Read, connection: psycopg.Conne
     # A viewer cannot change the share.
     assert "carry-form" not in text
     assert "carry-form" in read("queues", "operator").text
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("carried")
+def test_a_card_says_what_is_wrong_with_its_carrier(read: Read, connection: psycopg.Connection) -> None:
     advance(connection, 20)
     report_failure(connection)
     # The page is cached for a moment.
@@ -48,7 +53,7 @@ def test_a_card_shows_what_its_carrier_has(read: Read, connection: psycopg.Conne
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("carried")
-def test_an_operator_sets_the_share(browse: Visits, inspect_page: InspectPage, connection: psycopg.Connection) -> None:
+def test_an_operator_sets_the_share(browse: Visits, connection: psycopg.Connection) -> None:
     page = browse("queues")
     card = page.locator("section.queue").filter(has_text="clicks")
     card.get_by_role("button", name="Share").click()
