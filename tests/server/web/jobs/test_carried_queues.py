@@ -47,6 +47,7 @@ def test_a_card_says_what_is_wrong_with_its_carrier(read: Read, connection: psyc
     report_failure(connection)
     # The page is cached for a moment.
     until(lambda: "The carrier does not answer: new jobs run from PostgreSQL." in read("queues").text)
+    assert "<h1>The carrier of a queue does not answer.</h1>" in read("queues").text
     advance(connection, 60)
     until(lambda: "No worker reports the carrier. Start one:" in read("queues").text)
 
