@@ -4,6 +4,9 @@ import psycopg
 
 from sereno.carriers import store
 from sereno.carriers.message import decode, stored_row
+from sereno.carriers.operations import set_share
+from tests.carriers.report_steps import add_batch, report
+from tests.facts import advance, one
 from tests.jobs.job_steps import add, do, session, take
 
 
@@ -34,3 +37,14 @@ def test_the_copy_of_a_recovered_job_is_refused(connection: psycopg.Connection) 
     claimed = take(connection, owner, queue="clicks")
     assert sorted(job.id for job in claimed) == jobs
     assert do(connection, store.carry(owner, "clicks", jobs)) == (None, set(jobs))
+
+
+def test_the_fence_of_a_recovered_job_is_forgotten_when_no_copy_can_exist(connection: psycopg.Connection) -> None:
+    report(connection)
+    add_batch(connection, 11, 12)
+    do(connection, set_share("clicks", 0, recover=True))
+    fences = "select count(*) from sereno.carried_jobs"
+    for seconds, messages, left in ((60, 0, 2), (3600, 1, 2), (5, 0, 0)):
+        advance(connection, seconds)
+        report(connection, pending_messages=messages)
+        assert one(connection, fences) == left

@@ -2,10 +2,17 @@
 
 -- name: reached
 -- The carrier answered. If another worker has just written the same, nothing is written. Rows of queues that no worker
--- has reported for a week, and that had no messages then, are deleted.
+-- has reported for a week, and that had no messages then, are deleted. So are the fences of jobs that returned from
+-- the relay an hour ago, if the carrier is empty: a copy of them was delivered, or was never stored.
 with forgotten as (
     delete from sereno.carrier_states
     where reported_at < sereno.now() - interval '7 days' and pending_messages + held_messages = 0 and queue <> %(queue)s
+),
+fences as (
+    delete from sereno.carried_jobs using sereno.carried_queues as carried
+    where carried_jobs.queue = %(queue)s and position = 9223372036854775807
+      and %(pending_messages)s::bigint + %(held_messages)s::bigint = 0
+      and carried.queue = %(queue)s and carried.changed_at < sereno.now() - interval '1 hour'
 )
 insert into sereno.carrier_states as state (
     queue, kind, address, direct, reported_at, reached_at, pending_messages, held_messages, redelivered_messages,

@@ -13,7 +13,7 @@ class Queues(DatabaseClient):
     """Every method has an async twin with the prefix `a`. Pass `connection` to write in your own transaction."""
 
     def list(self, *, connection: Any = None) -> Sequence[QueueLine]:
-        """Return every queue that has jobs, a worker or a pause."""
+        """Return every queue that has jobs, a worker, a pause or a carrier."""
         return self._run(list_queues(), connection)
 
     async def alist(self, *, connection: Any = None) -> Sequence[QueueLine]:
@@ -22,7 +22,7 @@ class Queues(DatabaseClient):
     def get(self, name: str, *, connection: Any = None) -> QueueLine | None:
         """Return one queue: its jobs by state, how long its oldest ready job has been due, its workers and its pause.
 
-        None: it has neither jobs nor a worker nor a pause.
+        With a carrier, also what is pending there. None: it has neither jobs nor a worker nor a pause nor a carrier.
         """
         return self._run(_one(name), connection)
 

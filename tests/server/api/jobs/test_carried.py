@@ -53,3 +53,11 @@ def test_other_users_and_shares_are_refused(
             assert answer.status_code == status, answer.text
     assert "did you mean clicks?" in client.put("/queues/click/carrier", json={"share": 1}).text
     assert one(connection, "select count(*) from sereno.carried_queues") == 0
+
+
+def test_a_job_that_only_its_carrier_has_is_explained(ask: Ask, connection: psycopg.Connection) -> None:
+    report(connection, pending_messages=3)
+    path = "/jobs/1000000000000007/why"
+    assert "published directly to the carrier of its queue" in ask("viewer").get(path).text
+    assert ask("viewer", tenant="a").get(path).status_code == 404
+    assert ask("viewer").get("/jobs/7/why").status_code == 404

@@ -22,7 +22,7 @@ def carried(connection: psycopg.Connection) -> None:
 
 
 @pytest.mark.usefixtures("carried")
-def test_a_card_shows_what_its_carrier_has(read: Read, connection: psycopg.Connection) -> None:
+def test_a_card_shows_what_its_carrier_has(read: Read) -> None:
     text = read("queues").text
     for fact in (
         "jetstream · up",
@@ -38,17 +38,23 @@ def test_a_card_shows_what_its_carrier_has(read: Read, connection: psycopg.Conne
     # A viewer cannot change the share.
     assert "carry-form" not in text
     assert "carry-form" in read("queues", "operator").text
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("carried")
+def test_a_card_says_what_is_wrong_with_its_carrier(read: Read, connection: psycopg.Connection) -> None:
     advance(connection, 20)
     report_failure(connection)
     # The page is cached for a moment.
     until(lambda: "The carrier does not answer: new jobs run from PostgreSQL." in read("queues").text)
+    assert "<h1>The carrier of a queue does not answer.</h1>" in read("queues").text
     advance(connection, 60)
     until(lambda: "No worker reports the carrier. Start one:" in read("queues").text)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("carried")
-def test_an_operator_sets_the_share(browse: Visits, inspect_page: InspectPage, connection: psycopg.Connection) -> None:
+def test_an_operator_sets_the_share(browse: Visits, connection: psycopg.Connection) -> None:
     page = browse("queues")
     card = page.locator("section.queue").filter(has_text="clicks")
     card.get_by_role("button", name="Share").click()

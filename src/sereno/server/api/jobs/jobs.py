@@ -24,6 +24,7 @@ from sereno.jobs.queries.reveal import hidden
 from sereno.jobs.queries.rows import JobLine
 from sereno.jobs.queries.search import JOB_FIELDS, jobs_wanted
 from sereno.jobs.queries.why import why
+from sereno.jobs.queries.why_carried import FIRST_DIRECT
 from sereno.jobs.rows import BulkOperation, JobAction, KeyConflict
 from sereno.search.syntax import LONGEST
 from sereno.server.api.bounds import Name, Tags
@@ -203,7 +204,9 @@ def routes(context: ServerContext) -> Router:
         """Why the job is in its state, in words."""
 
         def operation() -> Operation[list[str]]:
-            yield from _theirs(job_id, who)
+            # A job that was published directly may have no row, and so no tenant: only users of all tenants ask for it.
+            if who.tenant is not None or job_id < FIRST_DIRECT:
+                yield from _theirs(job_id, who)
             return (yield from why(job_id, tenant=who.tenant))
 
         return WhyResponse(await context.read(operation()))

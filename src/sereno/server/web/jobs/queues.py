@@ -125,6 +125,8 @@ def _sentence(page: PageRequest, found: QueueRates | None, alive: Sequence[Sessi
         return page.say("%(count)s queues have work and no worker.", count=unserved)
     if not alive:
         return page.say("No worker is alive.")
+    if any(each.line.carrier is not None and each.line.carrier.state == "away" for each in found.queues):
+        return page.say("The carrier of a queue does not answer.")
     late = sum(_is_late(each) for each in found.queues)
     if late:
         if late == 1:
