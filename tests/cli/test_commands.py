@@ -193,6 +193,9 @@ def test_why_as_text_and_as_json(sereno: Command, manual: ManualWorker) -> None:
     job_id = manual.enqueue()
     assert sereno("why", job_id).stdout.startswith("No worker is alive")
     assert json.loads(sereno("why", job_id, "-o", "json").stdout)["id"] == job_id
+    missing = sereno("why", 99)
+    assert missing.exit_code == 7
+    assert missing.stdout.startswith("No job has the id 99.")
 
 
 def test_status_prints_workers_and_dead_jobs(sereno: Command, manual: ManualWorker) -> None:

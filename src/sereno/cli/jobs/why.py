@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sereno.cli.failures import NOTHING_MATCHED
 from sereno.cli.notifications.page import shown
 from sereno.cli.options import context_options, output_option
 from sereno.cli.output import show_record
@@ -19,20 +20,21 @@ if TYPE_CHECKING:
 @click.option("--tenant", help="Tenant of the recipient.  [default: none]")
 @output_option
 @context_options
-def why(context: "CommandContext", subject: str, event: str | None, tenant: str | None, form: str) -> None:
+def why(context: "CommandContext", subject: str, event: str | None, tenant: str | None, form: str) -> int:
     """Explain why a job is not running, or why a recipient was or was not notified of an event."""
     if event is None:
-        _why_job(context, subject, form)
-        return
+        return _why_job(context, subject, form)
     from sereno.notifications.why import why_notification  # noqa: PLC0415 - slow to import; --help needs none
 
     sentences = context.run(why_notification(subject, event, tenant=tenant, known=_known(context)))
     record = {"recipient": subject, "event": event, "tenant": tenant, "why": sentences}
     show_record(form, record, lambda: map(shown, sentences))
+    return 0
 
 
-def _why_job(context: "CommandContext", subject: str, form: str) -> None:
-    from sereno.jobs.queries.why import why as operation  # noqa: PLC0415 - slow to import; --help needs none
+def _why_job(context: "CommandContext", subject: str, form: str) -> int:
+    from sereno.jobs.queries.why import no_job  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.queries.why import why as operation  # noqa: PLC0415 - as above
 
     try:
         job_id = int(subject)
@@ -42,6 +44,7 @@ def _why_job(context: "CommandContext", subject: str, form: str) -> None:
         ) from None
     sentences = context.run(operation(job_id))
     show_record(form, {"id": job_id, "why": sentences}, lambda: sentences)
+    return NOTHING_MATCHED if no_job(job_id) in sentences else 0
 
 
 def _known(context: "CommandContext") -> "dict[str, EventKind] | None":

@@ -21,7 +21,7 @@ def why(job_id: int, *, tenant: str | None = None) -> Operation[list[str]]:
     if row is None:
         carried = yield from why_carried.why_not_stored(job_id, tenant)
         return carried or [
-            f"No job has the id {job_id}.",
+            no_job(job_id),
             "It may never have been created (its transaction rolled back), or it was deleted or is past retention.",
             "A task declared with history=False stores nothing when it succeeds.",
         ]
@@ -51,6 +51,11 @@ def why(job_id: int, *, tenant: str | None = None) -> Operation[list[str]]:
         return [*expiring, *blockers, *limits, *(place if limits else [])]
     line = [*_busy(row, waiting), *place]
     return [*expiring, *(line or ["It should start within moments; if it does not, run `sereno doctor`."])]
+
+
+def no_job(job_id: int) -> str:
+    """Return the first sentence about a job that does not exist."""
+    return f"No job has the id {job_id}."
 
 
 def _finished(row: JobRow) -> list[str]:
