@@ -1,8 +1,11 @@
 """The configuration of docs/operate/jetstream.md: servers accept it, and clients reach them with it, encrypted."""
 
+import os
+import re
 import shlex
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -97,3 +100,27 @@ async def test_clients_reach_the_servers_with_a_certificate_and_a_password(
     with pytest.raises(CarrierUnavailable) as refused:
         await JetStream(f"tls://sereno:wrong-password@{HOST}:{secured}").connect()
     assert "wrong-password" not in str(refused.value)
+
+
+@pytest.mark.slow
+def test_one_command_leads_to_a_carried_queue(tmp_path: Path) -> None:
+    """As the page prints it: the embedded PostgreSQL, a NATS server and a worker, and jobs from another process."""
+    for name in ("clicks.py", "open_pages.py"):
+        (tmp_path / name).write_text(only(PAGE, "python", name=name))
+    (command,) = re.findall(r"^sereno (run .*--nats)$", PAGE.read_text(), re.MULTILINE)
+    log = tmp_path / "run.log"
+    with log.open("wb") as output:
+        service = subprocess.Popen(
+            [sys.executable, "-m", "sereno", *shlex.split(command)], cwd=tmp_path, stdout=output, stderr=output
+        )
+    try:
+        until(lambda: "worker started" in log.read_text(), timeout=90.0)
+        # The port of the page may be taken on this machine; then the output has another one.
+        (setting,) = re.findall(r"export SERENO_CARRIERS='(.*)'", log.read_text())
+        environment = {**os.environ, "SERENO_CARRIERS": setting}
+        subprocess.run([sys.executable, "open_pages.py"], cwd=tmp_path, env=environment, check=True, timeout=90)
+        until(lambda: log.read_text().count(" was opened") == 1001)
+    finally:
+        service.terminate()
+        service.wait(60)
+    assert service.returncode == 0
