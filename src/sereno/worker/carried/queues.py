@@ -104,7 +104,7 @@ class CarriedQueues(Service):
             for name, slots in self.queues.items()
         }
         carried = [registry.carried[name] for name in queues]
-        self.reports = CarrierReports(self._relay_connection, carried, self._connect, self._pauses, self._fill_all)
+        self.reports = CarrierReports(self._connection, carried, self._connect, self._pauses, self._fill_all)
         self._is_drained = False
         self._claimer: Claimer | None = None
         self._relay: Relay | None = None
