@@ -118,7 +118,7 @@ class CarriedQueues(Service):
         }
         self.outcomes.on_room = self._fetch_more
         carried = [registry.carried[name] for name in queues]
-        self.reports = CarrierReports(self._relay_connection, carried, self._connect, self._pauses, self._fill_all)
+        self.reports = CarrierReports(self._connection, carried, self._connect, self._pauses, self._fill_all)
         self._is_drained = False
         self._is_consuming = False
         self._claimer: Claimer | None = None
