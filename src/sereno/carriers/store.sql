@@ -67,13 +67,15 @@ delete from sereno.carried_jobs where queue = %(queue)s and position <= %(positi
 
 -- name: carry
 -- Put claimed jobs into one message to publish. Jobs that need what only PostgreSQL has stay, and run from here; so do
--- jobs that came back from the carrier: there may be another copy of them, whose outcome is refused.
+-- jobs that came back from the carrier: there may be another copy of them, whose outcome is refused. With a share of 0
+-- all of them stay: a worker may have read the share before its carrier was given up.
 with gone as (
     delete from sereno.jobs
     where id = any(%(ids)s) and session_id = %(session)s and state = 'running' and attempt = 1
       and unique_key is null and expires_at is null and keys is null and requires is null and group_id is null
       and links is null and has_successors is not true and schedule_id is null and not cancel_requested
       and not exists (select from sereno.carried_jobs where carried_jobs.job_id = jobs.id)
+      and not exists (select from sereno.carried_queues where carried_queues.queue = %(queue)s and share = 0)
     returning id, task, args, priority, tenant, trace, tags, run_at, created_at
 ),
 numbered as (select *, row_number() over (order by id) - 1 as index from gone),
