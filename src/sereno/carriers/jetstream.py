@@ -329,6 +329,8 @@ class JetStreamClient:
 
     async def acknowledged(self, queue: str) -> int:
         async with _calls(self.carrier, queue):
+            if queue not in self._known:
+                await self._prepare(queue)
             consumer = await self._js.consumer_info(self._stream(queue), CONSUMER)
         return 0 if consumer.ack_floor is None else consumer.ack_floor.stream_seq
 
