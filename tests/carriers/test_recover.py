@@ -48,3 +48,16 @@ def test_the_fence_of_a_recovered_job_is_forgotten_when_no_copy_can_exist(connec
         advance(connection, seconds)
         report(connection, pending_messages=messages)
         assert one(connection, fences) == left
+
+
+def test_a_worker_that_does_not_know_yet_moves_no_job_to_a_carrier_that_was_given_up(
+    connection: psycopg.Connection,
+) -> None:
+    report(connection)
+    jobs = add(connection, 2, queue="clicks")
+    owner = session(connection, queues={"clicks": 10})
+    take(connection, owner, queue="clicks")
+    do(connection, set_share("clicks", 0, recover=True))
+    assert do(connection, store.carry(owner, "clicks", jobs)) == (None, set())
+    do(connection, set_share("clicks", 1))
+    assert do(connection, store.carry(owner, "clicks", jobs))[1] == set(jobs)

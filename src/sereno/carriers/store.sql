@@ -111,7 +111,8 @@ where job_id = any(array(
 
 -- name: carry
 -- Put claimed jobs into one message to publish. Jobs that need what only PostgreSQL has stay, and run from here; so do jobs
--- that came home from a message that may be delivered again, because that one keeps them from being stored twice.
+-- that came home from a message that may be delivered again, because that one keeps them from being stored twice. With a
+-- share of 0 all of them stay: a worker may have read the share before its carrier was given up.
 -- Also returns which of the jobs the session still has: after a lost reply, those that are gone must not run here.
 with mine as materialized (
     select id from sereno.jobs
@@ -123,6 +124,7 @@ gone as (
       and unique_key is null and expires_at is null and keys is null and requires is null and group_id is null
       and links is null and has_successors is not true and schedule_id is null and not cancel_requested
       and id <> all(array(select job_id from sereno.carried_jobs where job_id = any(%(ids)s)))
+      and not exists (select from sereno.carried_queues where carried_queues.queue = %(queue)s and share = 0)
     returning id, task, args, priority, tenant, trace, tags, run_at, created_at
 ),
 numbered as (select *, row_number() over (order by id) - 1 as index from gone),
