@@ -74,23 +74,36 @@ async def _calls(carrier: JetStream, queue: str = "") -> AsyncIterator[None]:
 async def connect(carrier: JetStream) -> "JetStreamClient":
     """Connect to one of the servers, or raise CarrierUnavailable."""
     client = Client()
+    has_given_up = False
 
     async def quiet(_: Exception) -> None:
         """Keep the client from printing errors: every call raises its own."""
+        if has_given_up:
+            raise asyncio.CancelledError
 
+    connecting = asyncio.ensure_future(
+        client.connect(
+            carrier.addresses,
+            error_cb=quiet,
+            name="sereno",
+            connect_timeout=max(1, int(CONNECT_TIMEOUT)),
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=0.25,  # type: ignore[arg-type]  # annotated as whole seconds, but any number works
+            ping_interval=5,
+            max_outstanding_pings=2,
+            user_credentials=carrier.credentials,
+        )
+    )
     async with _calls(carrier):
-        async with asyncio.timeout(CONNECT_TIMEOUT):
-            await client.connect(
-                carrier.addresses,
-                error_cb=quiet,
-                name="sereno",
-                connect_timeout=max(1, int(CONNECT_TIMEOUT)),
-                max_reconnect_attempts=-1,
-                reconnect_time_wait=0.25,  # type: ignore[arg-type]  # annotated as whole seconds, but any number works
-                ping_interval=5,
-                max_outstanding_pings=2,
-                user_credentials=carrier.credentials,
-            )
+        try:
+            # Not by a timeout around it: the client tries for ever, and can lose a cancellation between two tries.
+            done, _ = await asyncio.wait([connecting], timeout=CONNECT_TIMEOUT)
+            if not done:
+                raise TimeoutError
+            await connecting
+        finally:
+            has_given_up = not connecting.done()
+            connecting.cancel()
     return JetStreamClient(carrier, client)
 
 
