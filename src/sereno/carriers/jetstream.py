@@ -25,13 +25,11 @@ try:
     from nats.js import JetStreamContext, api
     from nats.js import errors as js_errors
 except ImportError:
-    raise ConfigurationError(
-        "queues carried by NATS JetStream need the package nats-py: pip install 'sereno[nats]'"
-    ) from None
+    needed = "queues carried by NATS JetStream need the package nats-py: pip install 'sereno[nats]'"
+    raise ConfigurationError(needed) from None
 
-# Seconds without a report of its worker after which a message is delivered again, and between two reports.
+# Seconds without a report of its worker after which a message is delivered again.
 ACK_WAIT = 30.0
-EXTEND_EVERY = 8.0
 # Seconds: to connect; and for the reply of the cluster to a request or a published message.
 CONNECT_TIMEOUT = 3.0
 REPLY_TIMEOUT = 5.0
@@ -73,8 +71,7 @@ async def _calls(carrier: JetStream, queue: str = "") -> AsyncIterator[None]:
 
 async def connect(carrier: JetStream) -> "JetStreamClient":
     """Connect to one of the servers, or raise CarrierUnavailable."""
-    client = Client()
-    has_given_up = False
+    client, has_given_up = Client(), False
 
     async def quiet(_: Exception) -> None:
         """Keep the client from printing errors: every call raises its own."""
@@ -95,15 +92,13 @@ async def connect(carrier: JetStream) -> "JetStreamClient":
         )
     )
     async with _calls(carrier):
-        try:
-            # Not by a timeout around it: the client tries for ever, and can lose a cancellation between two tries.
-            done, _ = await asyncio.wait([connecting], timeout=CONNECT_TIMEOUT)
-            if not done:
-                raise TimeoutError
-            await connecting
-        finally:
-            has_given_up = not connecting.done()
+        # Not by a timeout around it: the client tries for ever, and can lose a cancellation between two tries.
+        await asyncio.wait([connecting], timeout=CONNECT_TIMEOUT)
+        has_given_up = not connecting.done()
+        if has_given_up:
             connecting.cancel()
+            raise TimeoutError
+        await connecting
     return JetStreamClient(carrier, client)
 
 
