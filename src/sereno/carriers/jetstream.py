@@ -25,13 +25,11 @@ try:
     from nats.js import JetStreamContext, api
     from nats.js import errors as js_errors
 except ImportError:
-    raise ConfigurationError(
-        "queues carried by NATS JetStream need the package nats-py: pip install 'sereno[nats]'"
-    ) from None
+    needed = "queues carried by NATS JetStream need the package nats-py: pip install 'sereno[nats]'"
+    raise ConfigurationError(needed) from None
 
-# Seconds without a report of its worker after which a message is delivered again, and between two reports.
+# Seconds without a report of its worker after which a message is delivered again.
 ACK_WAIT = 30.0
-EXTEND_EVERY = 8.0
 # Seconds: to connect; and for the reply of the cluster to a request or a published message.
 CONNECT_TIMEOUT = 3.0
 REPLY_TIMEOUT = 5.0
@@ -73,25 +71,36 @@ async def _calls(carrier: JetStream, queue: str = "") -> AsyncIterator[None]:
 
 async def connect(carrier: JetStream) -> "JetStreamClient":
     """Connect to one of the servers, or raise CarrierUnavailable."""
-    client = Client()
+    client, has_given_up = Client(), False
 
     async def quiet(_: Exception) -> None:
         """Keep the client from printing errors: every call raises its own."""
+        if has_given_up:
+            raise asyncio.CancelledError
 
+    connecting = asyncio.ensure_future(
+        client.connect(
+            carrier.addresses,
+            error_cb=quiet,
+            name="sereno",
+            connect_timeout=max(1, int(CONNECT_TIMEOUT)),
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=0.25,  # type: ignore[arg-type]  # annotated as whole seconds, but any number works
+            ping_interval=5,
+            max_outstanding_pings=2,
+            user_credentials=carrier.credentials,
+        )
+    )
     try:
-        async with _calls(carrier), asyncio.timeout(CONNECT_TIMEOUT):
-            await client.connect(
-                carrier.addresses,
-                error_cb=quiet,
-                name="sereno",
-                connect_timeout=max(1, int(CONNECT_TIMEOUT)),
-                max_reconnect_attempts=-1,
-                reconnect_time_wait=0.25,  # type: ignore[arg-type]  # annotated as whole seconds, but any number works
-                ping_interval=5,
-                max_outstanding_pings=2,
-                user_credentials=carrier.credentials,
-            )
+        async with _calls(carrier):
+            # Not by a timeout around it: the client tries for ever, and can lose a cancellation between two tries.
+            await asyncio.wait([connecting], timeout=CONNECT_TIMEOUT)
+            if not connecting.done():
+                raise TimeoutError
+            await connecting
     except BaseException:
+        has_given_up = True
+        connecting.cancel()
         with suppress(nats.errors.Error, OSError):
             await client.close()
         raise
