@@ -43,6 +43,12 @@ def shares() -> Operation[Mapping[str, int]]:
     return _shares.decode(rows[0][0])
 
 
+def pauses() -> Operation[set[tuple[str, str]]]:
+    """Return kind and name of what is paused."""
+    rows = yield Statement(_sql["pauses"])
+    return {(kind, name) for kind, name in rows}
+
+
 def set_share(queue: str, share: int) -> Operation[None]:
     yield Statement(_sql["set_share"], {"queue": queue, "share": share})
 

@@ -8,6 +8,10 @@ select nextval('sereno.direct_ids');
 -- The queues whose share was set, with their share in per cent.
 select coalesce(json_object_agg(queue, share), '{}')::text from sereno.carried_queues;
 
+-- name: pauses
+-- What is paused: queues, tasks and tenants. A carrier knows nothing of it.
+select kind, name from sereno.pauses;
+
 -- name: set_share
 -- Relays and publishers read it within seconds.
 insert into sereno.carried_queues (queue, share) values (%(queue)s, %(share)s)

@@ -9,6 +9,7 @@ from time import monotonic
 
 from sereno.carriers.contract import CarriedMessage, CarrierClient
 from sereno.carriers.message import UndecodableMessage, claimed_jobs, decode
+from sereno.carriers.publisher import JOBS_IN_MESSAGE
 from sereno.carriers.store import stored
 from sereno.database.connect import ServiceConnection
 from sereno.errors import CarrierUnavailable, DatabaseUnavailable
@@ -51,7 +52,10 @@ class Consumer(Service):
         self._outcomes = outcomes
         self._connection = connection
         self._start_jobs = start_jobs
-        self._jobs_in_message = 1.0
+        # Kind and name of what is paused; nothing is fetched before it is known.
+        self._pauses: set[tuple[str, str]] | None = None
+        # Before the first message: as many as there can be, so that a worker does not take what others could run.
+        self._jobs_in_message = float(JOBS_IN_MESSAGE)
         self._is_away = False
         self._resting = False
         self._is_fetching = False
@@ -64,6 +68,15 @@ class Consumer(Service):
             self._loop_task.cancel()
         await super().stop()
 
+    def set_pauses(self, pauses: set[tuple[str, str]]) -> None:
+        if pauses != self._pauses:
+            self._pauses = pauses
+            self.wake()
+
+    @property
+    def _is_paused(self) -> bool:
+        return self._pauses is None or ("queue", self._slots.name) in self._pauses
+
     def job_ended(self) -> None:
         """Fetch more if the buffer runs low."""
         if self._resting and self._slots.runs_low():
@@ -73,7 +86,7 @@ class Consumer(Service):
     async def run_once(self) -> float:
         self._slots.measure()
         room = self._slots.free()
-        is_busy = room <= 0 or self._outcomes.is_behind
+        is_busy = room <= 0 or self._outcomes.is_behind or self._is_paused
         try:
             client = await self._connect()
             most = 0 if is_busy else max(1, ceil(room / max(1.0, self._jobs_in_message)))
@@ -152,6 +165,8 @@ class Consumer(Service):
         now = monotonic()
         unknown: list[ClaimedJob] = []
         isolated: list[ClaimedJob] = []
+        if self._pauses:
+            jobs = self._without_paused(jobs)
         for job in jobs:
             job.seen = now
             definition = self._registry.get(job.task)
@@ -166,3 +181,13 @@ class Consumer(Service):
         if isolated:
             self._outcomes.bring_home(isolated, None)
         self._start_jobs(self._slots)
+
+    def _without_paused(self, jobs: list[ClaimedJob]) -> list[ClaimedJob]:
+        """Bring jobs of paused tasks and tenants home, where they wait; return the others."""
+        pauses = self._pauses or set()
+        paused = [job for job in jobs if ("task", job.task) in pauses or ("tenant", job.tenant) in pauses]
+        if not paused:
+            return jobs
+        self._outcomes.bring_home(paused, "its task or tenant is paused")
+        ids = {job.id for job in paused}
+        return [job for job in jobs if job.id not in ids]

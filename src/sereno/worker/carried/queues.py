@@ -151,7 +151,7 @@ class CarriedQueues(Service):
             slots.beside, queues[name].beside = queues[name], slots
         self.outcomes.home = Home(session, settler, claimer)
         self.outcomes.wake()
-        self._relay = Relay(self._relay_connection, session, settler, claimer, queues, self._connect)
+        self._relay = Relay(self._relay_connection, session, settler, claimer, queues, self._connect, self._set_pauses)
         claimer.relay = self._relay
         self._relay.start()
 
@@ -170,6 +170,10 @@ class CarriedQueues(Service):
         self._claimer = None
         for slots in self.queues.values():
             slots.beside = None
+
+    def _set_pauses(self, pauses: set[tuple[str, str]]) -> None:
+        for consumer in self._consumers.values():
+            consumer.set_pauses(pauses)
 
     def fill(self, name: str) -> None:
         """Start jobs of a queue after one from PostgreSQL has ended."""

@@ -37,7 +37,10 @@ ALL = 100
 
 
 class Relay(Service):
-    """Publishes the jobs of one session. `connect`: returns the client of each carried queue."""
+    """Publishes the jobs of one session. `connect`: returns the client of each carried queue.
+
+    `on_pauses` is called with what is paused, every few seconds.
+    """
 
     def __init__(
         self,
@@ -47,8 +50,10 @@ class Relay(Service):
         claimer: Claimer,
         queues: Mapping[str, QueueSlots],
         connect: Mapping[str, Callable[[], Awaitable[CarrierClient]]],
+        on_pauses: Callable[[set[tuple[str, str]]], None],
     ) -> None:
         super().__init__("relay")
+        self._on_pauses = on_pauses
         self._connection = connection
         self._session = session
         self._settler = settler
@@ -106,6 +111,7 @@ class Relay(Service):
         self._looked_at = monotonic()
         known = await self._connection.run(store.shares())
         self._shares = {name: known.get(name, ALL) for name in self._waiting}
+        self._on_pauses(await self._connection.run(store.pauses()))
         mine = {batch.id for batch in self._batches}
         found = await self._connection.run(store.take_batches(self._session, list(self._waiting)))
         self._batches += [batch for batch in found if batch.id not in mine]
