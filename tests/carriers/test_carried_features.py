@@ -163,3 +163,36 @@ async def test_chunks_and_progress_of_a_running_job_are_stored(database_url: str
         await auntil(lambda: rows(database_url, "select state from sereno.history") == [("succeeded",)])
         assert rows(database_url, count) == [(2,)]
     await app.aclose()
+
+
+async def test_a_paused_queue_and_a_paused_task_do_not_run(database_url: str, jetstream: JetStream) -> None:
+    app = carried(database_url, jetstream)
+    done: Counter[str] = Counter()
+
+    @app.task(queue="clicks", history=False)
+    async def first() -> None:
+        done["first"] += 1
+
+    @app.task(queue="clicks", history=False)
+    async def second() -> None:
+        done["second"] += 1
+
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(
+            "insert into sereno.pauses (kind, name, paused_by) "
+            "values ('queue', 'clicks', 'test'), ('task', 'second', 'test')"
+        )
+        async with app.working() as worker:
+            await auntil(lambda: worker.carried._relay is not None and worker.carried._relay.rounds > 0)
+            consumer = worker.carried._consumers["clicks"]
+            rounds = consumer.rounds
+            await app.aenqueue_many([task.job() for task in (first, second) for _ in range(10)])
+            await auntil(lambda: consumer.rounds > rounds + 3)
+            assert not done
+            connection.execute("delete from sereno.pauses where kind = 'queue'")
+            await auntil(lambda: done == {"first": 10})
+            waiting = "select count(*) from sereno.jobs where task = 'second' and state = 'ready'"
+            await auntil(lambda: rows(database_url, waiting) == [(10,)])
+            connection.execute("delete from sereno.pauses")
+            await auntil(lambda: done == {"first": 10, "second": 10})
+    await app.aclose()

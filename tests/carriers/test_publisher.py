@@ -57,6 +57,22 @@ def test_a_caller_that_gives_up_does_not_stop_others(database_url: str, jetstrea
     app.close()
 
 
+def test_no_caller_waits_for_the_next_one(database_url: str, jetstream: JetStream) -> None:
+    """A job that is added while the message before it has just been acknowledged is published as well."""
+    app, click = clicks(database_url, jetstream)
+
+    async def one_by_one(start: int) -> None:
+        for number in range(start, start + 400):
+            await click.aenqueue(number)
+
+    async def act() -> None:
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(one_by_one(400 * caller) for caller in range(3)))
+
+    asyncio.run(act())
+    app.close()
+
+
 def test_a_carrier_that_is_away_is_reported(database_url: str) -> None:
     app, click = clicks(database_url, JetStream("nats://127.0.0.1:1"))
     jobs = [click.job(n) for n in range(20_000)]

@@ -66,8 +66,12 @@ class JetStream:
 
     async def connect(self) -> "CarrierClient":
         """Connect to one of the servers, or raise CarrierUnavailable."""
-        from sereno.carriers.jetstream import connect  # noqa: PLC0415 - most processes do not need its client
-
+        try:
+            from sereno.carriers.jetstream import connect  # noqa: PLC0415 - most processes do not need its client
+        except ModuleNotFoundError:
+            raise ConfigurationError(
+                "queues carried by NATS JetStream need the package nats-py: pip install 'sereno[nats]'"
+            ) from None
         return await connect(self)
 
 

@@ -6,27 +6,20 @@ consumer delivers a message again when its worker has not reported for ACK_WAIT.
 
 import asyncio
 import hashlib
-from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
-from time import monotonic
 
-import msgspec
+import nats
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext, api
+from nats.js import errors as js_errors
 
 from sereno.carriers.address import PLAIN_NAME, JetStream
 from sereno.carriers.contract import CarrierState
-from sereno.errors import CarrierFull, CarrierUnavailable, ConfigurationError, first_line
-
-try:
-    import nats
-    from nats.aio.client import Client
-    from nats.aio.msg import Msg
-    from nats.js import JetStreamContext, api
-    from nats.js import errors as js_errors
-except ImportError:
-    needed = "queues carried by NATS JetStream need the package nats-py: pip install 'sereno[nats]'"
-    raise ConfigurationError(needed) from None
+from sereno.carriers.jetstream_pull import Pull
+from sereno.errors import CarrierFull, CarrierUnavailable, first_line
 
 # Seconds without a report of its worker after which a message is delivered again.
 ACK_WAIT = 30.0
@@ -42,12 +35,10 @@ MOST_HELD = 20_000
 # Bytes that the headers of a message may have; the server counts them as a part of it.
 HEADERS = 512
 # Error codes of the server.
-STREAM_NOT_FOUND, CONSUMER_NOT_FOUND, NAME_IN_USE, STREAM_FULL = 10059, 10014, 10058, (10077, 10047)
+NAME_IN_USE, STREAM_FULL = 10058, (10077, 10047)
 CONSUMER = "workers"
 # The address of acknowledgements begins so; what has another one is not a message of a stream.
 ACK = "$JS.ACK."
-# Seconds between two requests for messages that the server ends at once.
-SHORTEST_WAIT = 0.1
 
 
 @asynccontextmanager
@@ -67,6 +58,14 @@ async def _calls(carrier: JetStream, queue: str = "") -> AsyncIterator[None]:
         raise CarrierUnavailable(
             f"{of}NATS JetStream at {carrier.description} did not answer ({reason}); check that the servers run"
         ) from None
+
+
+async def _within(seconds: float, connecting: "asyncio.Future[None]") -> None:
+    """Wait for a connection. No timeout around it: the client tries for ever, and can lose a cancellation meanwhile."""
+    await asyncio.wait([connecting], timeout=seconds)
+    if not connecting.done():
+        raise TimeoutError
+    await connecting
 
 
 async def connect(carrier: JetStream) -> "JetStreamClient":
@@ -93,11 +92,7 @@ async def connect(carrier: JetStream) -> "JetStreamClient":
     )
     try:
         async with _calls(carrier):
-            # Not by a timeout around it: the client tries for ever, and can lose a cancellation between two tries.
-            await asyncio.wait([connecting], timeout=CONNECT_TIMEOUT)
-            if not connecting.done():
-                raise TimeoutError
-            await connecting
+            await _within(CONNECT_TIMEOUT, connecting)
     except BaseException:
         has_given_up = True
         connecting.cancel()
@@ -150,70 +145,6 @@ class JetStreamMessage:
         return await self._client.progress(self._queue, self.position)
 
 
-class _Pull:
-    """Receives the messages of one queue. At most one request for messages is open at the server."""
-
-    def __init__(self, client: Client, subject: str, stream: str) -> None:
-        self._client = client
-        self._inbox = client.new_inbox()
-        self._subject = subject
-        self._stream = stream
-        self._received: deque[Msg] = deque()
-        self._arrived = asyncio.Event()
-        # Messages that the server still owes to the open request, and when that request ends.
-        self._owed = 0
-        self._ends = 0.0
-
-    async def open(self) -> None:
-        self._subscription = await self._client.subscribe(
-            self._inbox, cb=self._on_message, pending_bytes_limit=-1, pending_msgs_limit=-1
-        )
-
-    async def close(self) -> None:
-        """Give back what was received and not fetched; the server delivers nothing more."""
-        await self._subscription.unsubscribe()
-        await self._client.flush()
-        while self._received:
-            await self._received.popleft().nak()
-
-    async def _on_message(self, message: Msg) -> None:
-        if message.headers and "Status" in message.headers and not message.reply:
-            # The request has ended: no more messages, expired, or the consumer is gone.
-            if message.headers["Status"] != "100":
-                self._owed = 0
-        else:
-            self._owed = max(0, self._owed - 1)
-            self._received.append(message)
-        self._arrived.set()
-
-    async def fetch(self, most: int, wait: float) -> list[Msg]:
-        end = monotonic() + wait
-        while not self._received:
-            now = monotonic()
-            if now >= end:
-                break
-            if not self._owed or now >= self._ends:
-                request = {"batch": most, "expires": int((end - now) * 1e9)}
-                self._owed, self._ends = most, end
-                await self._client.publish(self._subject, msgspec.json.encode(request), self._inbox)
-            self._arrived.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(end - now):
-                    await self._arrived.wait()
-            if (
-                not self._received
-                and not self._owed
-                and self._client.is_connected
-                and monotonic() - now < SHORTEST_WAIT
-            ):
-                # The server ended the request at once: do not ask again in a tight loop.
-                await asyncio.sleep(SHORTEST_WAIT)
-        # All of them: they were requested, and count as held by this worker.
-        messages = list(self._received)
-        self._received.clear()
-        return messages
-
-
 class JetStreamClient:
     """A connection to a cluster. It reconnects by itself, and creates the stream of a queue at its first use."""
 
@@ -222,7 +153,7 @@ class JetStreamClient:
         self._client = client
         self._js: JetStreamContext = client.jetstream(timeout=REPLY_TIMEOUT)
         self._known: set[str] = set()
-        self._pulls: dict[str, _Pull] = {}
+        self._pulls: dict[str, Pull] = {}
 
     @property
     def is_connected(self) -> bool:
@@ -258,7 +189,7 @@ class JetStreamClient:
             if pull is None:
                 await self._prepare(queue)
                 subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream(queue)}.{CONSUMER}"
-                pull = self._pulls[queue] = _Pull(self._client, subject, self._stream(queue))
+                pull = self._pulls[queue] = Pull(self._client, subject, self._stream(queue))
                 await pull.open()
             messages = await pull.fetch(most, wait)
             if not messages and wait and self._client.is_connected:

@@ -193,21 +193,27 @@ class PublisherThread:
         self._waiting.setdefault(queue, []).append(item)
         if queue not in self._senders:
             self._senders[queue] = self._loop.create_task(self._send_waiting(carrier, queue))
-            self._senders[queue].add_done_callback(lambda _: self._senders.pop(queue))
 
     async def _send_waiting(self, carrier: Carrier, queue: str) -> None:
-        while waiting := self._waiting.pop(queue, []):
-            # From here on a caller that is cancelled no longer cancels the future.
-            for chunk in _chunks([item for item in waiting if item[2].set_running_or_notify_cancel()]):
-                body = encode(queue, [item[0] for item in chunk], [item[1] for item in chunk], time.time())
-                try:
-                    await self.publish(carrier, queue, body, f"d{chunk[0][0]}")
-                except BaseException as error:  # noqa: BLE001 - raised in the callers, each of which waits for its job
-                    for *_, done in chunk:
-                        done.set_exception(error)
-                else:
-                    for *_, done in chunk:
-                        done.set_result(None)
+        try:
+            while waiting := self._waiting.pop(queue, []):
+                # From here on a caller that is cancelled no longer cancels the future.
+                for chunk in _chunks([item for item in waiting if item[2].set_running_or_notify_cancel()]):
+                    await self._send_chunk(carrier, queue, chunk)
+        finally:
+            # At once: a job that is added before the next turn of the loop needs a new sender.
+            del self._senders[queue]
+
+    async def _send_chunk(self, carrier: Carrier, queue: str, chunk: list[tuple[int, NewJob, "Future[None]"]]) -> None:
+        body = encode(queue, [item[0] for item in chunk], [item[1] for item in chunk], time.time())
+        try:
+            await self.publish(carrier, queue, body, f"d{chunk[0][0]}")
+        except BaseException as error:  # noqa: BLE001 - raised in the callers, each of which waits for its job
+            for *_, done in chunk:
+                done.set_exception(error)
+        else:
+            for *_, done in chunk:
+                done.set_result(None)
 
     async def publish(self, carrier: Carrier, queue: str, body: bytes, message_id: str) -> None:
         """Publish a message. It is tried again for some seconds, under the same id: then it is stored only once."""

@@ -9,6 +9,7 @@ from time import monotonic
 
 from sereno.carriers.contract import CarriedMessage, CarrierClient
 from sereno.carriers.message import UndecodableMessage, claimed_jobs, decode
+from sereno.carriers.publisher import JOBS_IN_MESSAGE
 from sereno.carriers.store import stored
 from sereno.database.connect import ServiceConnection
 from sereno.errors import CarrierUnavailable, DatabaseUnavailable
@@ -54,7 +55,8 @@ class Consumer(Service):
         self._connection = connection
         self._start_jobs = start_jobs
         self._pauses = pauses
-        self._jobs_in_message = 1.0
+        # Before the first message: as many as there can be, so that a worker does not take what others could run.
+        self._jobs_in_message = float(JOBS_IN_MESSAGE)
         self._is_away = False
         self._resting = False
         self._is_fetching = False
