@@ -127,6 +127,15 @@ class Server:
                 connection.execute(f"alter system set {name} = '{value}'".encode())
             connection.execute("select pg_reload_conf()")
 
+    def has_received(self, standby: str, position: str) -> bool:
+        """Return whether a synchronous standby has stored everything up to this position of the log."""
+        return bool(
+            self.one(
+                "select count(*) from pg_stat_replication "
+                f"where application_name = '{standby}' and sync_state = 'sync' and flush_lsn >= '{position}'"
+            )
+        )
+
     def checkpoint(self) -> int:
         """Write a checkpoint, and return its timeline."""
         with self.connect() as connection:

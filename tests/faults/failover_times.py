@@ -56,6 +56,9 @@ def one_round(servers: ReplicatedServers, journal: Journal, old: str, new: str) 
     servers[old].follow(servers[new])
     until(lambda: servers[new].one("select count(*) from pg_stat_replication where state = 'streaming'") == 2)
     servers[new].set(synchronous_standby_names=old)
+    until(journal.grows(), timeout=60)
+    position = servers[new].one("select pg_current_wal_lsn()")
+    until(lambda: servers[new].has_received(old, position))
     return promoted, to_accepted, to_settled
 
 

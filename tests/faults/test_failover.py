@@ -94,6 +94,11 @@ def test_a_killed_primary_loses_nothing_that_was_accepted(
         servers[old].follow(primary)
         until(lambda: primary.one("select count(*) from pg_stat_replication where state = 'streaming'") == 2)  # noqa: B023
         primary.set(synchronous_standby_names=old)
+        # What was accepted before is on the standby, too, when the next primary is killed; the server applies the
+        # setting a moment after it was changed.
+        until(journal.grows(), timeout=60)
+        position = primary.one("select pg_current_wal_lsn()")
+        until(lambda: primary.has_received(old, position))  # noqa: B023
     stop.touch()
     assert enqueuer.wait(timeout=60) == 0
     with servers["a"].connect() as connection:
