@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
+from typing import Any
 
 import nats
 from nats.aio.client import Client
@@ -60,6 +61,15 @@ async def _calls(carrier: JetStream, queue: str = "") -> AsyncIterator[None]:
         ) from None
 
 
+class _ClosingClient(Client):
+    """Closes the connection to a server that accepts it and says nothing, before it tries the next one."""
+
+    async def _connect_to_server(self, s: Any) -> None:
+        if self._transport:
+            self._transport.close()  # type: ignore[no-untyped-call]  # the package has few annotations
+        await super()._connect_to_server(s)
+
+
 async def _within(seconds: float, connecting: "asyncio.Future[None]") -> None:
     """Wait for a connection. No timeout around it: the client tries for ever, and can lose a cancellation meanwhile."""
     await asyncio.wait([connecting], timeout=seconds)
@@ -70,7 +80,7 @@ async def _within(seconds: float, connecting: "asyncio.Future[None]") -> None:
 
 async def connect(carrier: JetStream) -> "JetStreamClient":
     """Connect to one of the servers, or raise CarrierUnavailable."""
-    client, has_given_up = Client(), False
+    client, has_given_up = _ClosingClient(), False
 
     async def quiet(_: Exception) -> None:
         """Keep the client from printing errors: every call raises its own."""
