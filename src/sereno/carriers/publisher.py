@@ -33,6 +33,8 @@ BYTES_IN_MESSAGE = 256 * 1024
 IN_FLIGHT = 8
 # Seconds for which a message is tried again; a cluster elects a new leader in less. And the pause between two tries.
 PUBLISH_FOR, PUBLISH_AGAIN = 10.0, 0.25
+# Seconds for which each message is tried, however long others have failed: the carrier may be back, and its client not.
+LEAST_PUBLISH_FOR = 2.0
 # Seconds after which the share of the carrier is read again.
 SHARES_EVERY = 10.0
 ALL = 100
@@ -222,7 +224,7 @@ class PublisherThread:
         self._publishing.add(task)
         task.add_done_callback(self._publishing.discard)
         async with self._in_flight:
-            end = time.monotonic() + PUBLISH_FOR
+            began = time.monotonic()
             while True:
                 try:
                     client = await self._client(carrier)
@@ -232,7 +234,8 @@ class PublisherThread:
                     raise
                 except CarrierUnavailable:
                     # Others have tried as long: those that wait behind them do not wait for as long again.
-                    if time.monotonic() + PUBLISH_AGAIN > min(end, self._failing_since(carrier) + PUBLISH_FOR):
+                    end = min(began, self._failing_since(carrier)) + PUBLISH_FOR
+                    if time.monotonic() + PUBLISH_AGAIN > max(end, began + LEAST_PUBLISH_FOR):
                         raise
                     await asyncio.sleep(PUBLISH_AGAIN)
                 else:

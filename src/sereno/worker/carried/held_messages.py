@@ -121,7 +121,7 @@ class HeldMessages(Service):
 
     @staticmethod
     def _is_lost(held: HeldMessage, now: float) -> bool:
-        """Return whether another worker may have had the message for so long that nothing is known of it any more."""
+        """Return whether another worker may have had the message for longer than its fences are kept."""
         if held.in_doubt is None and now - held.reported > IN_DOUBT_AFTER:
             held.in_doubt = held.reported + IN_DOUBT_AFTER
         return held.in_doubt is not None and now - held.in_doubt > IN_DOUBT_FOR
