@@ -281,14 +281,19 @@ class JetStreamClient:
         async with _calls(self.carrier, queue):
             await self._prepare(queue)
             stream = await self._js.stream_info(self._stream(queue))
+            if stream.cluster is not None and not stream.cluster.leader:
+                # A node that was just started answers as well, and knows of no message.
+                raise CarrierUnavailable(f"queue {queue}: its stream has no leader yet; try again in a few seconds")
             consumer = await self._js.consumer_info(self._stream(queue), CONSUMER)
             ends = sorted({stream.state.first_seq, stream.state.last_seq}) if stream.state.messages else []
             samples = [await self._message(self._stream(queue), position) for position in ends]
+        # The stream keeps what is not acknowledged. The consumer counts nothing until it has elected a leader.
+        held = min(consumer.num_ack_pending or 0, stream.state.messages)
         cluster = stream.cluster
         current = 1 + sum(bool(peer.current) for peer in (cluster.replicas or [])) if cluster else 1
         return CarrierState(
-            pending_messages=consumer.num_pending or 0,
-            held_messages=consumer.num_ack_pending or 0,
+            pending_messages=stream.state.messages - held,
+            held_messages=held,
             redelivered_messages=consumer.num_redelivered or 0,
             bytes=stream.state.bytes,
             oldest=_age(samples[0]) if samples else None,
