@@ -18,9 +18,9 @@ def test_the_copy_of_a_recovered_job_is_refused(connection: psycopg.Connection) 
     batch, kept = do(connection, store.carry(owner, "clicks", jobs))
     assert batch is not None
     assert kept == set()
-    assert do(connection, store.unpublished([batch.id])) == {batch.id}
+    assert do(connection, store.unpublished(owner, [batch.id])) == {batch.id}
     assert do(connection, store.return_batches("clicks")) == 3
-    assert do(connection, store.unpublished([batch.id])) == set()
+    assert do(connection, store.unpublished(owner, [batch.id])) == set()
 
     # The carrier delivers the copy: a failure, or a transaction, of it has no effect.
     rows = [
@@ -37,6 +37,18 @@ def test_the_copy_of_a_recovered_job_is_refused(connection: psycopg.Connection) 
     claimed = take(connection, owner, queue="clicks")
     assert sorted(job.id for job in claimed) == jobs
     assert do(connection, store.carry(owner, "clicks", jobs)) == (None, set(jobs))
+
+
+def test_a_job_whose_copy_has_run_is_not_recovered(connection: psycopg.Connection) -> None:
+    jobs = add(connection, 3, queue="clicks")
+    owner = session(connection, queues={"clicks": 10})
+    take(connection, owner, queue="clicks")
+    batch, _ = do(connection, store.carry(owner, "clicks", jobs))
+    assert batch is not None
+    copy = stored_row(decode(batch.body), 0, None) | {"held_for": 0.0, "position": 7}
+    assert do(connection, store.store(owner, [copy])) == {jobs[0]}
+    assert do(connection, store.return_batches("clicks")) == 2
+    assert one(connection, "select count(*) from sereno.jobs where state = 'ready'") == 2
 
 
 def test_the_fence_of_a_recovered_job_is_forgotten_when_no_copy_can_exist(connection: psycopg.Connection) -> None:

@@ -55,6 +55,38 @@ def test_a_fence_outlives_its_message_by_minutes(connection: Connection) -> None
     assert do(connection, store.stored([FIRST_ID, FIRST_ID + 1])) == {FIRST_ID + 1}
 
 
+def test_a_fence_outlives_a_message_that_may_be_published_again(connection: Connection) -> None:
+    owner = session(connection)
+    (job_id,) = add(connection)
+    take(connection, owner)
+    batch, _ = do(connection, store.carry(owner, "default", [job_id]))
+    assert batch is not None
+    # Its acknowledgement was lost, and the job has run.
+    do(connection, store.store(owner, [row(job_id, position=5)]))
+    advance(connection, store.KEEP_STORED + 1)
+    do(connection, store.forget_stored("default", 5))
+    assert do(connection, store.stored([job_id])) == {job_id}
+
+    do(connection, store.published(batch, 9, is_repeated=True))
+    for position, left in ((8, {job_id}), (9, set())):
+        do(connection, store.forget_stored("default", position))
+        assert do(connection, store.stored([job_id])) == left
+        do(connection, store.forget_stored("default", position))
+    assert one(connection, "select count(*) from sereno.repeated_messages") == 0
+
+
+def test_a_message_that_another_worker_has_published_counts_as_repeated(connection: Connection) -> None:
+    owner = session(connection)
+    (job_id,) = add(connection)
+    take(connection, owner)
+    batch, _ = do(connection, store.carry(owner, "default", [job_id]))
+    assert batch is not None
+    do(connection, store.published(batch, 5, is_repeated=False))
+    assert one(connection, "select count(*) from sereno.repeated_messages") == 0
+    do(connection, store.published(batch, 6, is_repeated=False))
+    assert one(connection, "select position from sereno.repeated_messages") == 6
+
+
 def test_jobs_move_into_one_message(connection: Connection) -> None:
     owner = session(connection)
     plain = add(connection, 2, tenant="a", tags=("x",))
@@ -77,7 +109,7 @@ def test_a_job_that_came_home_is_not_carried_while_its_message_may_return(connec
     take(connection, first)
     batch, _ = do(connection, store.carry(first, "default", [job_id]))
     assert batch is not None
-    do(connection, store.published(batch.id))
+    do(connection, store.published(batch, 7, is_repeated=False))
     do(connection, store.store(second, [row(job_id)]))
     assert do(connection, store.carry(second, "default", [job_id])) == (None, {job_id})
 

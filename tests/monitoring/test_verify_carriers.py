@@ -4,6 +4,7 @@ import psycopg
 import pytest
 
 from sereno.carriers import store
+from tests.carriers.carrier_steps import row
 from tests.carriers.report_steps import add_batch, report
 from tests.facts import advance
 from tests.jobs.job_steps import add, do, session, take
@@ -89,5 +90,15 @@ def test_a_job_that_came_back_and_leaves_again_is_reported(connection: psycopg.C
         with undone(connection):
             if not position:
                 connection.execute("delete from sereno.relay_batches")
-            connection.execute("insert into sereno.carried_jobs values (%s, %s, %s, 1)", [job, queue, position])
+            stored = "insert into sereno.carried_jobs select %s, %s, %s, 1, sereno.now() - interval '1 hour'"
+            connection.execute(stored, [job, queue, position])
             assert broken_inside(connection) == {"carried_back_once": [job]}
+
+
+def test_a_job_may_come_back_before_its_message_counts_as_published(connection: psycopg.Connection, batch: int) -> None:
+    """The acknowledgement of the message was lost, and its job has failed meanwhile."""
+    query = "select (body::jsonb -> 3 ->> 0)::bigint from sereno.relay_batches where id = %s"
+    ((job,),) = connection.execute(query, [batch]).fetchall()
+    owner = session(connection, queues={"clicks": 10})
+    assert do(connection, store.store(owner, [row(job, queue="clicks")])) == {job}
+    assert broken_inside(connection) == {}

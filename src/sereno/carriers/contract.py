@@ -77,8 +77,11 @@ class CarrierClient(Protocol):
     def largest_message(self) -> int:
         """Bytes."""
 
-    async def publish(self, queue: str, body: bytes, message_id: str) -> None:
-        """Store a message and return when it is replicated. A message with the id of a recent one is stored once."""
+    async def publish(self, queue: str, body: bytes, message_id: str) -> int:
+        """Store a message and return its position when it is replicated.
+
+        A message with the id of a recent one is stored once, unless the servers were restarted since.
+        """
 
     async def fetch(self, queue: str, most: int, wait: float) -> Sequence[CarriedMessage]:
         """Return messages; if there are none, request `most` and wait for the first one at most `wait` seconds.

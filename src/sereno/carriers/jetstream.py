@@ -27,8 +27,9 @@ ACK_WAIT = 30.0
 # Seconds: to connect; and for the reply of the cluster to a request or a published message.
 CONNECT_TIMEOUT = 3.0
 REPLY_TIMEOUT = 5.0
-# Seconds in which a message with the same id is recognised: longer than a relay takes to be replaced.
-DUPLICATE_WINDOW = 600.0
+# Seconds in which a message with the same id is recognised: longer than a relay takes to be replaced. The servers keep
+# the ids of that time in memory.
+DUPLICATE_WINDOW = 120.0
 # Seconds for which the progress of a message is kept.
 KEEP_PROGRESS = 7 * 86400.0
 # Messages that workers may hold at once, all together.
@@ -177,21 +178,22 @@ class JetStreamClient:
     def largest_message(self) -> int:
         return int(self._client.max_payload) - HEADERS
 
-    async def publish(self, queue: str, body: bytes, message_id: str) -> None:
+    async def publish(self, queue: str, body: bytes, message_id: str) -> int:
         async with _calls(self.carrier, queue):
             if queue not in self._known:
                 await self._prepare(queue)
             try:
-                await self._publish(queue, body, message_id)
+                return await self._publish(queue, body, message_id)
             except js_errors.NoStreamResponseError:
                 # The stream was deleted, or the cluster restarted with empty disks.
                 await self._prepare(queue)
-                await self._publish(queue, body, message_id)
+                return await self._publish(queue, body, message_id)
 
-    async def _publish(self, queue: str, body: bytes, message_id: str) -> None:
-        await self._js.publish(
+    async def _publish(self, queue: str, body: bytes, message_id: str) -> int:
+        stored = await self._js.publish(
             self._subject(queue), body, timeout=REPLY_TIMEOUT, headers={api.Header.MSG_ID: message_id}
         )
+        return stored.seq
 
     async def fetch(self, queue: str, most: int, wait: float) -> Sequence[JetStreamMessage]:
         async with _calls(self.carrier, queue):

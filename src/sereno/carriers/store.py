@@ -96,9 +96,10 @@ def carry(session: int, queue: str, ids: Collection[int]) -> Operation[tuple[Rel
     return batch, set(_ids.decode(kept))
 
 
-def published(batch: int) -> Operation[None]:
-    """Delete a message that the carrier has stored."""
-    yield Statement(_sql["published"], {"id": batch})
+def published(batch: RelayBatch, position: int, *, is_repeated: bool) -> Operation[None]:
+    """Delete a message that the carrier has stored at `position`; `is_repeated`: it may have stored it before."""
+    values = {"id": batch.id, "queue": batch.queue, "position": position, "repeated": is_repeated}
+    yield Statement(_sql["published"], values)
 
 
 def take_batches(session: int, queues: Collection[str]) -> Operation[list[RelayBatch]]:
@@ -113,7 +114,7 @@ def return_batches(queue: str, batch: int | None = None) -> Operation[int]:
     return int(rows[0][0])
 
 
-def unpublished(batches: Collection[int]) -> Operation[set[int]]:
-    """Return those of the messages that are still to be published."""
-    rows = yield Statement(_sql["unpublished"], {"ids": list(batches)})
+def unpublished(session: int, batches: Collection[int]) -> Operation[set[int]]:
+    """Return those of the messages that the session still has to publish."""
+    rows = yield Statement(_sql["unpublished"], {"session": session, "ids": list(batches)})
     return set(_ids.decode(rows[0][0]))

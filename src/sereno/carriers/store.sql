@@ -101,11 +101,20 @@ select coalesce(json_agg(job_id), '[]')::text from sereno.carried_jobs where job
 
 -- name: forget_stored
 -- Every message up to this position was acknowledged: none of its jobs is delivered again, and the workers that may still
--- have an earlier delivery have noticed it. SKIP LOCKED: all workers of a queue do this.
+-- have an earlier delivery have noticed it. Nothing is deleted while an earlier message is still to be published, or a
+-- repeated one to be acknowledged: the same jobs may be in it. SKIP LOCKED: all workers of a queue do this.
+with acknowledged as (
+    delete from sereno.repeated_messages where queue = %(queue)s and position <= %(position)s
+)
 delete from sereno.carried_jobs
 where job_id = any(array(
     select job_id from sereno.carried_jobs
     where queue = %(queue)s and stored_at < sereno.now() - make_interval(secs => %(kept)s) and position <= %(position)s
+      and not exists (select from sereno.relay_batches
+                      where relay_batches.queue = %(queue)s
+                        and created_at < sereno.now() - make_interval(secs => %(kept)s))
+      and not exists (select from sereno.repeated_messages as repeated
+                      where repeated.queue = %(queue)s and repeated.position > %(position)s)
     limit 10000
     for update skip locked));
 
@@ -143,8 +152,14 @@ select (select id from kept), (select body from kept),
        (select coalesce(json_agg(id), '[]')::text from mine where id not in (select id from gone));
 
 -- name: published
--- Delete a message that the carrier has stored.
-delete from sereno.relay_batches where id = %(id)s;
+-- Delete a message that the carrier has stored. If it may have stored it before, its position is noted: so it may if it
+-- was published more than once, or if another worker has published it meanwhile.
+with gone as (
+    delete from sereno.relay_batches where id = %(id)s returning id
+)
+insert into sereno.repeated_messages (queue, position)
+select %(queue)s, %(position)s where %(repeated)s::boolean or not exists (select from gone)
+on conflict do nothing;
 
 -- name: take_batches
 -- Take over messages of sessions that are not alive any more, and find those of this session that were not published.
@@ -164,11 +179,19 @@ returning id, queue, body;
 -- name: return_batches
 -- Store the jobs of messages that were not published as ready jobs again: their carrier is given up. A worker may have
 -- published one of them whose acknowledgement was lost. So each job gets a fence at a position that no message reaches:
--- the outcome of a copy is refused.
+-- the outcome of a copy is refused. A job whose copy was stored here before has that one's fence, and does not return.
 with gone as (
     delete from sereno.relay_batches
     where queue = %(queue)s and (%(batch)s::bigint is null or id = %(batch)s)
     returning queue, body::jsonb as body
+),
+fenced as (
+    insert into sereno.carried_jobs (job_id, queue, position, session_id)
+    select member::bigint, queue, 9223372036854775807, 0
+    from gone, jsonb_array_elements_text(body -> 3) as member
+    order by 1
+    on conflict (job_id) do nothing
+    returning job_id
 ),
 back as (
     insert into sereno.jobs (id, task, queue, args, priority, tenant, trace, tags, run_at, created_at, state, ready_seq)
@@ -180,15 +203,12 @@ back as (
            (body -> 6 -> place ->> 5)::timestamptz, (body -> 6 -> place ->> 6)::timestamptz, 'ready',
            nextval('sereno.ready_seq')
     from gone, generate_series(0, jsonb_array_length(body -> 3) - 1) as place
-    returning id, queue
-),
-fenced as (
-    insert into sereno.carried_jobs (job_id, queue, position, session_id)
-    select id, queue, 9223372036854775807, 0 from back order by id
-    on conflict (job_id) do nothing
+    where (body -> 3 ->> place)::bigint in (select job_id from fenced)
+    returning id
 )
 select count(*) from back;
 
 -- name: unpublished
--- Those of the messages that are still to be published: an operator may have returned their jobs.
-select coalesce(json_agg(id), '[]')::text from sereno.relay_batches where id = any(%(ids)s);
+-- Those of the messages that this session still has to publish: an operator may have returned their jobs.
+select coalesce(json_agg(id), '[]')::text from sereno.relay_batches
+where id = any(%(ids)s) and session_id = %(session)s;

@@ -78,6 +78,7 @@ receipts               sid     si      s
 recipients             siud    siud    s
 refused_declarations   siud    s       s
 relay_batches          siud    siud    s
+repeated_messages      sid     -       s
 restored               siud    s       s
 schedule_ends          siud    siud    s
 schedules              siud    siud    s

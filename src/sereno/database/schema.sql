@@ -5303,6 +5303,11 @@ ALTER TABLE sereno.relay_batches ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTIT
     CACHE 1
 );
 
+CREATE TABLE sereno.repeated_messages (
+    queue text NOT NULL,
+    "position" bigint NOT NULL
+);
+
 CREATE TABLE sereno.restored (
     kind text NOT NULL,
     key text NOT NULL,
@@ -5786,6 +5791,9 @@ ALTER TABLE ONLY sereno.refused_declarations
 
 ALTER TABLE ONLY sereno.relay_batches
     ADD CONSTRAINT relay_batches_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY sereno.repeated_messages
+    ADD CONSTRAINT repeated_messages_pkey PRIMARY KEY (queue, "position");
 
 ALTER TABLE ONLY sereno.restored
     ADD CONSTRAINT restored_pkey PRIMARY KEY (kind, key);

@@ -1,11 +1,13 @@
 -- Invariants of jobs on their way to a carrier, and of jobs that came back.
 
 -- name: relayed_jobs_gone
--- The statement that puts a job into a message deletes it: a job that is in both runs twice.
+-- The statement that puts a job into a message deletes it: a job that is in both runs twice. It may have come back
+-- already, if the carrier has stored the message and its acknowledgement was lost.
 select batch.id, 'its job ' || jobs.id || ' is also ' || jobs.state || ' in PostgreSQL'
 from (select id, body from sereno.relay_batches order by id desc limit %(window)s) as batch,
      jsonb_array_elements_text(batch.body::jsonb -> 3) as member(job)
 join sereno.jobs on jobs.id = member.job::bigint
+where not exists (select from sereno.carried_jobs where carried_jobs.job_id = jobs.id)
 order by batch.id, jobs.id limit 20;
 
 -- name: relayed_jobs_counted
@@ -46,13 +48,13 @@ where owner.state is distinct from 'alive'
 order by batch.id limit 20;
 
 -- name: carried_back_once
--- A job that came back has the position of its message, and is not on its way to the carrier again: what a copy of it
--- does there would be refused.
+-- A job that came back has the position of its message, and does not leave for the carrier again after that: what a copy
+-- of it does there would be refused.
 select carried.job_id, case when carried.position < 1 then 'its message has the position ' || carried.position
                             else 'it is in message ' || batch.id || ', which waits to be published' end
-from (select job_id, position from sereno.carried_jobs order by job_id desc limit %(window)s) as carried
-left join (select id, member.job::bigint as job
+from (select job_id, position, stored_at from sereno.carried_jobs order by job_id desc limit %(window)s) as carried
+left join (select id, created_at, member.job::bigint as job
            from sereno.relay_batches, jsonb_array_elements_text(body::jsonb -> 3) as member(job)) as batch
-     on batch.job = carried.job_id
+     on batch.job = carried.job_id and batch.created_at > carried.stored_at
 where carried.position < 1 or batch.id is not null
 order by carried.job_id limit 20;

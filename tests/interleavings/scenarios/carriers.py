@@ -71,9 +71,9 @@ def takes_over(name: str) -> JobProgram:
         for batch in batches:
             _publish(world, [batch])
             try:
-                yield Run(store.published(batch.id))
+                yield Run(store.published(batch, POSITION, is_repeated=False))
             except ReplyLost:
-                yield Run(store.published(batch.id))
+                yield Run(store.published(batch, POSITION, is_repeated=False))
 
     return program
 
@@ -89,7 +89,7 @@ def _nothing_lost(connection: Connection, world: JobWorld) -> None:
     left = do(connection, store.take_batches(owner, [QUEUE]))
     _publish(world, left)
     for batch in left:
-        do(connection, store.published(batch.id))
+        do(connection, store.published(batch, POSITION, is_repeated=False))
     if got := take(connection, owner, 100):
         end(connection, owner, got, decided())
     found = Counter(job_id for ids in world.notes.get("stream", {}).values() for job_id in ids)

@@ -18,6 +18,8 @@ from tests.interleavings.scenarios.job_world import LATER, JobProgram, JobWorld,
 from tests.jobs.job_steps import Connection, advance, decided, do, end, session, take
 
 QUEUE = "default"
+# Positions of a message and of its repetition.
+FIRST, SECOND = 1, 2
 
 
 def _world(make: Callable[..., JobWorld]) -> Callable[[Connection], JobWorld]:
@@ -35,9 +37,9 @@ def _publishes(world: JobWorld, batch: RelayBatch) -> Program:
     """Publish one message and delete it from PostgreSQL. After a lost reply it is published again, under its id."""
     world.notes["published"] = {**world.notes["published"], batch.id: batch.body}
     try:
-        yield Run(store.published(batch.id))
+        yield Run(store.published(batch, FIRST, is_repeated=False))
     except ReplyLost:
-        yield Run(store.published(batch.id))
+        yield Run(store.published(batch, FIRST, is_repeated=False))
 
 
 def _carries() -> JobProgram:
@@ -84,16 +86,12 @@ def _each_job_ends_once(connection: Connection, world: JobWorld) -> None:
     left = {batch.id: batch.body for batch in do(connection, store.take_batches(owner, [QUEUE]))}
     published: dict[int, bytes] = world.notes["published"] | left
     for position, (batch, body) in enumerate(published.items(), 1):
-        decoded = decode(body)
-        rows = [
-            stored_row(decoded, index, None) | {"held_for": 0.0, "position": position}
-            for index in range(len(decoded.ids))
-        ]
+        rows = _rows(body, position)
         stored = do(connection, store.store(owner, rows))
         again = do(connection, store.store(owner, rows))
         assert stored == again, f"a second store has another result: {stored}, {again}"
         _settle(connection, owner, stored)
-        do(connection, store.published(batch))
+        do(connection, store.published(RelayBatch(batch, QUEUE, body), position, is_repeated=False))
     if rest := take(connection, owner):
         end(connection, owner, rest, decided())
     final = states(connection)
@@ -125,4 +123,71 @@ RELAY_TAKEN_OVER = Scenario(
     faulty=frozenset("AB"),
 )
 
-SCENARIOS = (RELAY_AND_GIVE_UP, RELAY_TAKEN_OVER)
+
+def _stored_twice(connection: Connection) -> JobWorld:
+    """Return a world in which the jobs of a message have run, and nothing in PostgreSQL says that it was published."""
+    world = expired(connection, 2)
+    batch, _ = do(connection, store.carry(world.sessions["A"], QUEUE, world.ids))
+    assert batch is not None
+    owner = session(connection)
+    _settle(connection, owner, do(connection, store.store(owner, _rows(batch.body, FIRST))))
+    advance(connection, store.KEEP_STORED + 60)
+    world.notes |= {"acknowledged": FIRST, "again": set()}
+    return world
+
+
+def _rows(body: bytes, position: int) -> list[dict[str, object]]:
+    decoded = decode(body)
+    return [
+        stored_row(decoded, index, None) | {"held_for": 0.0, "position": position} for index in range(len(decoded.ids))
+    ]
+
+
+def _publishes_again() -> JobProgram:
+    """Return worker B, which publishes the message again, and runs its jobs if it is not known that they have run."""
+
+    def program(world: JobWorld) -> Program:
+        yield Run(sessions.expire())
+        owner = world.sessions["B"]
+        try:
+            batches = yield Run(store.take_batches(owner, [QUEUE]))
+        except ReplyLost:
+            batches = yield Run(store.take_batches(owner, [QUEUE]))
+        for batch in batches:
+            try:
+                yield Run(store.published(batch, SECOND, is_repeated=True))
+            except ReplyLost:
+                yield Run(store.published(batch, SECOND, is_repeated=True))
+            try:
+                again = yield Run(store.store(owner, _rows(batch.body, SECOND)))
+            except ReplyLost:
+                again = yield Run(store.store(owner, _rows(batch.body, SECOND)))
+            world.notes |= {"again": again, "acknowledged": SECOND}
+
+    return program
+
+
+def _forgets() -> JobProgram:
+    """Return a relay that sees up to where messages were acknowledged, and deletes what was stored for them."""
+
+    def program(world: JobWorld) -> Program:
+        for _ in range(3):
+            yield Run(store.forget_stored(QUEUE, world.notes["acknowledged"]))
+
+    return program
+
+
+def _nothing_ran_again(_connection: Connection, world: JobWorld) -> None:
+    assert not world.notes["again"], f"jobs were stored a second time: {world.notes['again']}"
+
+
+REPEATED_MESSAGE = Scenario(
+    name="repeated_message",
+    capability="carriers",
+    set_up=_stored_twice,
+    programs={"B": _publishes_again(), "F": _forgets()},
+    check=_nothing_ran_again,
+    faulty=frozenset("B"),
+)
+
+SCENARIOS = (RELAY_AND_GIVE_UP, RELAY_TAKEN_OVER, REPEATED_MESSAGE)

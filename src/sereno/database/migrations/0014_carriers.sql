@@ -22,6 +22,14 @@ create table sereno.relay_batches (
     created_at  timestamptz not null default sereno.now()
 );
 
+-- Messages that a worker has published more than once: the carrier may have stored their jobs twice, the last time at
+-- `position`. Until that one is acknowledged, no row of the queue in `carried_jobs` is deleted.
+create table sereno.repeated_messages (
+    queue     text not null,
+    position  bigint not null,
+    primary key (queue, position)
+);
+
 -- Jobs of a carrier that are, or were, stored here: a message that is delivered again does not run them again.
 -- `position`: of the message in its queue. The row is deleted some minutes after it was stored, when every message up to
 -- there was acknowledged: a worker that was suspended may still run the same jobs until it notices.

@@ -2,7 +2,8 @@
 
 A claimed job is either run or published. One statement moves jobs out of `sereno.jobs` into a message in
 `sereno.relay_batches`; the message is deleted when the carrier has stored it. If this worker dies in between,
-another one publishes the same message under the same id, which the carrier stores once.
+another one publishes the same message under the same id. The carrier may store it twice then, and is asked where: it
+is known for longer which of its jobs were stored.
 
 While the carrier is away, jobs run from PostgreSQL as in any other queue.
 """
@@ -31,6 +32,8 @@ BYTES_IN_MESSAGE = 256 * 1024
 MOST_WAITING = 1000
 # Seconds between two looks at the shares, at messages of dead workers and at acknowledged positions.
 LOOK_EVERY = 5.0
+# Seconds after such a look for which messages still count as this session's.
+TRUSTED = 15.0
 # Seconds after a failure until a message is published again.
 RETRY = 1.0
 ALL = 100
@@ -58,6 +61,8 @@ class Relay(Service):
         self._waiting: dict[str, list[ClaimedJob]] = {name: [] for name in connect}
         # Messages in PostgreSQL that this session has to publish.
         self._batches: list[RelayBatch] = []
+        # Those that a carrier may have stored already: a try had no answer, or they are from another session.
+        self._tried: set[int] = set()
         self._shares: dict[str, int] = dict.fromkeys(connect, 0)
         self._failing: set[str] = set()
         # What the largest message of the carrier has taught: jobs in a message, and jobs that do not fit into one.
@@ -110,10 +115,13 @@ class Relay(Service):
         mine = {batch.id for batch in self._batches}
         if mine:
             # An operator may have given up the carrier: the jobs of these messages run from PostgreSQL then.
-            left = await self._connection.run(store.unpublished(mine))
+            left = await self._connection.run(store.unpublished(self._session, mine))
             self._batches = [batch for batch in self._batches if batch.id in left]
+            self._tried &= left
         found = await self._connection.run(store.take_batches(self._session, list(self._waiting)))
-        self._batches += [batch for batch in found if batch.id not in mine]
+        taken = [batch for batch in found if batch.id not in mine]
+        self._batches += taken
+        self._tried.update(batch.id for batch in taken)
         for queue in self._waiting:
             try:
                 client = await self._connect[queue]()
@@ -140,18 +148,24 @@ class Relay(Service):
         self.release_rest(self._queues[queue])
 
     async def _publish(self, batch: RelayBatch) -> None:
+        if monotonic() > self._looked_at + TRUSTED:
+            # This process may have been suspended, and another worker have taken over.
+            return
+        is_repeated = batch.id in self._tried
         try:
             client = await self._connect[batch.queue]()
             if len(batch.body) > client.largest_message:
                 await self._return(batch)
                 return
-            await client.publish(batch.queue, batch.body, f"r{batch.id}")
+            self._tried.add(batch.id)
+            position = await client.publish(batch.queue, batch.body, f"r{batch.id}")
         except CarrierUnavailable as error:
             self._fail(batch.queue, error)
             return
         self._failing.discard(batch.queue)
         self._reached.add(batch.queue)
-        await self._connection.run(store.published(batch.id))
+        await self._connection.run(store.published(batch, position, is_repeated=is_repeated))
+        self._tried.discard(batch.id)
         self._batches.remove(batch)
 
     async def _return(self, batch: RelayBatch) -> None:
