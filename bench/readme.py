@@ -109,6 +109,15 @@ OWN = (
         "{start_worker} ms; {start_worker_rss} MiB",
         "{start_worker_pss} MiB for the whole process tree, shared memory counted once",
     ),
+    Row("workflows", "drain of a group of 200k jobs", "{group} jobs/s", "{group.ratio} of the same without a group"),
+    Row(
+        "workflows",
+        "drain beside 1M jobs that wait for another",
+        "{waiting} jobs/s",
+        "{waiting.ratio} of the same without",
+    ),
+    Row("workflows", "from one job of a chain to the next", "{chain_link} ms"),
+    Row("workflows", "end of a job to the caller that waits for its result", "p50 {waiters_p50}, p99 {waiters_p99} ms"),
     Row("archive", "history to verified Parquet files, 5M rows", "{rows} rows/s"),
     Row(
         "carrier",
