@@ -283,8 +283,7 @@ class JetStreamClient:
         async with _calls(self.carrier, queue):
             await self._prepare(queue)
             stream = await self._js.stream_info(self._stream(queue))
-            if stream.cluster is not None and not stream.cluster.leader:
-                # A node that was just started answers as well, and knows of no message.
+            if not _is_from_leader(stream):
                 raise CarrierUnavailable(f"queue {queue}: its stream has no leader yet; try again in a few seconds")
             consumer = await self._js.consumer_info(self._stream(queue), CONSUMER)
             ends = sorted({stream.state.first_seq, stream.state.last_seq}) if stream.state.messages else []
@@ -337,6 +336,20 @@ class JetStreamClient:
 
     def _progress(self, queue: str) -> str:
         return f"{self.carrier.prefix}.progress.{_token(queue)}"
+
+
+def _is_from_leader(stream: api.StreamInfo) -> bool:
+    """Return whether the leader of a stream has answered.
+
+    A node that was just started answers as well, and may know of no message yet. It names no leader, or lists the
+    leader among the replicas; before it has joined the others it names itself, without replicas.
+    """
+    cluster = stream.cluster
+    if cluster is None:
+        return True
+    replicas = [peer.name for peer in cluster.replicas or []]
+    is_alone = not replicas and (stream.config.num_replicas or 1) > 1
+    return bool(cluster.leader) and cluster.leader not in replicas and not is_alone
 
 
 def _age(message: api.RawStreamMsg | None) -> float | None:
