@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import nats
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -282,9 +283,7 @@ class JetStreamClient:
     async def state(self, queue: str) -> CarrierState:
         async with _calls(self.carrier, queue):
             await self._prepare(queue)
-            stream = await self._js.stream_info(self._stream(queue))
-            if not _is_from_leader(stream):
-                raise CarrierUnavailable(f"queue {queue}: its stream has no leader yet; try again in a few seconds")
+            stream = await self._leader_info(queue)
             consumer = await self._js.consumer_info(self._stream(queue), CONSUMER)
             ends = sorted({stream.state.first_seq, stream.state.last_seq}) if stream.state.messages else []
             samples = [await self._message(self._stream(queue), position) for position in ends]
@@ -304,6 +303,23 @@ class JetStreamClient:
             max_bytes=limit if (limit := stream.config.max_bytes or 0) > 0 else None,
             samples=tuple(sample.data for sample in samples if sample is not None and sample.data),
         )
+
+    async def _leader_info(self, queue: str) -> api.StreamInfo:
+        """Return what the leader of the stream knows.
+
+        Not by STREAM.INFO: a node that was just started answers that too, before it has copied a message. The list of
+        streams is collected from the leaders alone.
+        """
+        request = msgspec.json.encode({"offset": 0, "subject": self._subject(queue)})
+        reply = await self._client.request("$JS.API.STREAM.LIST", request, timeout=REPLY_TIMEOUT)
+        found = msgspec.json.decode(reply.data)
+        if "error" in found:
+            raise js_errors.APIError.from_error(found["error"])
+        streams = found.get("streams")
+        if not streams:
+            raise CarrierUnavailable(f"queue {queue}: its stream has no leader yet; try again in a few seconds")
+        info: api.StreamInfo = api.StreamInfo.from_response(streams[0])
+        return info
 
     async def _message(self, stream: str, position: int) -> api.RawStreamMsg | None:
         try:
@@ -336,20 +352,6 @@ class JetStreamClient:
 
     def _progress(self, queue: str) -> str:
         return f"{self.carrier.prefix}.progress.{_token(queue)}"
-
-
-def _is_from_leader(stream: api.StreamInfo) -> bool:
-    """Return whether the leader of a stream has answered.
-
-    A node that was just started answers as well, and may know of no message yet. It names no leader, or lists the
-    leader among the replicas; before it has joined the others it names itself, without replicas.
-    """
-    cluster = stream.cluster
-    if cluster is None:
-        return True
-    replicas = [peer.name for peer in cluster.replicas or []]
-    is_alone = not replicas and (stream.config.num_replicas or 1) > 1
-    return bool(cluster.leader) and cluster.leader not in replicas and not is_alone
 
 
 def _age(message: api.RawStreamMsg | None) -> float | None:
