@@ -30,6 +30,7 @@ def test_the_copy_of_a_recovered_job_is_refused(connection: psycopg.Connection) 
     ]
     assert do(connection, store.store(owner, rows)) == set()
     assert do(connection, store.stored(jobs)) == set(jobs)
+    advance(connection, 2 * store.KEEP_STORED)
     do(connection, store.forget_stored("clicks", 1_000_000))
     assert do(connection, store.stored(jobs)) == set(jobs)
 

@@ -21,6 +21,7 @@ SLOW = SCENARIOS.keys() - FAST
 PLAIN = [name for name in FAST if SCENARIOS[name].capability == "jobs"]
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("capability", sorted({SCENARIOS[name].capability for name in FAST}))
 def test_every_scenario_holds_in_random_orders(database_url: str, capability: str, subtests: pytest.Subtests) -> None:
     names = [name for name in FAST if SCENARIOS[name].capability == capability]
