@@ -55,11 +55,10 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class Predecessor:
-    """A job that another one waited for."""
+    """A job that another one waited for. `task`: None if it left no row in the history."""
 
     id: int
-    task: str
-    state: str
+    task: str | None
     result: str | None
 
 

@@ -56,13 +56,17 @@ parts as (delete from sereno.group_parts where group_id in (select id from old))
 delete from sereno.groups where id in (select id from old) returning id;
 
 -- name: results
--- Results of the jobs that a job waited for, by id: of its predecessors, or of the jobs of its group.
-with mine as materialized (select links from sereno.jobs where id = %(id)s)
-select past.id, past.task, past.state, past.result::text
+-- Results of the jobs that a job waited for, by id: of its predecessors, also of those that left no row, or of the jobs of its group.
+with mine as materialized (select links from sereno.jobs where id = %(id)s),
+named as materialized (
+    select value::bigint as id from mine, jsonb_array_elements_text(coalesce(links -> 'after', '[]'))
+)
+select named.id, past.task, past.result::text
+from named
+left join (select id, task, result from sereno.history where id = any(array(select id from named))) as past on past.id = named.id
+union all
+select past.id, past.task, past.result::text
 from mine cross join lateral (
-    select id, task, state, result, finished_at from sereno.history
-    where id = any(array(select jsonb_array_elements_text(coalesce(mine.links -> 'after', '[]'))::bigint))
-    union all
-    select id, task, state, result, finished_at from sereno.history where group_id = (mine.links ->> 'of')::bigint
+    select id, task, result from sereno.history where group_id = (mine.links ->> 'of')::bigint
 ) as past
-order by past.id;
+order by 1;
