@@ -36,6 +36,7 @@ channel_minutes        siud    s       s
 channel_pauses         sid     sid     s
 clock                  s       s       s
 deliveries             siud    su      s
+deleted_jobs           sid     si      s
 dependencies           siud    siud    s
 delivery_hours         siud    s       s
 delivery_tenant_hours  siud    s       s

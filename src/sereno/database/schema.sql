@@ -454,10 +454,12 @@ begin
                     where id = any(checked) and state in ('ready', 'scheduled', 'waiting') order by id for update skip locked);
     update sereno.jobs set has_successors = true where id = any(marked) and has_successors is not true;
     update sereno.dependencies set to_check = false where predecessor = any(marked) and to_check;
-    -- A predecessor that is in no table was deleted: what waits for it is cancelled.
+    -- A predecessor that is in no table was deleted, and what waits for it is cancelled; or it succeeded without history.
     select array_agg(id), array_agg(state) into gone_ids, gone_states
     from (select id, coalesce((select history.state from sereno.history where history.id = p.id
-                               order by finished_at desc limit 1), 'cancelled') as state
+                               order by finished_at desc limit 1),
+                              (select 'cancelled' from sereno.deleted_jobs where deleted_jobs.id = p.id),
+                              'succeeded') as state
           from unnest(checked) as p(id)
           where (select true from sereno.jobs where jobs.id = p.id) is null
           group by id order by id) as gone;
@@ -3267,6 +3269,11 @@ begin
       and not exists (select from sereno.jobs where jobs.id = old.id)
       and exists (select from sereno.jobs where jobs.id = then_job and state = 'waiting')
     on conflict do nothing;
+    insert into sereno.deleted_jobs (id)
+    select old.id
+    where exists (select from sereno.dependencies where predecessor = old.id)
+      and not exists (select from sereno.jobs where jobs.id = old.id)
+    on conflict do nothing;
     return null;
 end $$;
 
@@ -4567,6 +4574,11 @@ CREATE TABLE sereno.channel_pauses (
     since timestamp with time zone DEFAULT sereno.now() NOT NULL
 );
 
+CREATE TABLE sereno.deleted_jobs (
+    id bigint NOT NULL,
+    deleted_at timestamp with time zone DEFAULT sereno.now() NOT NULL
+);
+
 CREATE TABLE sereno.deliveries (
     id bigint NOT NULL,
     event_id bigint NOT NULL,
@@ -5653,6 +5665,9 @@ ALTER TABLE ONLY sereno.channel_pauses
 
 ALTER TABLE ONLY sereno.clock
     ADD CONSTRAINT clock_pkey PRIMARY KEY (one_row);
+
+ALTER TABLE ONLY sereno.deleted_jobs
+    ADD CONSTRAINT deleted_jobs_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY sereno.deliveries
     ADD CONSTRAINT deliveries_once UNIQUE NULLS NOT DISTINCT (event_id, recipient_id, channel, address_id);

@@ -55,6 +55,13 @@ with old as materialized (
 parts as (delete from sereno.group_parts where group_id in (select id from old))
 delete from sereno.groups where id in (select id from old) returning id;
 
+-- name: forget_deleted
+-- Forget jobs that were deleted longer ago than any transaction that enqueued a job after them; at most a page.
+delete from sereno.deleted_jobs
+where id = any(array(select id from sereno.deleted_jobs
+                     where deleted_at < sereno.now() - make_interval(days => %(days)s) limit %(most)s))
+returning id;
+
 -- name: results
 -- Results of the jobs that a job waited for, by id: of its predecessors, also of those that left no row, or of the jobs of its group.
 with mine as materialized (select links from sereno.jobs where id = %(id)s),

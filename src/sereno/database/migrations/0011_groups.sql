@@ -16,6 +16,13 @@ create table sereno.dependencies (
 create index dependencies_to_check on sereno.dependencies (predecessor) where to_check;
 create index dependencies_successor on sereno.dependencies (successor);
 
+-- Jobs that were deleted, for a while: of a predecessor that is in no table, it tells whether it was deleted, or succeeded
+-- without history. Its settlement may not have known of the dependency.
+create table sereno.deleted_jobs (
+    id          bigint primary key,
+    deleted_at  timestamptz not null default sereno.now()
+);
+
 -- A set of jobs. `then_job`: the job that waits for all of them. `on_dead`: what a dead job means for that one (see
 -- effect_of). `total`: how many jobs it was created with.
 create table sereno.groups (
@@ -328,10 +335,12 @@ begin
                     where id = any(checked) and state in ('ready', 'scheduled', 'waiting') order by id for update skip locked);
     update sereno.jobs set has_successors = true where id = any(marked) and has_successors is not true;
     update sereno.dependencies set to_check = false where predecessor = any(marked) and to_check;
-    -- A predecessor that is in no table was deleted: what waits for it is cancelled.
+    -- A predecessor that is in no table was deleted, and what waits for it is cancelled; or it succeeded without history.
     select array_agg(id), array_agg(state) into gone_ids, gone_states
     from (select id, coalesce((select history.state from sereno.history where history.id = p.id
-                               order by finished_at desc limit 1), 'cancelled') as state
+                               order by finished_at desc limit 1),
+                              (select 'cancelled' from sereno.deleted_jobs where deleted_jobs.id = p.id),
+                              'succeeded') as state
           from unnest(checked) as p(id)
           where (select true from sereno.jobs where jobs.id = p.id) is null
           group by id order by id) as gone;
@@ -352,6 +361,11 @@ begin
     where id = old.group_id and then_job is not null and on_dead = 'wait'
       and not exists (select from sereno.jobs where jobs.id = old.id)
       and exists (select from sereno.jobs where jobs.id = then_job and state = 'waiting')
+    on conflict do nothing;
+    insert into sereno.deleted_jobs (id)
+    select old.id
+    where exists (select from sereno.dependencies where predecessor = old.id)
+      and not exists (select from sereno.jobs where jobs.id = old.id)
     on conflict do nothing;
     return null;
 end $$;
