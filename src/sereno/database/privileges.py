@@ -118,12 +118,13 @@ AS_OWNER: dict[str, tuple[str, ...]] = {
     "forget_batch": ("worker",),
     "make_day_partition": ("worker",),
     "new_batch": ("worker",),
-    # Workers in other languages: your own role needs to be granted only these six.
+    # Workers in other languages: your own role needs to be granted only these seven.
     "claim_jobs": ("worker",),
     "close_session": ("worker",),
     "emit": ("worker",),
     "heartbeat": ("worker",),
     "open_session": ("worker",),
+    "read_results": ("worker",),
     "settle_jobs": ("worker",),
     "enqueue": ("worker", "server", "producer"),
     "notify": ("worker", "server", "producer"),

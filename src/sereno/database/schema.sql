@@ -26,6 +26,12 @@ CREATE TYPE sereno.claimed_job AS (
 	planned_at timestamp with time zone
 );
 
+CREATE TYPE sereno.job_result AS (
+	id bigint,
+	task text,
+	result jsonb
+);
+
 CREATE TYPE sereno.outcome AS (
 	id bigint,
 	attempt integer,
@@ -3180,6 +3186,20 @@ begin
     end if;
 end $$;
 
+CREATE FUNCTION sereno.read_results(session bigint, id bigint, attempt integer) RETURNS SETOF sereno.job_result
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+    own     sereno.sessions := sereno.own_session(session);
+    waited  jsonb;
+begin
+    select links into waited from sereno.jobs
+    where jobs.id = read_results.id and jobs.attempt = read_results.attempt and session_id = session
+      and own.state = 'alive' and own.lease_until > sereno.clock_now();
+    return query select found.id, found.task, found.result from sereno.results_of(waited) as found order by found.id;
+end $$;
+
 CREATE FUNCTION sereno.ready_queues() RETURNS SETOF text
     LANGUAGE sql STABLE
     AS $$
@@ -3480,6 +3500,20 @@ CREATE FUNCTION sereno.restore_target(of_kind text, source text) RETURNS regclas
     LANGUAGE sql STABLE
     AS $$
     select to_regclass(case of_kind when 'jobs' then 'sereno.history' when 'fires' then 'sereno.fires' else source end)
+$$;
+
+CREATE FUNCTION sereno.results_of(links jsonb) RETURNS SETOF sereno.job_result
+    LANGUAGE sql STABLE
+    AS $$
+    with named as materialized (
+        select value::bigint as id from jsonb_array_elements_text(coalesce(results_of.links -> 'after', '[]'))
+    )
+    select named.id, past.task, past.result
+    from named
+    left join (select id, task, result from sereno.history where id = any(array(select id from named))) as past
+        on past.id = named.id
+    union all
+    select id, task, result from sereno.history where group_id = (results_of.links ->> 'of')::bigint
 $$;
 
 CREATE FUNCTION sereno.returns_to_work(state text, note text, wanted text) RETURNS boolean

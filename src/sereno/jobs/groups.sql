@@ -63,17 +63,8 @@ where id = any(array(select id from sereno.deleted_jobs
 returning id;
 
 -- name: results
--- Results of the jobs that a job waited for, by id: of its predecessors, also of those that left no row, or of the jobs of its group.
-with mine as materialized (select links from sereno.jobs where id = %(id)s),
-named as materialized (
-    select value::bigint as id from mine, jsonb_array_elements_text(coalesce(links -> 'after', '[]'))
-)
-select named.id, past.task, past.result::text
-from named
-left join (select id, task, result from sereno.history where id = any(array(select id from named))) as past on past.id = named.id
-union all
+-- Results of the jobs that a job waited for, by id (see the function).
 select past.id, past.task, past.result::text
-from mine cross join lateral (
-    select id, task, result from sereno.history where group_id = (mine.links ->> 'of')::bigint
-) as past
+from sereno.jobs cross join lateral sereno.results_of(links) as past
+where jobs.id = %(id)s
 order by 1;

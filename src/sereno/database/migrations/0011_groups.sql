@@ -372,3 +372,36 @@ end $$;
 
 create trigger recheck_links after delete on sereno.history_dead
     for each row execute function sereno.recheck_links();
+
+-- What a job returned. `task` and `result` are null if it left no row in the history.
+create type sereno.job_result as (id bigint, task text, result jsonb);
+
+-- Results of the jobs that a job with these links waited for: of its predecessors, or of the jobs of its group that left a
+-- row in the history.
+create function sereno.results_of(links jsonb) returns setof sereno.job_result
+    language sql stable as $$
+    with named as materialized (
+        select value::bigint as id from jsonb_array_elements_text(coalesce(results_of.links -> 'after', '[]'))
+    )
+    select named.id, past.task, past.result
+    from named
+    left join (select id, task, result from sereno.history where id = any(array(select id from named))) as past
+        on past.id = named.id
+    union all
+    select id, task, result from sereno.history where group_id = (results_of.links ->> 'of')::bigint
+$$;
+
+-- The same for a job that a worker in another language runs, by id. No rows if the session no longer holds the job.
+create function sereno.read_results(session bigint, id bigint, attempt integer) returns setof sereno.job_result
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    own     sereno.sessions := sereno.own_session(session);
+    waited  jsonb;
+begin
+    select links into waited from sereno.jobs
+    where jobs.id = read_results.id and jobs.attempt = read_results.attempt and session_id = session
+      and own.state = 'alive' and own.lease_until > sereno.clock_now();
+    return query select found.id, found.task, found.result from sereno.results_of(waited) as found order by found.id;
+end $$;
+
+revoke execute on function sereno.read_results(bigint, bigint, integer) from public;
