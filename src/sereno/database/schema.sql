@@ -460,11 +460,13 @@ begin
                     where id = any(checked) and state in ('ready', 'scheduled', 'waiting') order by id for update skip locked);
     update sereno.jobs set has_successors = true where id = any(marked) and has_successors is not true;
     update sereno.dependencies set to_check = false where predecessor = any(marked) and to_check;
-    -- A predecessor that is in no table was deleted, and what waits for it is cancelled; or it succeeded without history.
+    -- A predecessor that is in no table was deleted, and what waits for it is cancelled; or it succeeded without history; or,
+    -- where queues are carried, it may be in a message: then the order could not be kept.
     select array_agg(id), array_agg(state) into gone_ids, gone_states
     from (select id, coalesce((select history.state from sereno.history where history.id = p.id
                                order by finished_at desc limit 1),
                               (select 'cancelled' from sereno.deleted_jobs where deleted_jobs.id = p.id),
+                              (select 'cancelled' from sereno.carrier_states limit 1),
                               'succeeded') as state
           from unnest(checked) as p(id)
           where (select true from sereno.jobs where jobs.id = p.id) is null
