@@ -123,8 +123,8 @@ class WaitingMethods:
     async def results(self) -> list[Any]:
         """Return the results of the jobs that this one waited for (`after`, or the jobs of its group), by their ids.
 
-        None for a job without a result, such as a dead one with on_dead="continue". Encrypted ones are decrypted.
-        Jobs of a group that left no row in the history are missing.
+        None for a job without a result, such as a dead one with on_dead="continue", or one that is not in the history;
+        such jobs of a group are missing. Encrypted results are decrypted.
         """
         return self._plain(await self._database.arun_one(predecessors(self.job_id)))
 
