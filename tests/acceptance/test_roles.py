@@ -173,11 +173,11 @@ def test_one_login_can_have_two_roles(roles: Roles, connection: psycopg.Connecti
 
 
 @pytest.mark.slow
-def test_a_worker_in_another_language_needs_six_functions(roles: Roles, connection: psycopg.Connection) -> None:
+def test_a_worker_in_another_language_needs_seven_functions(roles: Roles, connection: psycopg.Connection) -> None:
     """A custom role, which is not a member of the worker role, is granted them."""
     with roles.connect("producer") as producer:
         job = one(producer, "select sereno.enqueue('resize')")
-    names = ("open_session", "claim_jobs", "heartbeat", "emit", "settle_jobs", "close_session")
+    names = ("open_session", "claim_jobs", "heartbeat", "emit", "read_results", "settle_jobs", "close_session")
     functions = ", sereno.".join(names)
     name = roles.name("images")
     connection.execute(f"create role {name} login; grant usage on schema sereno to {name}".encode())

@@ -7,9 +7,10 @@ import pytest
 from sereno.carriers import store
 from sereno.carriers.message import decode
 from sereno.jobs.job import ClaimedJob
+from sereno.jobs.settlement import check_links
 from tests.carriers.carrier_steps import FIRST_ID, row
-from tests.facts import advance, one
-from tests.jobs.job_steps import Connection, add, decided, do, end, session, take, take_one
+from tests.facts import advance, one, state
+from tests.jobs.job_steps import Connection, add, decided, do, end, line, session, take, take_one
 
 
 def test_a_carried_job_is_stored_by_one_session(connection: Connection) -> None:
@@ -112,6 +113,34 @@ def test_a_job_that_came_home_is_not_carried_while_its_message_may_return(connec
     do(connection, store.published(batch, 7, is_repeated=False))
     do(connection, store.store(second, [row(job_id)]))
     assert do(connection, store.carry(second, "default", [job_id])) == (None, {job_id})
+
+
+def test_a_claimed_job_that_others_wait_for_is_not_carried(connection: Connection) -> None:
+    first, second = add(connection, 2)
+    owner = session(connection)
+    take(connection, owner)
+    (last,) = add(connection, after=[first])
+    batch, here = do(connection, store.carry(owner, "default", [first, second]))
+    assert here == {first}
+    assert batch is not None
+    assert (state(connection, second), state(connection, last)) == (None, "waiting")
+
+
+def test_a_job_that_waits_for_a_carried_one_does_not_run_before_it(connection: Connection, database_url: str) -> None:
+    """The dependency was not committed when the job was carried, so that nothing tells when it has ended."""
+    (first,) = add(connection)
+    owner = session(connection)
+    take(connection, owner)
+    with line(database_url) as other, other.transaction():
+        (last,) = add(other, after=[first])
+        batch, _ = do(connection, store.carry(owner, "default", [first]))
+        assert batch is not None
+    connection.execute(
+        "insert into sereno.carrier_states (queue, kind, address, direct, reported_at) "
+        "values ('default', 'jetstream', '', false, sereno.now())"
+    )
+    do(connection, check_links())
+    assert state(connection, last) == "cancelled"
 
 
 def test_messages_of_dead_sessions_are_taken_over(connection: Connection) -> None:

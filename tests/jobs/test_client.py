@@ -71,6 +71,33 @@ def test_jobs_are_found_counted_and_retried(app: Sereno, connection: Connection)
     assert len(list(app.jobs.find())) == 5
 
 
+def test_jobs_are_changed_by_handle_and_id(app: Sereno, connection: Connection, database_url: str) -> None:
+    first, second, third = add(connection, 3)
+    assert app.jobs.count("task:work state:ready").total.value == app.jobs.count().total.value == 3
+    assert app.jobs.cancel(first, app.jobs.get(second), 4711, reason="no", actor="ann").done == [first, second]
+    assert app.jobs.retry(second).done == [second]
+    with psycopg.connect(database_url) as own:
+        assert app.jobs.using(own).delete(first, third).done == [first, third]
+        own.rollback()
+    assert app.jobs.delete(first).done == [first]
+    assert [line.id for line in app.jobs.find()] == [third, second]
+    assert [change().done for change in (app.jobs.cancel, app.jobs.retry, app.jobs.delete)] == [[], [], []]
+    assert len(list(app.jobs.find())) == 2
+    assert actors(connection)[0] == ("ann", "job.cancel")
+
+
+async def test_jobs_are_changed_by_handle_and_id_in_async_code(app: Sereno, connection: Connection) -> None:
+    @app.task
+    def work() -> None: ...
+
+    job = await work.aenqueue()
+    assert (await app.jobs.acancel(job)).done == [job.id]
+    assert (await app.jobs.aretry(job.id)).done == [job.id]
+    assert (await app.jobs.acount("state:ready")).total.value == 1
+    assert (await app.jobs.adelete(job)).done == [job.id]
+    await app.aclose()
+
+
 def test_a_selection_is_read_page_by_page(app: Sereno, connection: Connection) -> None:
     made = add(connection, PAGE + 1)
     assert [line.id for line in app.jobs.find("state:ready")] == made[::-1]

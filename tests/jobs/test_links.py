@@ -5,14 +5,14 @@ from threading import Thread
 import psycopg
 import pytest
 
-from sereno import Cancel, Dead, Retry, Sereno
+from sereno import Cancel, Dead, Retry, Sereno, Snooze
 from sereno.errors import InvalidArguments
 from sereno.jobs import group_store, transitions
 from sereno.jobs.attempt import SUCCEEDED, Settlement
 from sereno.jobs.group_store import EnqueuedGroup, NewGroup
 from sereno.jobs.job import OnDead
 from sereno.jobs.settlement import check_links
-from tests.facts import one, state, until
+from tests.facts import advance, one, state, until
 from tests.jobs.job_steps import Connection, add, decided, do, end, line, new, session, take
 
 DEAD = decided(Dead("no"))
@@ -147,6 +147,38 @@ def test_a_deleted_predecessor_cancels_what_waits_for_it(connection: Connection)
     assert do(connection, transitions.delete([dead])) == [dead]
     do(connection, check_links())
     assert state(connection, of_dead) == "cancelled"
+
+
+def test_a_running_predecessor_that_leaves_no_history_has_succeeded(connection: Connection) -> None:
+    """Its settlement does not know of the job that was enqueued meanwhile, and leaves no row that a check finds."""
+    (first,) = add(connection)
+    owner = session(connection)
+    claimed = take(connection, owner)
+    last = after(connection, first)
+    end(connection, owner, claimed, SUCCEEDED, keep_history=False)
+    assert state(connection, first) is None
+    do(connection, check_links())
+    assert state(connection, last) == "ready"
+
+
+def test_a_deleted_predecessor_is_known_to_a_transaction_that_was_open(
+    connection: Connection, database_url: str
+) -> None:
+    waiting, dead = add(connection, 2)
+    owner = session(connection)
+    runs, dies = take(connection, owner, 2)
+    end(connection, owner, [dies], DEAD)
+    with line(database_url) as other, other.transaction():
+        # A running job is not locked by the transaction, so that it can be settled and deleted meanwhile.
+        last, of_dead = after(other, waiting), after(other, dead)
+        end(connection, owner, [runs], decided(Snooze(60)))
+        assert do(connection, transitions.delete([waiting, dead])) == [waiting, dead]
+    do(connection, check_links())
+    assert states(connection, last, of_dead) == ["cancelled", "cancelled"]
+    advance(connection, 8 * 86400)
+    assert one(connection, "select count(*) from sereno.deleted_jobs") == 2
+    assert not do(connection, group_store.forget_deleted())
+    assert one(connection, "select count(*) from sereno.deleted_jobs") == 0
 
 
 def test_a_waiting_job_is_cancelled_and_requeued(connection: Connection) -> None:

@@ -152,9 +152,11 @@ async def member(ctx: Context, key: str, n: int) -> int:
 
 @app.task(queue="work", retry=PATIENT, timeout=TIMEOUT)
 async def gathered(ctx: Context, key: str) -> None:
-    """The job after a group."""
+    """The job after a group. Its effect commits with its success."""
     async with logged(ctx, key):
         _journal.write(ResultsSeen(ctx.job_id, ctx.attempt, await ctx.results(), time.time()))
+        async with ctx.transaction() as connection:
+            await connection.execute("insert into effects (job, attempt) values (%s, %s)", [ctx.job_id, ctx.attempt])
 
 
 @app.task(queue="work", retry=PATIENT, timeout=TIMEOUT)

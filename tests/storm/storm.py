@@ -23,7 +23,7 @@ RULES = LimitRules(
     queues={("narrow",): app.SLOTS_OF_THE_QUEUE},
     rates={"rated": (app.STARTS_A_SECOND, app.BURST)},
     ordered={"in_order"},
-    transactional={"counted"},
+    transactional={"counted", "gathered"},
 )
 # Seconds between two looks at the workers, at dead jobs and at the progress.
 LOOK_EVERY = 1.0

@@ -36,8 +36,8 @@ def member(job: int, end: int = 10, **more: Any) -> Run:
     return ran(job, "member", end=end, key="g", ended_wall=10.0, **more)
 
 
-def chain(begin: int = 20, results: tuple[int, ...] = (0,), **more: object) -> Evidence:
-    first, second = ran(1, "link", key="c"), ran(2, "link", begin=begin, end=begin + 10, key="c")
+def chain(begin: int = 20, results: tuple[int | None, ...] = (0,), **more: object) -> Evidence:
+    first, second = ran(1, "link", key="c", ended_wall=10.0), ran(2, "link", begin=begin, end=begin + 10, key="c")
     return evidence(first, second, results=[ResultsSeen(1, 1, [], 5.0), ResultsSeen(2, 1, [*results], 50.0)], **more)
 
 
@@ -63,6 +63,7 @@ SOUND: dict[str, Callable[[], Evidence]] = {
         member(1), member(2), results=(2,), jumps=[ClockJumped(DAY, 20.0, 21.0)]
     ),
     "a chain": chain,
+    "a chain whose result was archived": lambda: chain(results=(None,), jumps=[ClockJumped(DAY, 20.0, 21.0)]),
     "a signal": lambda: signalled(7),
     "an iteration": lambda: iterated(*range(ITEMS)),
     "an iteration that began again": lambda: iterated(*range(ITEMS), 0, 1, deaths=1),
@@ -86,6 +87,7 @@ FAULTY: dict[str, tuple[Callable[[], Evidence], str]] = {
     ),
     "a chain out of order": (lambda: chain(begin=5), "job 2 (link c) began before job 1"),
     "a chain without a result": (lambda: chain(results=()), "saw the results [], not [0]"),
+    "a chain with an empty result": (lambda: chain(results=(None,)), "saw the results [None], not [0]"),
     "results of an unknown run": (lambda: Evidence(results=[ResultsSeen(1, 1, [], 0.0)]), "and never began"),
     "a wrong signal": (lambda: signalled(8), "got the value 8 of the signal sql:7"),
     "two signals": (lambda: signalled(7, 8), "succeeded with 2 values"),

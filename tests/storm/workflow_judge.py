@@ -47,7 +47,9 @@ def results_are_right(evidence: Evidence) -> Iterator[str]:
             place = [each.job for each in chain].index(run.job)
             waited = chain[place - 1 : place] if place else []
             wanted = [2 * (place - 1)] if place else []
-        if seen.results != wanted and not (set(seen.results) < set(wanted) and _is_archived(evidence, waited, seen)):
+        # A predecessor whose row is archived has None, and a job of a group is missing.
+        found = {result for result in seen.results if result is not None}
+        if seen.results != wanted and not (found < set(wanted) and _is_archived(evidence, waited, seen)):
             yield f"attempt {seen.attempt} of job {seen.job} ({run.task}) saw the results {seen.results}, not {wanted}"
 
 

@@ -64,6 +64,22 @@ async def test_a_job_gets_the_results_of_its_predecessors(app: Sereno, connectio
         assert await last.aresult(LONG) == 2
 
 
+async def test_a_predecessor_without_history_keeps_its_place_among_the_results(app: Sereno) -> None:
+    tasks = declare(app)
+
+    @app.task(history=False)
+    async def forgotten() -> None: ...
+
+    @app.task
+    async def places(ctx: Context) -> list[int | None]:
+        return await ctx.results()
+
+    async with app.working():
+        first = [await tasks["number"].aenqueue(1), await forgotten.aenqueue(), await tasks["number"].aenqueue(3)]
+        assert await (await places.using(after=first).aenqueue()).aresult(LONG) == [1, None, 3]
+    await app.aclose()
+
+
 async def test_a_job_calls_others_and_gets_their_results(app: Sereno, connection: psycopg.Connection) -> None:
     tasks = declare(app)
     async with app.working():

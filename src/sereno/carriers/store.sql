@@ -133,6 +133,8 @@ gone as (
       and unique_key is null and expires_at is null and keys is null and requires is null and group_id is null
       and links is null and has_successors is not true and schedule_id is null and not cancel_requested
       and id <> all(array(select job_id from sereno.carried_jobs where job_id = any(%(ids)s)))
+      -- Jobs that were enqueued after they were claimed may wait for them.
+      and id <> all(array(select predecessor from sereno.dependencies where predecessor = any(%(ids)s)))
       and not exists (select from sereno.carried_queues where carried_queues.queue = %(queue)s and share = 0)
     returning id, task, args, priority, tenant, trace, tags, run_at, created_at
 ),

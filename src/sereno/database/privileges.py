@@ -36,6 +36,7 @@ channel_minutes        siud    s       s
 channel_pauses         sid     sid     s
 clock                  s       s       s
 deliveries             siud    su      s
+deleted_jobs           sid     si      s
 dependencies           siud    siud    s
 delivery_hours         siud    s       s
 delivery_tenant_hours  siud    s       s
@@ -117,12 +118,13 @@ AS_OWNER: dict[str, tuple[str, ...]] = {
     "forget_batch": ("worker",),
     "make_day_partition": ("worker",),
     "new_batch": ("worker",),
-    # Workers in other languages: your own role needs to be granted only these six.
+    # Workers in other languages: your own role needs to be granted only these seven.
     "claim_jobs": ("worker",),
     "close_session": ("worker",),
     "emit": ("worker",),
     "heartbeat": ("worker",),
     "open_session": ("worker",),
+    "read_results": ("worker",),
     "settle_jobs": ("worker",),
     "enqueue": ("worker", "server", "producer"),
     "notify": ("worker", "server", "producer"),

@@ -26,6 +26,12 @@ CREATE TYPE sereno.claimed_job AS (
 	planned_at timestamp with time zone
 );
 
+CREATE TYPE sereno.job_result AS (
+	id bigint,
+	task text,
+	result jsonb
+);
+
 CREATE TYPE sereno.outcome AS (
 	id bigint,
 	attempt integer,
@@ -454,10 +460,14 @@ begin
                     where id = any(checked) and state in ('ready', 'scheduled', 'waiting') order by id for update skip locked);
     update sereno.jobs set has_successors = true where id = any(marked) and has_successors is not true;
     update sereno.dependencies set to_check = false where predecessor = any(marked) and to_check;
-    -- A predecessor that is in no table was deleted: what waits for it is cancelled.
+    -- A predecessor that is in no table was deleted, and what waits for it is cancelled; or it succeeded without history; or,
+    -- where queues are carried, it may be in a message: then the order could not be kept.
     select array_agg(id), array_agg(state) into gone_ids, gone_states
     from (select id, coalesce((select history.state from sereno.history where history.id = p.id
-                               order by finished_at desc limit 1), 'cancelled') as state
+                               order by finished_at desc limit 1),
+                              (select 'cancelled' from sereno.deleted_jobs where deleted_jobs.id = p.id),
+                              (select 'cancelled' from sereno.carrier_states limit 1),
+                              'succeeded') as state
           from unnest(checked) as p(id)
           where (select true from sereno.jobs where jobs.id = p.id) is null
           group by id order by id) as gone;
@@ -3178,6 +3188,20 @@ begin
     end if;
 end $$;
 
+CREATE FUNCTION sereno.read_results(session bigint, id bigint, attempt integer) RETURNS SETOF sereno.job_result
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+    own     sereno.sessions := sereno.own_session(session);
+    waited  jsonb;
+begin
+    select links into waited from sereno.jobs
+    where jobs.id = read_results.id and jobs.attempt = read_results.attempt and session_id = session
+      and own.state = 'alive' and own.lease_until > sereno.clock_now();
+    return query select found.id, found.task, found.result from sereno.results_of(waited) as found order by found.id;
+end $$;
+
 CREATE FUNCTION sereno.ready_queues() RETURNS SETOF text
     LANGUAGE sql STABLE
     AS $$
@@ -3266,6 +3290,11 @@ begin
     where id = old.group_id and then_job is not null and on_dead = 'wait'
       and not exists (select from sereno.jobs where jobs.id = old.id)
       and exists (select from sereno.jobs where jobs.id = then_job and state = 'waiting')
+    on conflict do nothing;
+    insert into sereno.deleted_jobs (id)
+    select old.id
+    where exists (select from sereno.dependencies where predecessor = old.id)
+      and not exists (select from sereno.jobs where jobs.id = old.id)
     on conflict do nothing;
     return null;
 end $$;
@@ -3473,6 +3502,20 @@ CREATE FUNCTION sereno.restore_target(of_kind text, source text) RETURNS regclas
     LANGUAGE sql STABLE
     AS $$
     select to_regclass(case of_kind when 'jobs' then 'sereno.history' when 'fires' then 'sereno.fires' else source end)
+$$;
+
+CREATE FUNCTION sereno.results_of(links jsonb) RETURNS SETOF sereno.job_result
+    LANGUAGE sql STABLE
+    AS $$
+    with named as materialized (
+        select value::bigint as id from jsonb_array_elements_text(coalesce(results_of.links -> 'after', '[]'))
+    )
+    select named.id, past.task, past.result
+    from named
+    left join (select id, task, result from sereno.history where id = any(array(select id from named))) as past
+        on past.id = named.id
+    union all
+    select id, task, result from sereno.history where group_id = (results_of.links ->> 'of')::bigint
 $$;
 
 CREATE FUNCTION sereno.returns_to_work(state text, note text, wanted text) RETURNS boolean
@@ -4567,6 +4610,11 @@ CREATE TABLE sereno.channel_pauses (
     since timestamp with time zone DEFAULT sereno.now() NOT NULL
 );
 
+CREATE TABLE sereno.deleted_jobs (
+    id bigint NOT NULL,
+    deleted_at timestamp with time zone DEFAULT sereno.now() NOT NULL
+);
+
 CREATE TABLE sereno.deliveries (
     id bigint NOT NULL,
     event_id bigint NOT NULL,
@@ -5653,6 +5701,9 @@ ALTER TABLE ONLY sereno.channel_pauses
 
 ALTER TABLE ONLY sereno.clock
     ADD CONSTRAINT clock_pkey PRIMARY KEY (one_row);
+
+ALTER TABLE ONLY sereno.deleted_jobs
+    ADD CONSTRAINT deleted_jobs_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY sereno.deliveries
     ADD CONSTRAINT deliveries_once UNIQUE NULLS NOT DISTINCT (event_id, recipient_id, channel, address_id);

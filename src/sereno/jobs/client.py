@@ -3,7 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from sereno.database.client import DatabaseClient
 from sereno.database.database import Database
@@ -160,6 +160,10 @@ class FoundJob(JobChanges):
         return self
 
 
+# A job by its handle, as it was looked up, or by its id.
+AnyJob: TypeAlias = Job[Any] | FoundJob | int
+
+
 class Jobs(DatabaseClient):
     """`app.jobs.get(4711).cancel()`, `app.jobs.find("task:export state:dead").retry(rate="50/s")`."""
 
@@ -190,16 +194,42 @@ class Jobs(DatabaseClient):
         """Return the jobs that match a search, such as `task:export state:dead age:>1h`; nothing is read yet."""
         return JobSelection(self._database, jobs_wanted(search, datetime.now(UTC)), self._connection)
 
-    def wait(self, jobs: Iterable[Job[Any] | FoundJob | int], timeout: Duration | None = None) -> list[FinishedJob]:
+    def count(self, search: str = "") -> JobTally:
+        """Return how many jobs match a search, by task, queue and tenant."""
+        return self.find(search).count()
+
+    async def acount(self, search: str = "") -> JobTally:
+        return await self.find(search).acount()
+
+    def cancel(self, *jobs: AnyJob, reason: str | None = None, actor: str | None = None) -> ChangedJobs:
+        """Cancel these jobs, given by handle or id: `app.jobs.cancel(4711, 4712)`. `done`: those that were."""
+        return self._these(jobs).cancel(reason=reason, actor=actor)
+
+    async def acancel(self, *jobs: AnyJob, reason: str | None = None, actor: str | None = None) -> ChangedJobs:
+        return await self._these(jobs).acancel(reason=reason, actor=actor)
+
+    def retry(self, *jobs: AnyJob, rate: float | str | None = None, actor: str | None = None) -> ChangedJobs:
+        """Requeue these finished jobs under their own ids, at once or at a rate."""
+        return self._these(jobs).retry(rate=rate, actor=actor)
+
+    async def aretry(self, *jobs: AnyJob, rate: float | str | None = None, actor: str | None = None) -> ChangedJobs:
+        return await self._these(jobs).aretry(rate=rate, actor=actor)
+
+    def delete(self, *jobs: AnyJob, actor: str | None = None) -> ChangedJobs:
+        """Delete these jobs and their attempts. Raises Refused, and deletes none, if one of them runs."""
+        return self._these(jobs).delete(actor=actor)
+
+    async def adelete(self, *jobs: AnyJob, actor: str | None = None) -> ChangedJobs:
+        return await self._these(jobs).adelete(actor=actor)
+
+    def wait(self, jobs: Iterable[AnyJob], timeout: Duration | None = None) -> list[FinishedJob]:
         """Wait until all of these jobs have finished; return how each ended, in the same order.
 
         Raises TimeoutError if one takes longer, and JobNotFound if one does not exist.
         """
         return finish_listener.wait(self._database, _ids(jobs), timeout)
 
-    async def wait_async(
-        self, jobs: Iterable[Job[Any] | FoundJob | int], timeout: Duration | None = None
-    ) -> list[FinishedJob]:
+    async def wait_async(self, jobs: Iterable[AnyJob], timeout: Duration | None = None) -> list[FinishedJob]:
         """`wait` for async code."""
         return await finish_listener.wait_async(self._database, _ids(jobs), timeout)
 
@@ -210,6 +240,9 @@ class Jobs(DatabaseClient):
         """
         return sign_token(self._database.settings.secret, job_id, valid_for, time.time())
 
+    def _these(self, jobs: Iterable[AnyJob]) -> JobChanges:
+        return JobChanges(self._database, JobFilter(ids=_ids(jobs)), self._connection)
+
     def _group(self, group: EnqueuedGroup) -> GroupHandle:
         return GroupHandle(self._database, self._registry, group, self._connection)
 
@@ -217,5 +250,5 @@ class Jobs(DatabaseClient):
         return FoundJob(self._database, detail, self._registry.result_type(detail.job.task), self._connection)
 
 
-def _ids(jobs: Iterable[Job[Any] | FoundJob | int]) -> list[int]:
+def _ids(jobs: Iterable[AnyJob]) -> list[int]:
     return [job if isinstance(job, int) else job.id for job in jobs]

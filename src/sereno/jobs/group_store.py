@@ -17,6 +17,8 @@ _sql = queries("jobs/groups")
 
 # Jobs that are cancelled, and groups that are forgotten, by one statement.
 PAGE = 1000
+# Days for which deleted jobs are known; transactions of applications are shorter.
+DELETED_DAYS = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +57,10 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class Predecessor:
-    """A job that another one waited for."""
+    """A job that another one waited for. `task`: None if it left no row in the history."""
 
     id: int
-    task: str
-    state: str
+    task: str | None
     result: str | None
 
 
@@ -145,6 +146,12 @@ def cancel_members(reason: str = "another job of its group is dead") -> Operatio
 def forget_groups(days: int) -> Operation[bool]:
     """Delete a page of groups whose jobs have left the history; return whether there may be more."""
     rows = yield Statement(_sql["forget"], {"days": days, "most": PAGE})
+    return len(rows) == PAGE
+
+
+def forget_deleted() -> Operation[bool]:
+    """Forget a page of jobs that were deleted long ago; return whether there may be more."""
+    rows = yield Statement(_sql["forget_deleted"], {"days": DELETED_DAYS, "most": PAGE})
     return len(rows) == PAGE
 
 

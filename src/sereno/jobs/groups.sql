@@ -55,14 +55,16 @@ with old as materialized (
 parts as (delete from sereno.group_parts where group_id in (select id from old))
 delete from sereno.groups where id in (select id from old) returning id;
 
+-- name: forget_deleted
+-- Forget jobs that were deleted longer ago than any transaction that enqueued a job after them; at most a page.
+delete from sereno.deleted_jobs
+where id = any(array(select id from sereno.deleted_jobs
+                     where deleted_at < sereno.now() - make_interval(days => %(days)s) limit %(most)s))
+returning id;
+
 -- name: results
--- Results of the jobs that a job waited for, by id: of its predecessors, or of the jobs of its group.
-with mine as materialized (select links from sereno.jobs where id = %(id)s)
-select past.id, past.task, past.state, past.result::text
-from mine cross join lateral (
-    select id, task, state, result, finished_at from sereno.history
-    where id = any(array(select jsonb_array_elements_text(coalesce(mine.links -> 'after', '[]'))::bigint))
-    union all
-    select id, task, state, result, finished_at from sereno.history where group_id = (mine.links ->> 'of')::bigint
-) as past
-order by past.id;
+-- Results of the jobs that a job waited for, by id (see the function).
+select past.id, past.task, past.result::text
+from sereno.jobs cross join lateral sereno.results_of(links) as past
+where jobs.id = %(id)s
+order by 1;

@@ -212,6 +212,8 @@ keys as (
     where held.task = both_places.task and held.unique_key = both_places.unique_key
       and held.tenant is not distinct from both_places.tenant and held.job_id = both_places.id
 ),
+-- For what waits for it, also in a transaction that is not committed yet.
+noted as (insert into sereno.deleted_jobs (id) select id from both_places on conflict do nothing),
 tries as (delete from sereno.attempts where job_id = any(array(select id from both_places))),
 steps as (delete from sereno.steps where job_id = any(array(select id from both_places))),
 waits as (delete from sereno.signal_waits where job_id = any(array(select id from both_places))),

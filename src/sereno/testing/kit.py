@@ -21,6 +21,7 @@ from sereno.jobs.signals import NEVER
 from sereno.jobs.task_handle import Task
 from sereno.testing import test_support
 from sereno.testing.process import POLL_INTERVAL, TIMEOUT, WorkerProcess, wait_for
+from sereno.testing.signal_assertions import SignalAssertions
 from sereno.testing.test_support import DeliveryState, JobState
 
 T = TypeVar("T")
@@ -40,7 +41,7 @@ class DrainResult:
         return [job for job in self.jobs if job.state == "dead"]
 
 
-class Kit:
+class Kit(SignalAssertions):
     """One application under test. Created by the fixture `sereno_kit`."""
 
     def __init__(self, app: Sereno) -> None:

@@ -123,7 +123,8 @@ class WaitingMethods:
     async def results(self) -> list[Any]:
         """Return the results of the jobs that this one waited for (`after`, or the jobs of its group), by their ids.
 
-        None for a job without a result, such as a dead one with on_dead="continue". Encrypted ones are decrypted.
+        None for a job without a result, such as a dead one with on_dead="continue", or one that is not in the history;
+        such jobs of a group are missing. Encrypted results are decrypted.
         """
         return self._plain(await self._database.arun_one(predecessors(self.job_id)))
 
@@ -135,7 +136,7 @@ class WaitingMethods:
         keys = key_ring(self._database.settings.encryption_keys)
         return [
             None
-            if each.result is None
+            if each.task is None or each.result is None
             else msgspec.json.decode(opened_result(each.id, each.task, each.result.encode(), keys))
             for each in found
         ]

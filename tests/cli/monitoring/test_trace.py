@@ -2,7 +2,10 @@
 
 import json
 
+from sereno import Sereno
+from sereno.cli.monitoring.trace import MOST_AFTER
 from tests.cli.conftest import Command
+from tests.jobs.job_steps import Connection, add
 from tests.manual_worker import ManualWorker
 
 
@@ -17,6 +20,16 @@ def test_the_timeline_of_a_trace_is_drawn(sereno: Command, manual: ManualWorker)
     mine = json.loads(sereno("trace", "abc", "--tenant", "t", "-o", "json").output)
     assert [lane["id"] for lane in mine["lanes"]] == [str(second)]
     assert "trace abc" in sereno("trace", "--job", str(first), "-o", "table").output
+
+
+def test_the_jobs_that_a_job_waited_for_are_named(sereno: Command, app: Sereno, connection: Connection) -> None:
+    first = add(connection, MOST_AFTER + 1, trace="graph")
+    (last,) = add(connection, trace="graph", after=first)
+    lanes = {lane["id"]: lane for lane in json.loads(sereno("trace", "graph", "-o", "json").output)["lanes"]}
+    assert lanes[str(last)]["after"] == [str(job) for job in first]
+    *others, line = sereno("trace", "graph", "-o", "table").output.splitlines()
+    assert line.endswith(f"waiting, after {', '.join(map(str, first[:MOST_AFTER]))}, …")
+    assert not any(", after " in other for other in others)
 
 
 def test_unknown_traces_and_invalid_arguments_are_refused(sereno: Command, manual: ManualWorker) -> None:

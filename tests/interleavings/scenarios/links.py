@@ -4,9 +4,10 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import psycopg
 
 from sereno.database.statement import Operation
-from sereno.jobs import group_store, transitions
+from sereno.jobs import group_store, settlement, transitions
 from sereno.jobs.attempt import Dead
 from sereno.jobs.group_store import NewGroup
 from sereno.jobs.job import EnqueuedJob, OnDead
@@ -23,7 +24,7 @@ from tests.interleavings.scenarios.job_world import (
     settles,
     states,
 )
-from tests.jobs.job_steps import Connection, add, decided, do, end, new, session, take
+from tests.jobs.job_steps import Connection, add, decided, do, end, new, session, settled, take
 
 DEAD = decided(Dead("no"))
 
@@ -100,6 +101,50 @@ ENQUEUE_AND_CLAIM = Scenario(
     },
     check=_successor_runs,
     faulty=frozenset("AE"),
+)
+
+
+def _enqueues_after(world: JobWorld) -> Program:
+    """Enqueue a job after the first one, unless that one is over already and has left no row."""
+    try:
+        world.notes["made"] = yield Run(_enqueue_after(world), atomic=True)
+    except psycopg.errors.InvalidParameterValue:
+        world.notes["made"] = []
+
+
+def _forgets(world: JobWorld) -> Program:
+    items = [settled(job, decided(), keep_history=False) for job in world.claimed["A"]]
+    yield Run(settlement.settle("forget", world.sessions["A"], items))
+
+
+def _follows(expected: str, connection: Connection, world: JobWorld) -> None:
+    """The first job has left no row; the job after it, if there is one, ends as expected."""
+    gone = world.ids
+    world.ids = [*gone, *(job.id for job in world.notes["made"])]
+    assert set(nothing_lost(connection, world, gone).values()) <= {expected}
+
+
+ENQUEUE_AND_FORGET = Scenario(
+    name="enqueue_after_and_forget",
+    capability="links",
+    set_up=_one_runs,
+    programs={"A": _forgets, "E": _enqueues_after, "C": _checks},
+    check=partial(_follows, "succeeded"),
+    faulty=frozenset("C"),
+)
+
+
+def _deletes(world: JobWorld) -> Program:
+    yield Run(transitions.delete(world.ids[:1]), atomic=True)
+
+
+ENQUEUE_AND_DELETE = Scenario(
+    name="enqueue_after_and_delete",
+    capability="links",
+    set_up=lambda connection: JobWorld(add(connection), {}),
+    programs={"D": _deletes, "E": _enqueues_after, "C": _checks},
+    check=partial(_follows, "cancelled"),
+    faulty=frozenset("C"),
 )
 
 
@@ -258,6 +303,8 @@ SCENARIOS = [
     TWO_PREDECESSORS,
     ENQUEUE_AND_SETTLE,
     ENQUEUE_AND_CLAIM,
+    ENQUEUE_AND_FORGET,
+    ENQUEUE_AND_DELETE,
     CANCEL_AND_SETTLE,
     REQUEUE_AND_RUN,
     DELETE_OR_REQUEUE,

@@ -21,8 +21,12 @@ heartbeat(session bigint, held bigint[], OUT alive boolean, OUT lease_until time
 OUT cancel bigint[], OUT lost bigint[]) record
 open_session(queues text[], tasks text[], host text, pid integer, slots integer, version text, lease interval, \
 listens boolean, release text, task_versions jsonb, keys text[]) bigint
+read_results(session bigint, id bigint, attempt integer) SETOF sereno.job_result
 settle_jobs(session bigint, outcomes jsonb, strict boolean) SETOF sereno.settled_job"""
-PUBLIC = ["claim_jobs", "close_session", "emit", "functions_version", "heartbeat", "open_session", "settle_jobs"]
+PUBLIC = [
+    "claim_jobs", "close_session", "emit", "functions_version", "heartbeat", "open_session", "read_results",
+    "settle_jobs",
+]  # fmt: skip
 
 
 def test_the_public_functions_have_version_1(connection: Connection) -> None:
@@ -56,7 +60,7 @@ def as_role(url: str, name: str) -> Connection:
 GRANTS = """
 grant usage on schema sereno to {0};
 grant execute on function sereno.open_session, sereno.heartbeat, sereno.claim_jobs, sereno.settle_jobs,
-    sereno.close_session, sereno.emit to {0};
+    sereno.close_session, sereno.emit, sereno.read_results to {0};
 """
 
 

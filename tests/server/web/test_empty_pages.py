@@ -92,6 +92,7 @@ def test_jobs_schedules_and_operations_say_how_to_begin(read: Read) -> None:
         ("jobs", "No job yet"),
         ("schedules", "sereno schedule add"),
         ("operations", "No bulk change yet."),
+        ("groups", "No group yet."),
     ):
         assert text in read(path).text, path
 

@@ -67,6 +67,7 @@ def _queries(things: Things) -> dict[str, tuple[dict[str, Any], ...]]:
     searches = ({"q": f"tag:{things.named('tag')}"}, {"q": f"group:{things.group}"})
     return {
         "/jobs": ({}, whole, {"job": things.job}, {"job": things.ended}, *searches),
+        "/groups": ({}, whole),
         "/operations": ({},),
         "/operation": ({"id": things.operation},),
         "/schedules": ({}, whole, {"span": "7d"}, {"q": things.named("schedule")}),

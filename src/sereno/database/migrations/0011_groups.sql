@@ -16,6 +16,13 @@ create table sereno.dependencies (
 create index dependencies_to_check on sereno.dependencies (predecessor) where to_check;
 create index dependencies_successor on sereno.dependencies (successor);
 
+-- Jobs that were deleted, for a while: of a predecessor that is in no table, it tells whether it was deleted, or succeeded
+-- without history. Its settlement may not have known of the dependency.
+create table sereno.deleted_jobs (
+    id          bigint primary key,
+    deleted_at  timestamptz not null default sereno.now()
+);
+
 -- A set of jobs. `then_job`: the job that waits for all of them. `on_dead`: what a dead job means for that one (see
 -- effect_of). `total`: how many jobs it was created with.
 create table sereno.groups (
@@ -328,10 +335,14 @@ begin
                     where id = any(checked) and state in ('ready', 'scheduled', 'waiting') order by id for update skip locked);
     update sereno.jobs set has_successors = true where id = any(marked) and has_successors is not true;
     update sereno.dependencies set to_check = false where predecessor = any(marked) and to_check;
-    -- A predecessor that is in no table was deleted: what waits for it is cancelled.
+    -- A predecessor that is in no table was deleted, and what waits for it is cancelled; or it succeeded without history; or,
+    -- where queues are carried, it may be in a message: then the order could not be kept.
     select array_agg(id), array_agg(state) into gone_ids, gone_states
     from (select id, coalesce((select history.state from sereno.history where history.id = p.id
-                               order by finished_at desc limit 1), 'cancelled') as state
+                               order by finished_at desc limit 1),
+                              (select 'cancelled' from sereno.deleted_jobs where deleted_jobs.id = p.id),
+                              (select 'cancelled' from sereno.carrier_states limit 1),
+                              'succeeded') as state
           from unnest(checked) as p(id)
           where (select true from sereno.jobs where jobs.id = p.id) is null
           group by id order by id) as gone;
@@ -353,8 +364,46 @@ begin
       and not exists (select from sereno.jobs where jobs.id = old.id)
       and exists (select from sereno.jobs where jobs.id = then_job and state = 'waiting')
     on conflict do nothing;
+    insert into sereno.deleted_jobs (id)
+    select old.id
+    where exists (select from sereno.dependencies where predecessor = old.id)
+      and not exists (select from sereno.jobs where jobs.id = old.id)
+    on conflict do nothing;
     return null;
 end $$;
 
 create trigger recheck_links after delete on sereno.history_dead
     for each row execute function sereno.recheck_links();
+
+-- What a job returned. `task` and `result` are null if it left no row in the history.
+create type sereno.job_result as (id bigint, task text, result jsonb);
+
+-- Results of the jobs that a job with these links waited for: of its predecessors, or of the jobs of its group that left a
+-- row in the history.
+create function sereno.results_of(links jsonb) returns setof sereno.job_result
+    language sql stable as $$
+    with named as materialized (
+        select value::bigint as id from jsonb_array_elements_text(coalesce(results_of.links -> 'after', '[]'))
+    )
+    select named.id, past.task, past.result
+    from named
+    left join (select id, task, result from sereno.history where id = any(array(select id from named))) as past
+        on past.id = named.id
+    union all
+    select id, task, result from sereno.history where group_id = (results_of.links ->> 'of')::bigint
+$$;
+
+-- The same for a job that a worker in another language runs, by id. No rows if the session no longer holds the job.
+create function sereno.read_results(session bigint, id bigint, attempt integer) returns setof sereno.job_result
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    own     sereno.sessions := sereno.own_session(session);
+    waited  jsonb;
+begin
+    select links into waited from sereno.jobs
+    where jobs.id = read_results.id and jobs.attempt = read_results.attempt and session_id = session
+      and own.state = 'alive' and own.lease_until > sereno.clock_now();
+    return query select found.id, found.task, found.result from sereno.results_of(waited) as found order by found.id;
+end $$;
+
+revoke execute on function sereno.read_results(bigint, bigint, integer) from public;

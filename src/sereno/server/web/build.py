@@ -5,7 +5,7 @@ from starlette.routing import BaseRoute
 from sereno.server.shared.context import ServerContext
 from sereno.server.web import sign_in, static_files
 from sereno.server.web.archive import archive
-from sereno.server.web.jobs import bulk_operations, jobs, queues
+from sereno.server.web.jobs import bulk_operations, groups, jobs, queues
 from sereno.server.web.monitoring import (
     alerts_page,
     errors,
@@ -31,6 +31,7 @@ SECTIONS = (
     now,
     jobs,
     bulk_operations,
+    groups,
     schedules,
     sign_in,
     overview,

@@ -44,6 +44,7 @@ def duties(settings: Settings) -> list[MaintenanceDuty]:
         MaintenanceStep("responses to old requests", _pages_of(idempotency.delete_old_responses)),
         MaintenanceStep("sign-outs of ended cookies", _pages_of(authentication.forget_sign_outs)),
         MaintenanceStep("ended groups", _pages_of(lambda: group_store.forget_groups(settings.keep_history_days))),
+        MaintenanceStep("deleted jobs", _pages_of(group_store.forget_deleted)),
         MaintenanceStep("old figures", _pages_of(minute_stats.forget)),
         MaintenanceStep("old signals", _pages_of(lambda: signals.forget_old(settings.keep_signals_days))),
         MaintenanceStep("idle lanes", PagedWalk(limits.FIRST, limits.sweep_lanes)),

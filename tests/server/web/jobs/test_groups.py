@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 
 from sereno import Dead, Sereno
 from sereno.jobs.group import GroupHandle
+from sereno.server.web.jobs.groups import ROWS
 from tests.facts import one
 from tests.jobs.job_steps import decided, end, session, take
 from tests.server.web.html_reader import Read
@@ -18,6 +19,7 @@ __all__ = ["app", "ask", "connection", "database_url", "served"]
 
 # Light and dark, on a desktop and on a phone.
 LOOKS = ((False, 1440), (True, 1440), (False, 390), (True, 390))
+GROUPS = {"en": "Groups", "es": "Grupos", "pt": "Grupos"}
 
 
 @dataclass
@@ -78,6 +80,28 @@ def test_the_panel_of_a_group(read: Read, rows: Rows, connection: psycopg.Connec
     assert one(connection, "select count(*) from sereno.jobs") > 0
 
 
+def test_groups_are_listed_with_their_progress(read: Read, rows: Rows, app: Sereno) -> None:
+    page = read("groups").text
+    assert "Groups with dead jobs: 1." in page
+    assert "sales of november" in page
+    assert "7 / 12" in page
+    assert f"jobs?q=group%3A{rows.group.id}" in page
+    assert f"jobs?job={rows.then}" in page
+    assert "sales of november" in read("groups", whose="ann").text
+    assert "No group yet." in read("groups", whose="bob").text
+    assert read("groups", whose="bob", tenant="ann").status_code == 404
+
+
+def test_groups_are_paged(read: Read, rows: Rows, app: Sereno) -> None:
+    made = [app.group([], name=f"empty {number}", tenant="zed").enqueue().id for number in range(ROWS + 1)]
+    newest = read("groups", tenant="zed").text
+    assert "All groups have ended." in newest
+    assert "empty 1<" in newest
+    assert "empty 0<" not in newest
+    assert f"groups?tenant=zed&amp;before={made[1]}" in newest
+    assert "empty 0<" in read("groups", tenant="zed", before=made[1]).text
+
+
 def test_a_tenant_sees_nothing_of_the_links_of_others(read: Read, rows: Rows) -> None:
     page = read("jobs", whose="bob", job=rows.other).text
     assert f"It waits for 1 job: {rows.last}." in page
@@ -105,6 +129,10 @@ def test_links_and_groups_in_a_browser(browse: Visits, inspect_page: InspectPage
     page = browse(f"jobs?q=group:{rows.group.id}&job={rows.then}", language=language)
     expect(page.locator("#jobs-group progress")).to_be_visible()
     inspect_page(page, f"group-{language}", *looks)
+    page.get_by_role("link", name=GROUPS[language], exact=True).click()
+    expect(page.locator("#groups-list tbody tr").first).to_be_visible()
+    inspect_page(page, f"groups-{language}", *looks)
+    page.go_back()
     page.locator(f".linked a[href*='job={rows.last}']").click()
     expect(page.locator(".drawer .linked").first).to_be_visible()
     inspect_page(page, f"links-{language}", *looks)
