@@ -6,7 +6,7 @@ from nats.js import api
 from sereno.carriers.jetstream import _is_from_leader
 
 # Three replicas: what a node says of its leader and of the other nodes, and whether the leader has said it.
-ANSWERS = (
+ANSWERS: tuple[tuple[str | None, list[str], bool], ...] = (
     ("a", ["b", "c"], True),
     ("a", ["b"], True),
     (None, ["a", "b", "c"], False),
