@@ -1,7 +1,8 @@
 """Fault tests of carried queues on a split network: a server is cut off from the others, and clients reach all."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import psycopg
@@ -20,6 +21,8 @@ from tests.faults.split_cluster import NODES, SplitCluster
 pytestmark = pytest.mark.slow
 
 APP = "tests.faults.carried_app:app"
+# Seconds: longer than a majority takes to elect its leaders on a busy machine.
+ANSWERED = 60.0
 
 
 @pytest.fixture
@@ -62,12 +65,21 @@ def test_nothing_is_lost_while_each_server_is_cut_off_in_turn(
     tasks.app.close()
 
 
-async def _until_done(act: Callable[[], object]) -> None:
+@asynccontextmanager
+async def _client(address: str) -> AsyncIterator[JetStreamClient]:
+    client = await connect(JetStream(address, replicas=3))
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def _until_done(act: Callable[[], Awaitable[object]]) -> None:
     """Repeat a request until the cluster has answered."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(ANSWERED):
         while True:
             try:
-                await act()  # type: ignore[misc]
+                await act()
             except CarrierUnavailable:
                 await asyncio.sleep(0.1)
             else:
@@ -83,42 +95,38 @@ def _port(client: JetStreamClient) -> int:
 
 @pytest.mark.asyncio
 async def test_a_client_leaves_a_server_that_is_cut_off(cluster: SplitCluster) -> None:
-    client = await connect(JetStream(cluster.url, replicas=3))
-    await _until_done(lambda: client.publish(QUEUE, b"before", "a"))
-    port = _port(client)
-    cluster.isolate(cluster.ports.index(port))
-    await _until_done(lambda: client.publish(QUEUE, b"during", "b"))
-    assert _port(client) != port
     found: list[bytes] = []
+    async with _client(cluster.url) as client:
 
-    async def fetch() -> None:
-        found.extend(message.body for message in await client.fetch(QUEUE, 1, 2.0))
+        async def fetch() -> None:
+            found.extend(message.body for message in await client.fetch(QUEUE, 1, 2.0))
 
-    async with asyncio.timeout(PATIENCE):
-        # Its consumer elects a leader of its own.
-        while len(found) < 2:
-            await _until_done(fetch)
+        await _until_done(lambda: client.publish(QUEUE, b"before", "a"))
+        port = _port(client)
+        cluster.isolate(cluster.ports.index(port))
+        await _until_done(lambda: client.publish(QUEUE, b"during", "b"))
+        assert _port(client) != port
+        async with asyncio.timeout(ANSWERED):
+            # Its consumer elects a leader of its own.
+            while len(found) < 2:
+                await _until_done(fetch)
     assert sorted(found) == [b"before", b"during"]
-    cluster.heal()
-    await client.close()
 
 
 @pytest.mark.asyncio
 async def test_a_report_counts_only_if_the_majority_knows_of_it(cluster: SplitCluster) -> None:
     """A worker that is connected to one server must not believe that it holds what others get meanwhile."""
-    everywhere = await connect(JetStream(cluster.url, replicas=3))
-    await _until_done(lambda: everywhere.publish(QUEUE, b"held", "a"))
-    info = await everywhere._js.consumer_info(everywhere._stream(QUEUE), CONSUMER)
+    async with _client(cluster.url) as everywhere:
+        await _until_done(lambda: everywhere.publish(QUEUE, b"held", "a"))
+        info = await everywhere._js.consumer_info(everywhere._stream(QUEUE), CONSUMER)
     assert info.cluster is not None
     assert info.cluster.leader is not None
     follower = (int(info.cluster.leader[-1]) + 1) % NODES
-    client = await connect(JetStream(f"nats://127.0.0.1:{cluster.ports[follower]}", replicas=3))
-    (message,) = await client.fetch(QUEUE, 1, 20.0)
-    await message.extend()
-    cluster.isolate(follower)
-    with pytest.raises(CarrierUnavailable):
+    async with _client(f"nats://127.0.0.1:{cluster.ports[follower]}") as client:
+        (message,) = await client.fetch(QUEUE, 1, 20.0)
         await message.extend()
-    cluster.heal()
-    await _until_done(message.extend)
-    await client.close()
-    await everywhere.close()
+        cluster.isolate(follower)
+        with pytest.raises(CarrierUnavailable):
+            await message.extend()
+        cluster.heal()
+        await _until_done(message.extend)
