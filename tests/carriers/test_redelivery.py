@@ -12,6 +12,9 @@ from nats.js import api
 from sereno import Context, JetStream, Sereno
 from sereno.carriers import store
 from sereno.carriers.jetstream import CONSUMER, JetStreamClient
+from sereno.carriers.message import decode
+from sereno.worker.carried.held_message import HeldMessage
+from sereno.worker.carried.held_messages import HeldMessages
 from tests.carriers.carrier_steps import FIRST_ID, QUEUE, body, client_of, row
 from tests.facts import auntil, one
 from tests.jobs.job_steps import add, do, line, session, take
@@ -178,3 +181,24 @@ async def test_a_transaction_of_two_deliveries_is_committed_once(database_url: s
         assert connection.execute("select number from effects").fetchall() == [(7,)]
     await client.close()
     assert runs[7] >= 1
+
+
+async def test_a_message_at_the_position_of_a_lost_one_is_not_taken_for_it(jetstream: JetStream) -> None:
+    """A carrier that has lost its disks begins with the same positions again."""
+    client = await client_of(jetstream)
+    messages = HeldMessages()
+    for first, is_finished in ((FIRST_ID, False), (FIRST_ID + 10, True), (FIRST_ID + 20, True)):
+        await client.publish(QUEUE, body([0], first=first), f"m{first}")
+        (message,) = await client.fetch(QUEUE, 1, 5.0)
+        await message.give_back()
+        (message,) = await client.fetch(QUEUE, 1, 5.0)
+        held = HeldMessage(message, decode(message.body))
+        assert (message.position, message.deliveries) == (1, 2)
+        assert not messages.recognises(held)
+        messages.hold(held)
+        assert messages.recognises(HeldMessage(message, held.batch))
+        if is_finished:
+            messages.done(first)
+        await client._js.delete_stream(client._stream(QUEUE))
+        await client.state(QUEUE)
+    await client.close()

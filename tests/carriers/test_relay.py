@@ -9,6 +9,7 @@ from sereno import Context, JetStream, Sereno
 from sereno.carriers import store
 from sereno.carriers.local_server import LocalNats
 from sereno.jobs.pauses import pause, resume
+from sereno.worker.carried import lasting_position
 from sereno.worker.carried import relay as relay_module
 from tests.carriers.carrier_steps import QUEUE, client_of
 from tests.facts import advance, auntil, one
@@ -94,6 +95,7 @@ async def test_a_transaction_commits_once_although_the_servers_forgot_its_messag
     The servers were restarted in between: they know the ids of messages that they still have.
     """
     monkeypatch.setattr(relay_module, "LOOK_EVERY", 0.2)
+    monkeypatch.setattr(lasting_position, "LASTS_AFTER", 0.4)
     app = Sereno(database_url)
     carrier = JetStream(own_nats.url)
     app.queue(QUEUE, carrier=carrier)

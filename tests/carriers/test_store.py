@@ -46,6 +46,15 @@ def test_a_message_cannot_touch_a_job_that_is_in_postgresql(connection: Connecti
     assert one(connection, "select state from sereno.jobs where id = %s", job_id) == "ready"
 
 
+def test_an_undecodable_message_is_stored_once_and_another_one_at_its_position_too(connection: Connection) -> None:
+    """A carrier that has lost its disks begins with the same positions again."""
+    owner = session(connection)
+    for body in (b"one", b"one", b"two"):
+        do(connection, store.park(owner, "default", 1, body, "it is not a batch"))
+    stored = connection.execute("select args ->> 'message' from sereno.history order by id").fetchall()
+    assert stored == [("b25l",), ("dHdv",)]
+
+
 def test_a_fence_outlives_its_message_by_minutes(connection: Connection) -> None:
     owner = session(connection)
     do(connection, store.store(owner, [row(FIRST_ID, position=5), row(FIRST_ID + 1, position=9)]))

@@ -1,6 +1,6 @@
 """`python -m tests.faults.carrier_storm`: a storm of faults over a carried queue on a cluster of three nodes.
 
-Workers are killed, nodes are killed, paused (as by a cut network) and all restarted at once, PostgreSQL is restarted.
+Workers are killed; nodes are killed, paused, cut off from the others, and all restarted at once; so is PostgreSQL.
 The producer notes what was accepted, and handlers note what they did, in files that sereno does not know.
 """
 
@@ -21,8 +21,8 @@ from typing import Any
 import click as options
 import psycopg
 
+from bench.recorded import commit_to_record
 from sereno import CarrierUnavailable, DatabaseUnavailable, Sereno
-from sereno.carriers.local_server import LocalNats
 from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.migrate import migrate
 from tests.acceptance.conftest import WorkerProcess, assert_sound
@@ -30,6 +30,8 @@ from tests.facts import until
 from tests.faults.carried_app import declare
 from tests.faults.carrier_world import QUEUE, CarrierWorld, words
 from tests.faults.server import restart
+from tests.faults.split_cluster import SplitCluster
+from tests.proof import results
 from tests.shared_server import MEMORY
 
 APP = "tests.faults.carried_app:app"
@@ -37,7 +39,7 @@ APP = "tests.faults.carried_app:app"
 CHUNK = 250
 # Seconds until the producer tries again after an error.
 PAUSE = 0.5
-# Seconds for which a node is paused: longer than an election.
+# Seconds for which a node is paused or cut off: longer than an election, and than clients stay with it.
 CUT = 8.0
 
 
@@ -122,7 +124,7 @@ class CarrierStorm:
         self.log = directory / "journal"
         self.log.touch()
         self._server = EmbeddedPostgres(directory / "pg")
-        self.nats = LocalNats(directory / "nats", nodes=3)
+        self.nats = SplitCluster(directory / "nats")
         self.world = CarrierWorld(self.nats, replicas=3)
         self.workers: list[WorkerProcess] = []
         self._started = 0
@@ -197,7 +199,7 @@ class CarrierStorm:
                 self.nats.start_node(node)
                 self.nats.wait_for(node)
             case 3:
-                self._count("nodes cut off")
+                self._count("nodes paused")
                 self.nats.pause(node)
                 self._kill_a_worker(number)
                 time.sleep(CUT)
@@ -206,6 +208,12 @@ class CarrierStorm:
                 self._count("restarts of PostgreSQL")
                 self._kill_a_worker(number)
                 restart(self._server, self._directory / "pg")
+            case 7:
+                self._count("nodes cut off from the others")
+                self.nats.isolate(node)
+                self._kill_a_worker(number)
+                time.sleep(CUT)
+                self.nats.heal()
             case _:
                 self._kill_a_worker(number)
         if number == kills // 2:
@@ -269,9 +277,11 @@ class CarrierStorm:
 @options.option("--jobs", default=3_000, show_default=True, help="Jobs that the producer enqueues.")
 @options.option("--kills", default=4, show_default=True, help="kill -9 of workers; other faults follow this number.")
 @options.option("--seed", default=1, show_default=True)
+@options.option("--record", is_flag=True, help="Record the figures for docs/why/proof.md.")
 @options.option("--keep", is_flag=True, help="Keep the journal and the logs.")
-def main(jobs: int, kills: int, seed: int, *, keep: bool) -> None:
+def main(jobs: int, kills: int, seed: int, *, record: bool, keep: bool) -> None:
     """Run one storm, and report what it found."""
+    commit = commit_to_record(results.FILE) if record else ""
     directory = Path(tempfile.mkdtemp(prefix="sereno-carrier-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
     storm = CarrierStorm(directory, seed, lambda text: options.echo(text, err=True))
     report = None
@@ -288,7 +298,15 @@ def main(jobs: int, kills: int, seed: int, *, keep: bool) -> None:
     for finding in report.findings:
         options.echo(f"FOUND {finding}")
     options.echo(f"{len(report.findings)} findings" if report.findings else "everything holds")
-    sys.exit(1 if report.findings else 0)
+    if report.findings:
+        sys.exit(1)
+    if record:
+        command = f"python -m tests.faults.carrier_storm --jobs {jobs} --kills {kills} --seed {seed}"
+        stored = results.load()
+        stored.carrier_storm = results.StormRun(
+            results.today(), commit, command, seed, round(report.seconds), report.figures
+        )
+        results.save(stored)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of PostgreSQL that can reset its connections, or drop their traffic silently."""
+"""A TCP proxy in front of a server that can reset its connections, refuse new ones, or drop their traffic silently."""
 
 import select
 import socket
@@ -11,12 +11,14 @@ from urllib.parse import parse_qs, urlsplit
 
 
 class Proxy:
-    """Listens on loopback; `url` reaches the same database through it."""
+    """Listens on loopback. `target`: a Unix socket or a port; `url` reaches the same database through it."""
 
-    def __init__(self, target: str, name: str, user: str = "postgres") -> None:
+    def __init__(self, target: str | int, name: str = "", user: str = "postgres") -> None:
         self._target = target
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"postgresql://{user}@127.0.0.1:{self._listener.getsockname()[1]}/{name}"
+        self.port = int(self._listener.getsockname()[1])
+        self.url = f"postgresql://{user}@127.0.0.1:{self.port}/{name}"
+        self._is_blocked = False
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._frozen_pairs: list[tuple[socket.socket, socket.socket]] = []
         self._closed = False
@@ -36,6 +38,14 @@ class Proxy:
         for pair in pairs:
             _end(pair)
 
+    def block(self) -> None:
+        """End every connection, and refuse new ones."""
+        self._is_blocked = True
+        self.cut()
+
+    def unblock(self) -> None:
+        self._is_blocked = False
+
     def freeze(self) -> None:
         """Drop all traffic of the open connections silently; new connections work."""
         frozen, self._pairs = self._pairs, []
@@ -53,6 +63,9 @@ class Proxy:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._closed = True
         self._listener.close()
         self.forget_frozen()
@@ -64,9 +77,10 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            server = socket.socket(socket.AF_UNIX)
+            target = self._target
+            server = socket.socket(socket.AF_INET if isinstance(target, int) else socket.AF_UNIX)
             try:
-                server.connect(self._target)
+                server.connect(("127.0.0.1", target) if isinstance(target, int) else target)
             except OSError:
                 # The server is down.
                 client.close()
@@ -74,6 +88,8 @@ class Proxy:
                 continue
             pair = (client, server)
             self._pairs.append(pair)
+            if self._is_blocked:
+                self.cut()
             threading.Thread(target=self._pump, args=pair, daemon=True).start()
 
     def _pump(self, client: socket.socket, server: socket.socket) -> None:

@@ -3,12 +3,10 @@
 A producer and a worker are at work during each fault. The journal of the handlers is compared with what was accepted.
 """
 
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -19,17 +17,14 @@ from sereno.errors import CarrierUnavailable
 from tests.acceptance.conftest import WorkerProcess, assert_sound
 from tests.facts import until
 from tests.faults.carried_app import declare
+from tests.faults.carrier_producer import PATIENCE, Producer
 from tests.faults.carrier_world import QUEUE, CarrierWorld, words
 
 pytestmark = pytest.mark.slow
 
 APP = "tests.faults.carried_app:app"
-# Seconds. An election and a message that is delivered again take a while.
-PATIENCE = 120.0
 # Seconds: longer than a cluster takes to notice that a node does not answer.
 CUT = 12.0
-# Jobs of one call, and seconds between two calls.
-CHUNK, EVERY = 20, 0.02
 
 
 @pytest.fixture(scope="module")
@@ -46,42 +41,6 @@ def world(nats: LocalNats) -> CarrierWorld:
     world = CarrierWorld(nats, replicas=3, prefix=f"t-{uuid.uuid4().hex[:8]}")
     world.prepare()
     return world
-
-
-class Producer(threading.Thread):
-    """Publishes jobs until it is stopped, and notes which were accepted."""
-
-    def __init__(self, tasks: SimpleNamespace) -> None:
-        super().__init__(daemon=True)
-        self._tasks = tasks
-        self._is_stopped = threading.Event()
-        self._next = 0
-        self.accepted: set[int] = set()
-        self.refused = 0
-
-    def run(self) -> None:
-        while not self._is_stopped.wait(EVERY):
-            numbers = range(self._next, self._next + CHUNK)
-            self._next += CHUNK
-            try:
-                self._tasks.app.enqueue_many([_job(self._tasks, n) for n in numbers])
-            except CarrierUnavailable:
-                self.refused += CHUNK
-            else:
-                self.accepted.update(numbers)
-
-    def stop(self) -> None:
-        self._is_stopped.set()
-        self.join()
-
-    def goes_on(self, jobs: int = 400) -> None:
-        """Wait until more jobs were accepted."""
-        wanted = len(self.accepted) + jobs
-        until(lambda: len(self.accepted) >= wanted, PATIENCE)
-
-
-def _job(tasks: SimpleNamespace, n: int) -> object:
-    return tasks.fail.job(n) if n % 40 == 7 else tasks.click.job(n, 0.01)
 
 
 def lose_a_node(nats: LocalNats, producer: Producer) -> None:
@@ -123,6 +82,7 @@ def test_a_cluster_loses_nothing_that_it_accepted(
     log: Path,
     fault: Callable[[LocalNats, Producer], None],
 ) -> None:
+    connection.execute("create table effects (job_id bigint not null, n bigint not null)")
     tasks = declare(Sereno(database_url, carriers=world.carriers))
     worker("--queue", f"{QUEUE}=20", app=APP, SERENO_CARRIERS=world.setting)
     producer = Producer(tasks)
@@ -133,10 +93,7 @@ def test_a_cluster_loses_nothing_that_it_accepted(
     producer.stop()
     world.wait_until_done(connection, log)
     until(lambda: world.state().current_replicas == 3, PATIENCE)
-    failing = {n for n in producer.accepted if n % 40 == 7}
-    rows = connection.execute("select (args ->> 'n')::int from sereno.history where state = 'dead'").fetchall()
-    assert producer.accepted - failing <= words(log, "done").keys()
-    assert failing <= {n for (n,) in rows}
+    producer.assert_nothing_lost(connection, log)
     assert_sound(connection)
     tasks.app.close()
 

@@ -126,6 +126,26 @@ def test_an_idle_worker_gets_jobs_of_a_message_that_another_one_holds(
     assert_sound(connection)
 
 
+def test_a_slow_consumer(
+    start: StartWorker, connection: psycopg.Connection, tasks: SimpleNamespace, world: CarrierWorld, log: Path
+) -> None:
+    """Direct enqueue does not wait for it: messages stay in the stream, for it or for the next worker."""
+    start(slots=1)
+    tasks.block.enqueue(0, 15.0)
+    until(lambda: 0 in words(log, "began"))
+    for first in range(1, 5001, 500):
+        tasks.app.enqueue_many([tasks.click.job(n) for n in range(first, first + 500)])
+    assert 0 not in words(log, "done")
+    state = world.state()
+    assert state.pending_messages > 0
+    assert state.pending_messages + state.held_messages == 11
+    start(slots=50)
+    until(lambda: len(words(log, "done")) == 5001, PATIENCE)
+    world.wait_until_done(connection, log)
+    assert set(words(log, "done").values()) == {1}
+    assert_sound(connection)
+
+
 def test_the_carrier_is_away(
     start: StartWorker, connection: psycopg.Connection, tasks: SimpleNamespace, world: CarrierWorld, log: Path
 ) -> None:

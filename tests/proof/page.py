@@ -43,6 +43,7 @@ Repeat them from a checkout:
 | mutants, all or of one part | `make mutants`, `make mutants ARGS=jobs` |
 | storms | `make storm` |
 | everything at once, in full length | `make storm-nightly` |
+| a carried queue, in full length | `python -m tests.faults.carrier_storm --jobs 200000 --kills 60` |
 | a month of work | `make soak` |
 """
 
@@ -107,9 +108,11 @@ def _recorded(results: Results) -> str:
             f"| mutants | {found.date} | {found.commit} | {sum(found.killed.values())} killed, none survives, "
             f"{sum(found.equivalent.values())} equivalent; the slowest took {found.slowest:.0f} s |"
         )
-    if (storm := results.storm) is not None:
-        lines.append(f"| `{storm.command}` | {storm.date} | {storm.commit} | no finding in {storm.seconds:,} s |")
-        lines += ["", f"What the storm with seed {storm.seed} counted:", "", "| what | count |", "|---|--:|"]
+    storms = [storm for storm in (results.storm, results.carrier_storm) if storm is not None]
+    lines += [f"| `{run.command}` | {run.date} | {run.commit} | no finding in {run.seconds:,} s |" for run in storms]
+    for storm in storms:
+        what = "a carried queue" if storm is results.carrier_storm else "everything at once"
+        lines += ["", f"What the storm of {what} with seed {storm.seed} counted:", "", "| what | count |", "|---|--:|"]
         lines += [f"| {name} | {count:,} |" for name, count in storm.figures.items()]
     return "\n".join([*lines, ""])
 

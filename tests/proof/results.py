@@ -58,7 +58,7 @@ class SoakRun(msgspec.Struct):
 
 
 class StormRun(msgspec.Struct):
-    """A run of `tests.storm` that found nothing. `figures`: what was counted, by name."""
+    """A run of `tests.storm`, or of the storm over a carried queue, that found nothing. `figures`: what was counted."""
 
     date: str
     commit: str
@@ -73,6 +73,7 @@ class Results(msgspec.Struct, omit_defaults=True):
     mutants: MutantsRun | None = None
     soak: SoakRun | None = None
     storm: StormRun | None = None
+    carrier_storm: StormRun | None = None
 
 
 def load() -> Results:

@@ -51,7 +51,7 @@ class CarriedMessage(Protocol):
         """Delete the message: all its jobs have a durable outcome."""
 
     async def extend(self) -> None:
-        """Postpone the next delivery: its jobs are still running."""
+        """Postpone the next delivery, because its jobs are still running; return when the carrier has done so."""
 
     async def give_back(self) -> None:
         """Have the message delivered again at once."""

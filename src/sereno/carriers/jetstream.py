@@ -6,27 +6,25 @@ consumer delivers a message again when its worker has not reported for ACK_WAIT.
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 import nats
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext, api
 from nats.js import errors as js_errors
 
 from sereno.carriers.address import PLAIN_NAME, JetStream
 from sereno.carriers.contract import CarrierState
+from sereno.carriers.jetstream_connection import CONNECT_TIMEOUT, Connection, open_client, translated
 from sereno.carriers.jetstream_pull import Pull
-from sereno.errors import CarrierFull, CarrierUnavailable, first_line
+from sereno.errors import CarrierUnavailable
 
 # Seconds without a report of its worker after which a message is delivered again.
 ACK_WAIT = 30.0
-# Seconds: to connect; and for the reply of the cluster to a request or a published message.
-CONNECT_TIMEOUT = 3.0
+# Seconds for the reply of the cluster to a request or a published message.
 REPLY_TIMEOUT = 5.0
 # Seconds in which a message with the same id is recognised: longer than a relay takes to be replaced. The servers keep
 # the ids of that time in memory.
@@ -37,81 +35,16 @@ KEEP_PROGRESS = 7 * 86400.0
 MOST_HELD = 20_000
 # Bytes that the headers of a message may have; the server counts them as a part of it.
 HEADERS = 512
-# Error codes of the server.
-NAME_IN_USE, STREAM_FULL = 10058, (10077, 10047)
+# Error code of the server.
+NAME_IN_USE = 10058
 CONSUMER = "workers"
 # The address of acknowledgements begins so; what has another one is not a message of a stream.
 ACK = "$JS.ACK."
 
 
-@asynccontextmanager
-async def _calls(carrier: JetStream, queue: str = "") -> AsyncIterator[None]:
-    """Turn the errors of the client into CarrierUnavailable."""
-    of = f"queue {queue}: " if queue else ""
-    try:
-        yield
-    except js_errors.APIError as error:
-        if error.err_code in STREAM_FULL:
-            raise CarrierFull(
-                f"{of}its stream is full: raise max_bytes, or start workers for the queue ({error.description})"
-            ) from None
-        raise CarrierUnavailable(f"{of}NATS JetStream refused: {error.description or first_line(error)}") from None
-    except (nats.errors.Error, OSError, TimeoutError) as error:
-        reason = first_line(error) or type(error).__name__
-        raise CarrierUnavailable(
-            f"{of}NATS JetStream at {carrier.description} did not answer ({reason}); check that the servers run"
-        ) from None
-
-
-class _ClosingClient(Client):
-    """Closes the connection to a server that accepts it and says nothing, before it tries the next one."""
-
-    async def _connect_to_server(self, s: Any) -> None:
-        if self._transport:
-            self._transport.close()  # type: ignore[no-untyped-call]  # the package has few annotations
-        await super()._connect_to_server(s)
-
-
-async def _within(seconds: float, connecting: "asyncio.Future[None]") -> None:
-    """Wait for a connection. No timeout around it: the client tries for ever, and can lose a cancellation meanwhile."""
-    await asyncio.wait([connecting], timeout=seconds)
-    if not connecting.done():
-        raise TimeoutError
-    await connecting
-
-
 async def connect(carrier: JetStream) -> "JetStreamClient":
     """Connect to one of the servers, or raise CarrierUnavailable."""
-    client, has_given_up = _ClosingClient(), False
-
-    async def quiet(_: Exception) -> None:
-        """Keep the client from printing errors: every call raises its own."""
-        if has_given_up:
-            raise asyncio.CancelledError
-
-    connecting = asyncio.ensure_future(
-        client.connect(
-            carrier.addresses,
-            error_cb=quiet,
-            name="sereno",
-            connect_timeout=max(1, int(CONNECT_TIMEOUT)),
-            max_reconnect_attempts=-1,
-            reconnect_time_wait=0.25,  # type: ignore[arg-type]  # annotated as whole seconds, but any number works
-            ping_interval=5,
-            max_outstanding_pings=2,
-            user_credentials=carrier.credentials,
-        )
-    )
-    try:
-        async with _calls(carrier):
-            await _within(CONNECT_TIMEOUT, connecting)
-    except BaseException:
-        has_given_up = True
-        connecting.cancel()
-        with suppress(nats.errors.Error, OSError):
-            await client.close()
-        raise
-    return JetStreamClient(carrier, client)
+    return JetStreamClient(Connection(carrier, await open_client(carrier)))
 
 
 class JetStreamMessage:
@@ -134,7 +67,7 @@ class JetStreamMessage:
         return self._message.data
 
     async def acknowledge(self) -> None:
-        async with _calls(self._client.carrier, self._queue):
+        async with translated(self._client.carrier, self._queue):
             await self._message.ack()
         if self._has_progress:
             # What is left of it expires.
@@ -142,11 +75,10 @@ class JetStreamMessage:
                 await self._client.forget_progress(self._queue, self.position)
 
     async def extend(self) -> None:
-        async with _calls(self._client.carrier, self._queue):
-            await self._message.in_progress()
+        await self._client.extend(self._queue, self._message.reply)
 
     async def give_back(self) -> None:
-        async with _calls(self._client.carrier, self._queue):
+        async with translated(self._client.carrier, self._queue):
             await self._message.nak()
 
     async def store_progress(self, progress: bytes) -> None:
@@ -160,9 +92,10 @@ class JetStreamMessage:
 class JetStreamClient:
     """A connection to a cluster. It reconnects by itself, and creates the stream of a queue at its first use."""
 
-    def __init__(self, carrier: JetStream, client: Client) -> None:
-        self.carrier = carrier
-        self._client = client
+    def __init__(self, connection: Connection) -> None:
+        self.carrier = connection.carrier
+        self._requests = connection.requests
+        self._client = client = connection.client
         self._js: JetStreamContext = client.jetstream(timeout=REPLY_TIMEOUT)
         self._known: set[str] = set()
         self._pulls: dict[str, Pull] = {}
@@ -180,7 +113,7 @@ class JetStreamClient:
         return int(self._client.max_payload) - HEADERS
 
     async def publish(self, queue: str, body: bytes, message_id: str) -> int:
-        async with _calls(self.carrier, queue):
+        async with self._requests(queue):
             if queue not in self._known:
                 await self._prepare(queue)
             try:
@@ -197,16 +130,20 @@ class JetStreamClient:
         return stored.seq
 
     async def fetch(self, queue: str, most: int, wait: float) -> Sequence[JetStreamMessage]:
-        async with _calls(self.carrier, queue):
+        if queue not in self._pulls:
+            async with self._requests(queue):
+                await self._prepare(queue)
+        async with translated(self.carrier, queue):
             pull = self._pulls.get(queue)
             if pull is None:
-                await self._prepare(queue)
                 subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream(queue)}.{CONSUMER}"
                 pull = self._pulls[queue] = Pull(self._client, subject, self._stream(queue))
                 await pull.open()
             messages = await pull.fetch(most, wait)
-            if not messages and wait and self._client.is_connected:
-                # The consumer may be gone with its stream; a check costs one request for each wait without messages.
+        if not messages and wait and self._client.is_connected:
+            # The consumer may be gone with its stream, or the server be cut off from the others; a check costs one
+            # request for each wait without messages.
+            async with self._requests(queue):
                 await self._prepare(queue)
         return [JetStreamMessage(self, queue, message) for message in messages if message.reply.startswith(ACK)]
 
@@ -260,12 +197,17 @@ class JetStreamClient:
             if error.err_code != NAME_IN_USE:
                 raise
 
+    async def extend(self, queue: str, reply: str) -> None:
+        # The consumer replies: a message counts as held only if its leader knows. A server that is cut off does not.
+        async with self._requests(queue):
+            await self._client.request(reply, Msg.Ack.Progress, timeout=REPLY_TIMEOUT)
+
     async def store_progress(self, queue: str, position: int, progress: bytes) -> None:
-        async with _calls(self.carrier, queue):
+        async with self._requests(queue):
             await self._js.publish(f"{self._progress(queue)}.{position}", progress, timeout=REPLY_TIMEOUT)
 
     async def progress(self, queue: str, position: int) -> bytes | None:
-        async with _calls(self.carrier, queue):
+        async with self._requests(queue):
             try:
                 message = await self._js.get_last_msg(
                     f"{self._stream(queue)}-progress", f"{self._progress(queue)}.{position}"
@@ -275,13 +217,13 @@ class JetStreamClient:
         return message.data
 
     async def forget_progress(self, queue: str, position: int) -> None:
-        async with _calls(self.carrier, queue):
+        async with self._requests(queue):
             await self._js.purge_stream(
                 f"{self._stream(queue)}-progress", subject=f"{self._progress(queue)}.{position}"
             )
 
     async def state(self, queue: str) -> CarrierState:
-        async with _calls(self.carrier, queue):
+        async with self._requests(queue):
             await self._prepare(queue)
             stream = await self._leader_info(queue)
             consumer = await self._js.consumer_info(self._stream(queue), CONSUMER)
@@ -329,7 +271,7 @@ class JetStreamClient:
             return None
 
     async def acknowledged(self, queue: str) -> int:
-        async with _calls(self.carrier, queue):
+        async with self._requests(queue):
             if queue not in self._known:
                 await self._prepare(queue)
             consumer = await self._js.consumer_info(self._stream(queue), CONSUMER)

@@ -79,13 +79,15 @@ from (
 ) as mine;
 
 -- name: park
--- Store what cannot become a job (an undecodable message, arguments that PostgreSQL refuses) as a dead job, once.
+-- Store what cannot become a job (an undecodable message, arguments that PostgreSQL refuses) as a dead job, once. The bytes
+-- belong to what is recognised: a carrier that has lost its disks begins with the same positions again.
 with noted as (
     insert into sereno.carried_jobs (job_id, queue, position, session_id)
     select coalesce(%(job)s, nextval(pg_get_serial_sequence('sereno.jobs', 'id'))), %(queue)s, %(position)s, %(session)s
     where %(job)s is not null or not exists (
         select from sereno.carried_jobs join sereno.history on history.id = carried_jobs.job_id
-        where carried_jobs.queue = %(queue)s and position = %(position)s and history.reason = %(reason)s)
+        where carried_jobs.queue = %(queue)s and position = %(position)s and history.reason = %(reason)s
+          and history.args = %(args)s::text::jsonb)
     on conflict (job_id) do nothing
     returning job_id
 )

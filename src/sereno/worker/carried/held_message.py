@@ -32,7 +32,8 @@ class HeldMessage:
     def __init__(self, message: CarriedMessage, batch: Batch) -> None:
         self.message = message
         self.batch = batch
-        self.key = (batch.queue, message.position)
+        # With a job: after the loss of all its disks a carrier begins with the same positions again.
+        self.key = (batch.queue, message.position, batch.ids[0])
         self.left = set(batch.ids)
         # By the monotonic clock: when it was received, when the carrier last heard of it, and when its progress was
         # last stored.

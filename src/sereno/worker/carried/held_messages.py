@@ -4,6 +4,7 @@ A loop of its own: neither a slow PostgreSQL nor a slow store of progress may de
 without one is delivered to another worker, which would run its jobs beside this one.
 """
 
+import asyncio
 from collections import deque
 from time import monotonic
 
@@ -34,11 +35,11 @@ class HeldMessages(Service):
         super().__init__("carrier")
         # Bytes of all held messages.
         self.bytes = 0
-        # By job, while it has no durable outcome; and by queue and position.
+        # By job, while it has no durable outcome; and by queue, position and first job.
         self._by_job: dict[int, HeldMessage] = {}
-        self._held: dict[tuple[str, int], HeldMessage] = {}
+        self._held: dict[tuple[str, int, int], HeldMessage] = {}
         self._finished: deque[HeldMessage] = deque()
-        self._remembered: dict[tuple[str, int], None] = {}
+        self._remembered: dict[tuple[str, int, int], None] = {}
 
     def __len__(self) -> int:
         return len(self._held)
@@ -135,12 +136,15 @@ class HeldMessages(Service):
 
     async def _report(self, now: float) -> None:
         """Tell the carrier that messages are still worked on."""
+        due: list[HeldMessage] = []
         for held in list(self._held.values()):
             if self._is_lost(held, now):
                 self._forget(held)
             elif now - held.reported > REPORT_EVERY:
-                await held.message.extend()
-                held.reported = now
+                due.append(held)
+        results = await asyncio.gather(*map(_extend, due), return_exceptions=True)
+        for failure in filter(None, results):
+            raise failure
 
     async def _record(self, now: float) -> None:
         """Store with the carrier which jobs have ended; those that were recorded last go last."""
@@ -165,3 +169,10 @@ class HeldMessages(Service):
         finally:
             self._held.clear()
             self._by_job.clear()
+
+
+async def _extend(held: HeldMessage) -> None:
+    """Report one message. It counts from here: the carrier has not heard of it before."""
+    began = monotonic()
+    await held.message.extend()
+    held.reported = began

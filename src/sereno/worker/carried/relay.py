@@ -21,6 +21,7 @@ from sereno.errors import CarrierUnavailable
 from sereno.jobs.job import ClaimedJob
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.service import Service
+from sereno.worker.carried.lasting_position import LastingPosition
 from sereno.worker.claiming.claimer import Claimer
 from sereno.worker.claiming.slots import QueueSlots
 from sereno.worker.settler import Settler
@@ -71,6 +72,7 @@ class Relay(Service):
         # Queues whose carrier has answered, and not failed since: jobs in a message would wait for it.
         self._reached: set[str] = set()
         self._looked_at = float("-inf")
+        self._acknowledged = {name: LastingPosition() for name in connect}
 
     def takes(self, job: ClaimedJob) -> bool:
         """Take a claimed job to publish it; False if it has to run here."""
@@ -125,7 +127,7 @@ class Relay(Service):
         for queue in self._waiting:
             try:
                 client = await self._connect[queue]()
-                position = await client.acknowledged(queue)
+                position = self._acknowledged[queue].add(await client.acknowledged(queue), monotonic())
             except CarrierUnavailable as error:
                 self._fail(queue, error)
             else:
