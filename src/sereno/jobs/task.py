@@ -53,6 +53,8 @@ class TaskDefinition:
     version: int = 1
     # Whether its jobs require something of their worker: a version above 1, or a key.
     is_demanding: bool = False
+    # Whether its function relies on the row of its job in sereno.jobs, so that a carried job is stored before it runs.
+    needs_row: bool = False
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -148,6 +150,7 @@ def define(
         is_usual=is_async and not batch and not isolate and not needs,
         version=version,
         is_demanding=version > 1 or bool(arguments.encrypted) or isinstance(result, EncryptedResultType),
+        needs_row=chosen.startswith(OWN_TASKS),
     )
 
 

@@ -100,7 +100,7 @@ def declared(database: Database, name: str, options: ProcedureOptions) -> tuple[
         dead_blocks=options.get("dead_blocks", False),
     )
     arguments = ProcedureArguments(task, target, procedure, keys.words)
-    definition = replace(plain, arguments=arguments, rule=keys)
+    definition = replace(plain, arguments=arguments, rule=keys, needs_row=True)
     common = JobOptions(queue=definition.queue, priority=definition.priority, tenant=options.get("tenant"))
     return definition, common.checked()
 

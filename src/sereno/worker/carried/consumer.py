@@ -157,7 +157,7 @@ class Consumer(Service):
         """Buffer jobs that can run here. The others come home: PostgreSQL finds a worker for them."""
         now = monotonic()
         unknown: list[ClaimedJob] = []
-        isolated: list[ClaimedJob] = []
+        to_store: list[ClaimedJob] = []
         for job in jobs:
             job.seen = now
             definition = self._registry.get(job.task)
@@ -166,12 +166,12 @@ class Consumer(Service):
             elif (reason := self._pauses.reason(job)) is not None:
                 # PostgreSQL keeps it until the pause ends.
                 self._outcomes.bring_home([job], reason)
-            elif definition.isolate or definition.is_demanding:
-                isolated.append(job)
+            elif definition.isolate or definition.is_demanding or definition.needs_row:
+                to_store.append(job)
             else:
                 self._slots.buffer.append(job)
         if unknown:
             self._outcomes.bring_home(unknown, f"this worker has no task {unknown[0].task}")
-        if isolated:
-            self._outcomes.bring_home(isolated, None)
+        if to_store:
+            self._outcomes.bring_home(to_store, None)
         self._start_jobs(self._slots)
