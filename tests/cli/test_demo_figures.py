@@ -5,7 +5,7 @@ import psycopg
 from sereno import Sereno
 from sereno.cli.demo import database
 from sereno.cli.demo.screen import figures
-from sereno.jobs.queries.jobs import BOUND
+from sereno.jobs.queries.rows import BOUND
 from sereno.monitoring.status import status
 from tests.facts import one
 

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from sereno.channels.contract import Channel
 from sereno.duration import duration_text, seconds
+from sereno.monitoring.alerts.condition_queries import is_failing
 from sereno.notifications import operations as notifications
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.deliveries import figures
@@ -51,7 +52,12 @@ class ChannelCard:
 
     @property
     def state(self) -> str:
-        return "paused" if any(not each.account for each in self.channel_state.pauses) else "working"
+        """Paused, failing or working; failing as in the alert `channel.failing`."""
+        found = self.channel_state
+        if any(not each.account for each in found.pauses):
+            return "paused"
+        failed = found.failed + found.unknown
+        return "failing" if is_failing(failed, failed + found.sent) else "working"
 
 
 def routes(pages: PageRoutes) -> None:
