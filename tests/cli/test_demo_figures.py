@@ -3,15 +3,15 @@
 import psycopg
 
 from sereno import Sereno
+from sereno.bounded_count import BOUND
 from sereno.cli.demo import database
 from sereno.cli.demo.screen import figures
-from sereno.jobs.queries.rows import BOUND
 from sereno.monitoring.status import status
 from tests.facts import one
 
 HISTORY = """
-insert into sereno.history (id, finished_at, run_at, created_at, attempt, failures, crashes, snoozes, releases, priority,
-                            state, queue, task, args)
+insert into sereno.history (id, finished_at, run_at, created_at, attempt, failures, crashes, snoozes, releases,
+                            priority, state, queue, task, args)
 select n, sereno.now(), sereno.now(), sereno.now(), 1, 0, 0, 0, 0, 5, %(state)s, 'default', %(task)s, '{}'
 from generate_series(%(first)s::integer, %(last)s::integer) as n
 """

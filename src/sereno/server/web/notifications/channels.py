@@ -20,9 +20,9 @@ from sereno.notifications.operations import ChannelState
 from sereno.notifications.rows import ChannelPause
 from sereno.server.web.command_examples import copies
 from sereno.server.web.notifications.page_parts import AT_ONCE, FigureBar, bars, tabs
+from sereno.server.web.numbers import figure
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
-from sereno.server.web.times import figure
 
 FRESH = 3.0
 HOUR = 3600.0

@@ -37,10 +37,10 @@ from sereno.server.web.notifications.page_parts import (
     tabs,
 )
 from sereno.server.web.notifications.queries import event as event_at
+from sereno.server.web.numbers import figure
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.search_form import SearchForm, listed, search_params_for
-from sereno.server.web.times import figure
 
 # Time ranges: seconds, seconds per step of the chart, and the label.
 RANGES = {
