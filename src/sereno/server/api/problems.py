@@ -96,10 +96,6 @@ def install(app: Starlette) -> None:
             HTTPStatus.UNPROCESSABLE_ENTITY, "a value in the request is one that PostgreSQL cannot hold"
         )
 
-    async def not_granted(_: Request, __: Exception) -> Response:
-        detail = "the server's database role lacks a privilege for this: see `sereno migrate --roles print`"
-        return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, detail)
-
     async def unready(_: Request, error: Exception) -> Response:
         if getattr(error, "sqlstate", None) not in UNREADY:
             raise error
@@ -123,6 +119,11 @@ def install(app: Starlette) -> None:
         (UnicodeEncodeError, bad_data),
     ):
         app.add_exception_handler(kind, handler)
+
+
+async def not_granted(_: Request, __: Exception) -> Response:
+    detail = "the server's database role lacks a privilege for this: see `sereno migrate --roles print`"
+    return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, detail)
 
 
 def _clean(text: str | None) -> str | None:
