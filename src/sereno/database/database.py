@@ -239,9 +239,10 @@ Held: TypeAlias = "PooledConnection[psycopg.Connection[Any]] | PooledConnection[
 
 def _is_broken(error: psycopg.Error, held: Held) -> bool:
     """Return whether the connection or its server failed, and not a statement, such as by a deadlock."""
-    if held is None:
+    if held is not None and is_read_only_server(error, held.connection):
         return True
-    if is_read_only_server(error, held.connection):
+    if held is None:
+        # An invalid address, or no connection to it.
         return True
     if not isinstance(error, psycopg.OperationalError):
         return False
