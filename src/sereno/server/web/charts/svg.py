@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from sereno.server.web.numbers import figure
-from sereno.server.web.times import NONE
+from sereno.server.web.numbers import NONE, figure
 
 WIDTH, HEIGHT = 592.0, 138.0
 # Space below the chart for the times.
