@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import sereno
 from sereno.errors import ConfigurationError
 from sereno.settings import LONGEST_PUBLIC_URL, SCHEMA_LENGTH, Settings, load
 
@@ -119,3 +120,13 @@ def test_the_address_of_a_carrier_is_not_shown() -> None:
         load(environment={"SERENO_CARRIERS": '{"clicks": 7, "x": "jetstream://me:hunter2@a"}'})
     assert "hunter2" not in str(refused.value)
     assert "hunter2" not in repr(load(environment={"SERENO_CARRIERS": '{"x": "jetstream://me:hunter2@a"}'})[0])
+
+
+def test_a_file_of_variables_is_not_read_and_new_projects_say_so(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("SERENO_SCHEMA=other\n")
+    assert load(environment={}, directory=tmp_path) == (Settings(), {})
+    readmes = sorted((Path(sereno.__file__).parent / "cli" / "init_files").glob("README*.tmpl"))
+    assert readmes
+    for readme in readmes:
+        text = " ".join(readme.read_text().split())
+        assert "load it with `set -a; . ./.env; set +a` (sereno does not read the file" in text, readme.name
