@@ -1,7 +1,11 @@
 """Settings: invalid values are refused, and secrets are never shown."""
 
+from itertools import product
+from pathlib import Path
+
 import pytest
 
+import sereno
 from sereno.errors import ConfigurationError
 from sereno.settings import LONGEST_PUBLIC_URL, SCHEMA_LENGTH, Settings, load
 
@@ -94,8 +98,35 @@ def test_a_wrong_value_names_its_variable(subtests: pytest.Subtests) -> None:
         assert str(refused.value) == message
 
 
+def test_every_wrong_value_of_a_variable_names_the_variable(subtests: pytest.Subtests, tmp_path: Path) -> None:
+    """Also one of the right type: too small, no queue, no address. What is accepted here is wrong for no setting."""
+    wrong = ("-1", "x y\x01", "a=", "€", "9" * 30, "postgres:/x", "1.5.5", "x" * 600)
+    messages: dict[str, list[str]] = {}
+    for name, value in product(Settings.__struct_fields__, wrong):
+        try:
+            load(environment={f"SERENO_{name.upper()}": value})
+        except ConfigurationError as error:
+            messages.setdefault(name, []).append(str(error))
+    assert messages.keys() >= {"lease", "queues", "carriers", "shards", "secret", "schema", "notifications_queue"}
+    for name, of_name in messages.items():
+        with subtests.test(name):
+            assert [text for text in of_name if not text.startswith(f"SERENO_{name.upper()}")] == []
+    with pytest.raises(ConfigurationError, match=r"SERENO_SECRET_FILE: '.*/none' cannot be read: No such file"):
+        load(environment={"SERENO_SECRET_FILE": str(tmp_path / "none")})
+
+
 def test_the_address_of_a_carrier_is_not_shown() -> None:
-    with pytest.raises(ConfigurationError, match="carriers: write a JSON object") as refused:
+    with pytest.raises(ConfigurationError, match="SERENO_CARRIERS: write a JSON object") as refused:
         load(environment={"SERENO_CARRIERS": '{"clicks": 7, "x": "jetstream://me:hunter2@a"}'})
     assert "hunter2" not in str(refused.value)
     assert "hunter2" not in repr(load(environment={"SERENO_CARRIERS": '{"x": "jetstream://me:hunter2@a"}'})[0])
+
+
+def test_a_file_of_variables_is_not_read_and_new_projects_say_so(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("SERENO_SCHEMA=other\n")
+    assert load(environment={}, directory=tmp_path) == (Settings(), {})
+    readmes = sorted((Path(sereno.__file__).parent / "cli" / "init_files").glob("README*.tmpl"))
+    assert readmes
+    for readme in readmes:
+        text = " ".join(readme.read_text().split())
+        assert "load it with `set -a; . ./.env; set +a` (sereno does not read the file" in text, readme.name

@@ -12,7 +12,8 @@ from sereno import Backoff, Context, Limit, Rate, Sereno, Task
 QUEUE = "reconciliation"
 
 # Stored from `info` on, so that the central log has all steps of a run and not only its failures.
-app = Sereno(service="reconciliation", keep_logs="info")
+# Its notifications have their own queue: the workers of other systems in this database do not know its events.
+app = Sereno(service="reconciliation", notifications_queue="reconciliation.notifications", keep_logs="info")
 app.queue(QUEUE, concurrency=Limit(settings.AT_ONCE))
 
 RETRY = Backoff(3, delays=["15m", "30m", "60m"], permanent=[Refused, BadReport])

@@ -1,7 +1,7 @@
 """Five cycles: two are ours, three are sereno's own.
 
 tenders.ingest               every 2 minutes   ingests new tenders from the page and the API
-sereno.sweep_notifications   every minute      dispatch: pushes are sent at once; this sends what was missed
+sereno.sweep_notifications…  every minute      dispatch: pushes are sent at once; this sends what was missed
 tenders.confirm              every minute      receipts: marks tenders that reached at least one phone
 sereno.archive_move          at 03:17          moves tenders after 12 months, deliveries after 90 days
 sereno.archive_export        at 03:47          writes them to Parquet files, read back before rows are dropped
@@ -30,6 +30,8 @@ WAITS = ["10s", "1m", "5m", "10m"]
 
 app = Sereno(
     service="tenders",
+    # Other programs may share the database: its pushes wait for its own workers.
+    notifications_queue="tenders.push",
     archive_url=setting("ARCHIVE_URL"),
     archive_move_cron=setting("CLEANUP_CRON"),
     archive_export_cron=setting("ARCHIVE_EXPORT_CRON"),

@@ -40,6 +40,7 @@ from sereno.monitoring.alerts.scheduler import scheduler_with_alerts
 from sereno.notifications.client import Notifications
 from sereno.notifications.event import EventOptions
 from sereno.notifications.event_handle import ChannelName, Event
+from sereno.notifications.jobs import QUEUE
 from sereno.notifications.recipients.client import Inbox, Recipients
 from sereno.procedures.task import ProcedureOptions, declared
 from sereno.schedules.client import Schedules
@@ -239,9 +240,12 @@ class Sereno(SignalMethods, GroupMethods, QueueMethods, ExtensionPoints):
 
     def _register_notifications(self) -> None:
         """Register the tasks that send notifications, once, and schedule the sweep."""
-        if self.notifications.tasks.register(self.registry):
-            sweep = self.notifications.jobs.sweep()
-            self.schedules.declare(self.schedules.new(sweep.task, sweep, Every("1m"), overlap="skip"))
+        jobs = self.notifications.jobs
+        if self.notifications.tasks.register(self.registry, jobs.queue):
+            sweep = jobs.sweep()
+            # One schedule for each queue: a sweep finds lost jobs of its own service.
+            key = sweep.task if jobs.queue == QUEUE else f"{sweep.task}.{jobs.queue}"
+            self.schedules.declare(self.schedules.new(key, sweep, Every("1m"), overlap="skip"))
 
     # Enqueue
 

@@ -2,11 +2,14 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from sereno.errors import ConfigurationError
+from sereno.shard_urls import parse_shards
 
 # Variables that are no settings; and those that Kubernetes sets in every pod for a service whose name begins so.
 _OTHER_VARIABLES = frozenset(
@@ -36,6 +39,21 @@ def check_variables(environment: Mapping[str, str], settings: Iterable[str]) -> 
         raise ConfigurationError(f"there is no setting {variable}{hint}")
 
 
+def with_variable(message: str, from_environment: Container[str]) -> str:
+    """Return a message that begins with the name of a setting; with its variable instead, if that has the value."""
+    name = message.partition(" ")[0].rstrip(":")
+    return f"SERENO_{name.upper()}{message[len(name) :]}" if name in from_environment else message
+
+
+def read_value(variable: str, file: str) -> str:
+    """Return the value in the file that a variable SERENO_…_FILE names."""
+    try:
+        return Path(file).read_text().strip()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigurationError(f"{variable}: {file!r:.200} cannot be read: {reason}") from None
+
+
 def parse_carriers(text: str) -> dict[str, str]:
     try:
         return msgspec.json.decode(text, type=dict[str, str])
@@ -56,3 +74,38 @@ def parse_targets(text: str) -> dict[str, str]:
             raise ConfigurationError("procedure_targets: write NAME=ADDRESS, separated by spaces or newlines")
         targets[name] = url
     return targets
+
+
+def _parse_queue_list(text: str) -> dict[str, int]:
+    try:
+        return parse_queues(text.split(","))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"queues: {error}") from None
+
+
+def parse_queues(words: list[str]) -> dict[str, int]:
+    """Parse `["ifood=10", "default"]`, as on the command line. 0 if there is no number: `concurrency` applies."""
+    queues: dict[str, int] = {}
+    for word in words:
+        name, separator, slots = word.strip().partition("=")
+        if not name or (separator and not slots.isdigit()):
+            raise ConfigurationError(f"{word!r} is not a queue: write NAME or NAME=SLOTS, such as default=10")
+        queues[name] = int(slots) if separator else 0
+    return queues
+
+
+# How the values of some settings are written in the environment.
+PARSERS: Mapping[str, Callable[[str], Any]] = {
+    "queues": _parse_queue_list,
+    "carriers": parse_carriers,
+    "procedure_targets": parse_targets,
+    "shards": parse_shards,
+}
+
+
+def parse_variable(name: str, text: str) -> Any:
+    """Return the value of one of the settings above from its variable; the error names the variable."""
+    try:
+        return PARSERS[name](text)
+    except ConfigurationError as error:
+        raise ConfigurationError(with_variable(str(error), {name})) from None

@@ -20,6 +20,7 @@ SerenoError
 ├── ResourceUnavailable       a resource of the application could not be opened; the attempt is retried
 ├── ArchiveUnavailable        the archive storage did not answer, or holds unexpected files
 ├── SchemaError               the schema is missing, or older than this code
+├── PermissionDenied          the role of the connection lacks a privilege
 ├── LeaseLost                 the worker no longer holds this attempt: its writes are ignored
 ├── SignalTimeout             no signal was sent in time to a job that waited for it; also a TimeoutError
 ├── StepOrderChanged          a job has begun with other steps than the code has now; the job is dead
@@ -117,6 +118,10 @@ class ArchiveUnavailable(SerenoError):
 
 class SchemaError(SerenoError):
     """The schema is missing, or older than this code."""
+
+
+class PermissionDenied(SerenoError):
+    """The role of the connection to PostgreSQL lacks a privilege."""
 
 
 class LeaseLost(SerenoError):

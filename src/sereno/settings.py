@@ -15,9 +15,10 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from sereno.environment import check_variables, parse_carriers, parse_targets
+from sereno.environment import PARSERS, check_variables, parse_variable, read_value, with_variable
 from sereno.errors import ConfigurationError
-from sereno.shard_urls import check_shards, parse_shards
+from sereno.shard_urls import check_shards
+from sereno.text import NAME_LIMIT
 
 A_DAY = 86400
 # Characters of the schema name. PostgreSQL limits names to 63 bytes, and appends to the schema name for the roles
@@ -98,6 +99,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     queues: dict[str, int] | None = None
     carriers: dict[str, str] | None = None
     channels: list[str] | None = None
+    notifications_queue: str = "notifications"
     templates: str | None = None
     public_url: str | None = None
     secret: str | None = None
@@ -178,10 +180,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for queue, slots in (self.queues or {}).items():
             if not queue or slots < 0:
                 raise ConfigurationError(
-                    f"queue {queue!r}: give its slots as a number, such as {queue or 'default'}=10"
+                    f"queues: {queue!r}: give its slots as a number, such as {queue or 'default'}=10"
                 )
         if self.secret is not None and len(self.secret) < SHORTEST_SECRET:
             raise ConfigurationError(f"secret must have at least {SHORTEST_SECRET} characters, chosen at random")
+        if not 1 <= len(self.notifications_queue) <= NAME_LIMIT or "\x00" in self.notifications_queue:
+            raise ConfigurationError(f"notifications_queue is the name of a queue, of 1 to {NAME_LIMIT} characters")
         if self.public_url is not None:
             msgspec.structs.force_setattr(self, "public_url", _public_url(self.public_url))
         _check_release(self.release, self.release_grace)
@@ -300,6 +304,9 @@ def load(
         return msgspec.convert(values, Settings, strict=False), sources
     except msgspec.ValidationError as error:
         raise ConfigurationError(_wrong_value(str(error), values, sources)) from None
+    except ConfigurationError as error:
+        from_environment = {name for name, source in sources.items() if source == "environment"}
+        raise ConfigurationError(with_variable(str(error), from_environment)) from None
 
 
 def _wrong_value(error: str, values: Mapping[str, Any], sources: Mapping[str, str]) -> str:
@@ -345,29 +352,12 @@ def _environment(environment: Mapping[str, str]) -> dict[str, Any]:
     for name in Settings.__struct_fields__:
         variable = f"SERENO_{name.upper()}"
         if environment.get(f"{variable}_FILE"):
-            values[name] = Path(environment[f"{variable}_FILE"]).read_text().strip()
+            values[name] = read_value(f"{variable}_FILE", environment[f"{variable}_FILE"])
         elif environment.get(variable):
             values[name] = environment[variable]
     for name in _LISTS:
         if isinstance(values.get(name), str):
             values[name] = [each.strip() for each in values[name].split(",") if each.strip()]
-    if isinstance(values.get("queues"), str):
-        values["queues"] = parse_queues(values["queues"].split(","))
-    if isinstance(values.get("carriers"), str):
-        values["carriers"] = parse_carriers(values["carriers"])
-    if isinstance(values.get("procedure_targets"), str):
-        values["procedure_targets"] = parse_targets(values["procedure_targets"])
-    if isinstance(values.get("shards"), str):
-        values["shards"] = parse_shards(values["shards"])
+    for name in values.keys() & PARSERS.keys():
+        values[name] = parse_variable(name, values[name])
     return values
-
-
-def parse_queues(words: list[str]) -> dict[str, int]:
-    """Parse `["ifood=10", "default"]`, as on the command line. 0 if there is no number: `concurrency` applies."""
-    queues: dict[str, int] = {}
-    for word in words:
-        name, separator, slots = word.strip().partition("=")
-        if not name or (separator and not slots.isdigit()):
-            raise ConfigurationError(f"{word!r} is not a queue: write NAME or NAME=SLOTS, such as default=10")
-        queues[name] = int(slots) if separator else 0
-    return queues

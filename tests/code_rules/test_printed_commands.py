@@ -21,8 +21,9 @@ COMMAND = re.compile(r"""(?:'[^']*'|"[^"]+"|(?!\.(?:\s|$)|[,;:]\s| \|\| | > | or
 
 def test_printed_commands_can_be_run(subtests: pytest.Subtests) -> None:
     names = "|".join(main.list_commands(click.Context(main)))
-    # In backquotes, in <code>, or after a colon.
-    form = re.compile(rf"(?:[`>]|: )sereno ((?:{names})\b[^\n]*)")
+    # In backquotes, in <code>, after a colon, or in a sentence.
+    words = r"[`>]|: |\b(?:see|run|use|with|by|or|then|type|and|try) "
+    form = re.compile(rf"(?i:{words})sereno ((?:{names})\b[^\n]*)")
     found = {
         COMMAND.match(match[1])[0].strip(): path.name  # type: ignore[index]  # it matches everything
         for path in sorted(SOURCES.rglob("*"))

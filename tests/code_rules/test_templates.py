@@ -1,4 +1,4 @@
-"""Templates of the dashboard: ids are shown as plain digits, so that they can be copied into a command."""
+"""Pages: ids are plain digits, so that they can be copied into a command, and other numbers have one format."""
 
 import re
 from pathlib import Path
@@ -15,3 +15,9 @@ def test_ids_are_plain_digits() -> None:
     ]
     assert [each for each in found if each.endswith("figure")] == []
     assert len(files) > 20
+
+
+def test_pages_have_one_format_of_numbers() -> None:
+    """Only `numbers.figure` separates thousands, in the format of the user's language."""
+    own = [path.name for path in TEMPLATES.parent.rglob("*.py") if re.search(r":,[.}]", path.read_text())]
+    assert own == ["numbers.py"]

@@ -18,5 +18,6 @@ def test_a_throttled_event_does_not_read_the_other_events(connection: psycopg.Co
     connection.execute("analyze")
     # As in `begin_fan_out`.
     connection.execute("set enable_seqscan = off; set enable_nestloop = off")
-    top = plan(connection, "notifications/events", "fan_out", {"event": 7, "size": 1000, "sizes": "{}"})
+    values = {"event": 7, "size": 1000, "sizes": "{}", "queue": "notifications"}
+    top = plan(connection, "notifications/events", "fan_out", values)
     assert accesses(top, "events") == {Access("Index Scan", "events_pkey", True)}

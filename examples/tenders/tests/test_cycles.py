@@ -18,7 +18,7 @@ async def test_five_cycles_at_the_times_of_the_seed(world: World) -> None:
     rules = {row.key: row.rule for row in app.schedules.list()}
     assert rules == {
         "tenders.ingest": {"kind": "every", "interval": 120},
-        "sereno.sweep_notifications": {"kind": "every", "interval": 60},
+        "sereno.sweep_notifications.tenders.push": {"kind": "every", "interval": 60},
         "tenders.confirm": {"kind": "every", "interval": 60},
         "sereno.archive_move": {"kind": "cron", "expression": "17 3 * * *"},
         "sereno.archive_export": {"kind": "cron", "expression": "47 3 * * *"},

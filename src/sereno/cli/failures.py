@@ -40,7 +40,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (DuplicateJob, 8),
 )
 
-# SQLSTATEs of a missing table, function, column or schema.
+# SQLSTATEs of a missing table, function, column or schema, as in `database.statement_errors`, which imports the driver.
 _MISSING = frozenset({"42P01", "42883", "42703", "3F000"})
 _TIMED_OUT = "57014"
 _NOT_GRANTED = "42501"

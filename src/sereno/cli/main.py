@@ -151,7 +151,7 @@ def _wants_traceback(arguments: Sequence[str]) -> bool:
 @click.group(
     cls=CommandLine,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Run sereno demo to see it work.",
+    epilog="To see it work: sereno demo",
 )
 @click.version_option(__version__, "--version", message="sereno %(version)s")
 def main() -> None:

@@ -11,6 +11,7 @@ import psycopg
 
 from sereno.database.driver import adrive, drive
 from sereno.database.statement import Operation, Row, Statement, arun, queries, run
+from sereno.database.statement_errors import explain
 from sereno.errors import ConfigurationError
 
 T = TypeVar("T")
@@ -24,6 +25,13 @@ _KNOWN_ASYNC = "psycopg's AsyncConnection, asyncpg or SQLAlchemy (AsyncConnectio
 def run_on_caller(connection: Any, operation: Operation[T], schema: str, *, notify: bool = True) -> T:
     """Run an operation on the caller's sync connection. `notify`: the setting of that name."""
     operation = operation if notify else _silently(operation)
+    try:
+        return _run(connection, operation, schema)
+    except Exception as error:  # noqa: BLE001 - errors of four libraries
+        explain(error, schema)
+
+
+def _run(connection: Any, operation: Operation[T], schema: str) -> T:
     if isinstance(connection, psycopg.Connection):
         return run(connection, operation, schema)
     match _kind(connection):
@@ -39,6 +47,13 @@ def run_on_caller(connection: Any, operation: Operation[T], schema: str, *, noti
 async def arun_on_caller(connection: Any, operation: Operation[T], schema: str, *, notify: bool = True) -> T:
     """Run an operation on the caller's async connection. `notify`: the setting of that name."""
     operation = operation if notify else _silently(operation)
+    try:
+        return await _arun(connection, operation, schema)
+    except Exception as error:  # noqa: BLE001 - errors of three libraries
+        explain(error, schema)
+
+
+async def _arun(connection: Any, operation: Operation[T], schema: str) -> T:
     if isinstance(connection, psycopg.AsyncConnection):
         return await arun(connection, operation, schema)
     match _kind(connection):

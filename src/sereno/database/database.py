@@ -13,6 +13,7 @@ from sereno.database.fast_path import PooledConnection, PreparedStatement
 from sereno.database.pool import ConnectionPool
 from sereno.database.replication_wait import UNREPLICATED, check_replicated, unreplicated
 from sereno.database.statement import Operation, arun, run
+from sereno.database.statement_errors import explain
 from sereno.errors import ConnectionsInUse
 from sereno.settings import Settings
 
@@ -72,7 +73,10 @@ class Database:
     def first_row(self, statement: PreparedStatement, values: Sequence[bytes | None]) -> list[bytes | None]:
         """Return the first row by the fast path; `connection` and a cursor would take as much time as the server."""
         with _LentConnection(self) as held:
-            return held.first_row(statement.text(self.settings.schema), values)
+            try:
+                return held.first_row(statement.text(self.settings.schema), values)
+            except psycopg.ProgrammingError as error:
+                explain(error, self.settings.schema)
 
     def lend(self) -> PooledConnection[psycopg.Connection[Any]]:
         """Return a pooled connection or a new one; the caller must `take_back` it."""
@@ -82,7 +86,8 @@ class Database:
             return self._pool.take() or PooledConnection(open_sync(self.url, self.settings, "client"))
         except BaseException as error:
             self._free.release()
-            if isinstance(error, psycopg.OperationalError):
+            # Before there is a connection, an error other than an OperationalError means an invalid address.
+            if isinstance(error, psycopg.Error):
                 raise unavailable(self.url, error) from error
             raise
 
@@ -116,23 +121,29 @@ class Database:
 
     def run(self, operation: Operation[T]) -> T:
         """Run one operation in a transaction."""
-        with self.connection() as connection, connection.transaction():
+        with self.connection() as connection, connection.transaction(), self.explained():
             return run(connection, operation, self.settings.schema)
 
     async def arun(self, operation: Operation[T]) -> T:
         """Run one operation in a transaction."""
         async with self.aconnection() as connection, connection.transaction():
-            return await arun(connection, operation, self.settings.schema)
+            with self.explained():
+                return await arun(connection, operation, self.settings.schema)
 
     def run_one(self, operation: Operation[T]) -> T:
         """Run an operation of a single statement without an explicit transaction: two round trips fewer."""
-        with self.connection() as connection:
+        with self.connection() as connection, self.explained():
             return run(connection, operation, self.settings.schema)
 
     async def arun_one(self, operation: Operation[T]) -> T:
         """Run an operation of a single statement without an explicit transaction: two round trips fewer."""
         async with self.aconnection() as connection:
-            return await arun(connection, operation, self.settings.schema)
+            with self.explained():
+                return await arun(connection, operation, self.settings.schema)
+
+    def explained(self) -> "Explained":
+        """Return a block whose errors say what to do about a missing schema or privilege; for our own statements."""
+        return Explained(self.settings.schema)
 
     def forget_url(self) -> None:
         """Determine the address again at the next use: it has changed, or its embedded server was stopped."""
@@ -193,6 +204,22 @@ class _LentConnection:
         raise unavailable(database.url, error) from error
 
 
+class Explained:
+    """See `Database.explained`. A class, because a generator would take longer."""
+
+    __slots__ = ("_schema",)
+
+    def __init__(self, schema: str) -> None:
+        self._schema = schema
+
+    def __enter__(self) -> None:
+        """Nothing is to be prepared."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, psycopg.ProgrammingError):
+            explain(error, self._schema)
+
+
 class LoopConnections:
     """The async connections of one event loop: they belong to the loop that opened them."""
 
@@ -214,9 +241,12 @@ def _is_broken(error: psycopg.Error, held: Held) -> bool:
     """Return whether the connection or its server failed, and not a statement, such as by a deadlock."""
     if held is not None and is_read_only_server(error, held.connection):
         return True
+    if held is None:
+        # An invalid address, or no connection to it.
+        return True
     if not isinstance(error, psycopg.OperationalError):
         return False
-    return error.sqlstate is None or held is None or held.connection.closed
+    return error.sqlstate is None or held.connection.closed
 
 
 def _drop(held: Held, url: str) -> None:

@@ -2330,8 +2330,8 @@ begin
         if number is not null then
             -- Not by `enqueue`, which refuses sereno's own tasks to some logins.
             perform sereno.enqueue_keyed(jsonb_build_array(jsonb_build_object(
-                'task', 'sereno' || '.fan_out', 'args', jsonb_build_object('event', number), 'queue', 'notifications',
-                'run_at', at, 'tenant', tenant, 'by_rules', true)));
+                'task', 'sereno' || '.fan_out', 'args', jsonb_build_object('event', number),
+                'queue', coalesce(declared ->> 'queue', 'notifications'), 'run_at', at, 'tenant', tenant, 'by_rules', true)));
             return number;
         end if;
         select id into number from sereno.events e
@@ -3838,13 +3838,13 @@ CREATE FUNCTION sereno.start_over(for_session bigint) RETURNS void
     where id = any(array(select id from sereno.sessions where id = for_session for update skip locked))
     $$;
 
-CREATE FUNCTION sereno.take_batches(of_purpose text, by_channel text, of_account text, by_job bigint, most integer, again interval DEFAULT NULL::interval) RETURNS TABLE(batch bigint, ids bigint[])
+CREATE FUNCTION sereno.take_batches(of_purpose text, by_channel text, of_account text, by_job bigint, most integer, again interval DEFAULT NULL::interval, in_queue text DEFAULT 'notifications'::text) RETURNS TABLE(batch bigint, ids bigint[])
     LANGUAGE plpgsql
     AS $$
 declare
     waiting cursor for
         select b.id, b.deliveries, b.due_at, b.ends_at, b.gathers from sereno.batches b
-        where b.purpose = of_purpose and b.channel = by_channel and b.account = of_account and b.job_id is null
+        where b.purpose = of_purpose and b.channel = by_channel and b.account = of_account and b.queue = in_queue and b.job_id is null
           and b.due_at <= sereno.now()
         order by b.due_at, b.id
         for update skip locked;
@@ -3859,7 +3859,7 @@ begin
     end if;
     -- One transaction at a time takes batches with digests: two would send two messages of one digest.
     if of_purpose = 'send' and exists (select from sereno.batches b where b.gathers and b.job_id is null and b.channel = by_channel
-                 and b.account = of_account and b.due_at <= sereno.now()) then
+                 and b.account = of_account and b.queue = in_queue and b.due_at <= sereno.now()) then
         perform pg_advisory_xact_lock(hashtext('sereno gathers by ' || by_channel), hashtext(of_account));
     end if;
     loop
@@ -3876,8 +3876,8 @@ begin
                 ids := found_one.deliveries[:remaining];
                 if cardinality(found_one.deliveries) > remaining then
                     update sereno.batches b set deliveries = found_one.deliveries[remaining + 1:] where b.id = found_one.id;
-                    insert into sereno.batches (purpose, channel, account, due_at, ends_at, gathers, deliveries)
-                    values (of_purpose, by_channel, of_account, found_one.due_at, found_one.ends_at, found_one.gathers, ids)
+                    insert into sereno.batches (purpose, channel, account, queue, due_at, ends_at, gathers, deliveries)
+                    values (of_purpose, by_channel, of_account, in_queue, found_one.due_at, found_one.ends_at, found_one.gathers, ids)
                     returning id into batch;
                 end if;
                 taken := taken || batch;
@@ -3892,7 +3892,7 @@ begin
         end;
         -- Other transactions have locked what is due, and may leave some of it: wait for them once.
         select b.id into locked_batch from sereno.batches b
-        where b.purpose = of_purpose and b.channel = by_channel and b.account = of_account and b.job_id is null
+        where b.purpose = of_purpose and b.channel = by_channel and b.account = of_account and b.queue = in_queue and b.job_id is null
           and b.due_at <= sereno.now()
         order by b.due_at, b.id limit 1;
         exit when locked_batch is null;
@@ -4484,6 +4484,7 @@ CREATE TABLE sereno.batches (
     purpose text NOT NULL,
     channel text NOT NULL,
     account text NOT NULL,
+    queue text DEFAULT 'notifications'::text NOT NULL,
     due_at timestamp with time zone NOT NULL,
     job_id bigint,
     taken_at timestamp with time zone,
@@ -5928,9 +5929,9 @@ CREATE INDEX attempts_default_fingerprint_job_id_idx ON sereno.attempts_default 
 
 CREATE INDEX audit_subject ON sereno.audit USING btree (subject, id DESC);
 
-CREATE INDEX batches_due ON sereno.batches USING btree (purpose, channel, account, due_at, id) WHERE (job_id IS NULL);
+CREATE INDEX batches_due ON sereno.batches USING btree (purpose, channel, account, queue, due_at, id) WHERE (job_id IS NULL);
 
-CREATE INDEX batches_gathering ON sereno.batches USING btree (channel, account, due_at) WHERE (gathers AND (job_id IS NULL));
+CREATE INDEX batches_gathering ON sereno.batches USING btree (channel, account, queue, due_at) WHERE (gathers AND (job_id IS NULL));
 
 CREATE INDEX batches_taken ON sereno.batches USING btree (channel, account) WHERE (job_id IS NOT NULL);
 

@@ -27,6 +27,7 @@ def enqueue_stream(database: Database, jobs: Iterable[NewJob]) -> list[EnqueuedJ
     created: list[EnqueuedJob] = []
     with ExitStack() as stack:
         connection = stack.enter_context(database.connection())
+        stack.enter_context(database.explained())
         stack.enter_context(connection.transaction())
         stack.enter_context(connection.pipeline())
         sent: list[tuple[Operation[list[EnqueuedJob]], psycopg.Cursor[Any]]] = []
@@ -45,6 +46,7 @@ async def aenqueue_stream(database: Database, jobs: Iterable[NewJob]) -> list[En
     created: list[EnqueuedJob] = []
     async with AsyncExitStack() as stack:
         connection = await stack.enter_async_context(database.aconnection())
+        stack.enter_context(database.explained())
         await stack.enter_async_context(connection.transaction())
         await stack.enter_async_context(connection.pipeline())
         sent: list[tuple[Operation[list[EnqueuedJob]], psycopg.AsyncCursor[Any]]] = []

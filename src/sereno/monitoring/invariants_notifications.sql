@@ -69,16 +69,16 @@ order by waiting.id limit 20;
 -- name: pending_has_a_job
 -- A delivery that is long overdue has a job of its channel that will send it, or its channel is paused.
 with late as materialized (
-    select deliveries[1] as id, channel, account, due_at from sereno.batches
+    select deliveries[1] as id, channel, account, queue, due_at from sereno.batches
     where purpose = 'send' and job_id is null and due_at < sereno.now() - interval '10 minutes'
     order by channel, account, due_at limit %(window)s
 ),
 jobs as materialized (
-    select distinct args ->> 'channel' as channel, args ->> 'account' as account from sereno.jobs where task = 'sereno.deliver'
+    select distinct args ->> 'channel' as channel, args ->> 'account' as account, queue from sereno.jobs where task = 'sereno.deliver'
 )
 select late.id, 'it was due at ' || due_at || ', and no job sends by ' || late.channel
 from late
-where not exists (select from jobs where jobs.channel = late.channel and jobs.account = late.account)
+where not exists (select from jobs where jobs.channel = late.channel and jobs.account = late.account and jobs.queue = late.queue)
   and not exists (select from sereno.channel_pauses as pause
                   where pause.channel = late.channel and pause.account in ('', late.account))
 order by late.id limit 20;

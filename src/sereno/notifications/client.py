@@ -1,6 +1,7 @@
 """`app.event` and `app.channels`: the event types and channels of an application, and what operators do with them.
 
-Workers of the application send the notifications, with tasks of sereno in the queue `notifications`.
+Workers of the application send the notifications, with tasks of sereno in the queue that the setting
+`notifications_queue` names: `notifications` by default.
 """
 
 from collections.abc import Sequence
@@ -41,7 +42,7 @@ class Notifications(DatabaseClient):
         # Payload types by event name, for the lint of templates.
         self.payloads: dict[str, Any] = {}
         known = self.channels.known
-        self.jobs = NotificationJobs(registry)
+        self.jobs = NotificationJobs(registry, database.settings.notifications_queue)
         self._send_jobs = SendJobs(known, self.jobs)
         self._stats = DeliveryStatsWriter(database)
         self.exchanges = Exchanges(database, self.channels.accounts)
@@ -55,7 +56,7 @@ class Notifications(DatabaseClient):
 
     def declare(self) -> Operation[None]:
         """Store the event types that the code declares. A worker calls this when it starts."""
-        yield from event_types.declare(self.definitions.values(), self.channels.resolve)
+        yield from event_types.declare(self.definitions.values(), self.channels.resolve, self.jobs.queue)
 
     def define(
         self, name: str, payload: Any, channels: Sequence[ChannelName | Chain], **options: Unpack[EventOptions]
@@ -90,10 +91,10 @@ class Notifications(DatabaseClient):
     def requeue_operation(self, ids: Sequence[int], *, only_known: bool = False) -> Operation[list[int]]:
         """`only_known`: skip channels of other applications; the sweep of that application finds their deliveries."""
         back = yield from deliveries.requeue(ids)
-        for channel, account in sorted({(channel, account) for _, channel, account in back}):
-            if channel in self.channels.known or not only_known:
-                yield from transitions.enqueue(self._send_jobs.to_send(channel, account))
-        return [delivery for delivery, _, _ in back]
+        for channel, account, queue in sorted({(channel, account, queue) for _, channel, account, queue in back}):
+            if (channel in self.channels.known and queue == self.jobs.queue) or not only_known:
+                yield from transitions.enqueue([self._send_jobs.in_queue(queue, channel, account)])
+        return [delivery for delivery, *_ in back]
 
     def resume(self, channel: str, account: str | None = None, *, conn: Any = None) -> list[str]:
         """Resume a paused channel and send its pending deliveries. Return the accounts that were paused."""
@@ -106,8 +107,11 @@ class Notifications(DatabaseClient):
         accounts = yield from deliveries.resume_channel(channel, account)
         # A pause of the whole channel also blocked the accounts with their own credentials.
         waiting = (yield from deliveries.waiting_accounts(channel)) if accounts else []
-        for each in waiting:
-            yield from transitions.enqueue(self._send_jobs.to_send(channel, each, MOST_TOKENS + 1))
+        for each, queue in waiting:
+            jobs = [self._send_jobs.in_queue(queue, channel, each)]
+            if queue == self.jobs.queue:
+                jobs = list(self._send_jobs.to_send(channel, each, MOST_TOKENS + 1))
+            yield from transitions.enqueue(jobs)
         return accounts
 
     async def callback(self, channel: str, callback: Callback, account: str = "") -> int:

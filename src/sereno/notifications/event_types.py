@@ -8,6 +8,7 @@ import msgspec
 from sereno.database.statement import Operation, Statement, queries
 from sereno.duration import seconds
 from sereno.notifications.event import EventDefinition
+from sereno.notifications.jobs import QUEUE
 
 _sql = queries("notifications/event_types")
 
@@ -15,14 +16,14 @@ _sql = queries("notifications/event_types")
 Resolve = Callable[[Sequence[str]], tuple[list[str], str | None]]
 
 
-def declare(definitions: Iterable[EventDefinition], resolve: Resolve) -> Operation[None]:
-    """Store the event types that the code declares."""
-    types = [{"name": each.name, "definition": _definition(each, resolve)} for each in definitions]
+def declare(definitions: Iterable[EventDefinition], resolve: Resolve, queue: str = QUEUE) -> Operation[None]:
+    """Store the event types that the code declares. `queue`: of the jobs that send them."""
+    types = [{"name": each.name, "definition": _definition(each, resolve, queue)} for each in definitions]
     if types:
         yield Statement(_sql["declare"], {"types": msgspec.json.encode(types).decode()})
 
 
-def _definition(event: EventDefinition, resolve: Resolve) -> dict[str, Any]:
+def _definition(event: EventDefinition, resolve: Resolve, queue: str) -> dict[str, Any]:
     channels, note = resolve(event.channels)
     throttle, digest = event.throttle, event.digest
     definition = {
@@ -35,6 +36,7 @@ def _definition(event: EventDefinition, resolve: Resolve) -> dict[str, Any]:
         "steps": [msgspec.structs.asdict(step) for step in event.steps] or None,
         "throttle": throttle and {"most": throttle.most, "seconds": seconds(throttle.per)},
         "digest": digest and {"key": digest.key, "seconds": seconds(digest.window)},
+        "queue": None if queue == QUEUE else queue,
     }
     return {name: value for name, value in definition.items() if value is not None}
 

@@ -9,6 +9,7 @@ import msgspec
 from sereno.channels.contract import EscalationStep
 from sereno.database.statement import Operation, Statement, queries
 from sereno.notifications.deliveries.stats import DeliveryChange
+from sereno.notifications.jobs import QUEUE
 
 _sql = queries("notifications/events")
 _waiting = msgspec.json.Decoder(list[tuple[str, str, int, float]])
@@ -109,11 +110,13 @@ def name_recipients(event: int) -> Operation[None]:
     yield Statement(_sql["name_recipients"], {"event": event})
 
 
-def fan_out(event: int, size: int, batches: Mapping[str, int] | None = None) -> Operation[FanOutStep]:
+def fan_out(
+    event: int, size: int, batches: Mapping[str, int] | None = None, queue: str = QUEUE
+) -> Operation[FanOutStep]:
     """Create deliveries for the next `size` recipients. `batches`: deliveries per call of each channel."""
     yield Statement(_sql["begin_fan_out"], {"event": event})
     sizes = msgspec.json.encode(batches or {}).decode()
-    rows = yield Statement(_sql["fan_out"], {"event": event, "size": size, "sizes": sizes})
+    rows = yield Statement(_sql["fan_out"], {"event": event, "size": size, "queue": queue, "sizes": sizes})
     waiting, created, more, kind, tenant, skipped = rows[0]
     found = _waiting.decode(waiting)
     changes = [DeliveryChange(channel, kind, tenant, "pending", None, count) for channel, _, count, _ in found]
@@ -137,13 +140,15 @@ def steps(event: int) -> Operation[list[EscalationStep]]:
     return msgspec.json.decode(rows[0][0], type=list[EscalationStep]) if rows else []
 
 
-def without_job() -> Operation[list[tuple[int, str | None]]]:
-    """Return (id, tenant) of due events that have no fan-out job."""
-    rows = yield Statement(_sql["without_job"])
+def without_job(queue: str = QUEUE) -> Operation[list[tuple[int, str | None]]]:
+    """Return (id, tenant) of due events of a queue that have no fan-out job."""
+    rows = yield Statement(_sql["without_job"], {"queue": queue})
     return msgspec.json.decode(rows[0][0], type=list[tuple[int, str | None]])
 
 
-def escalate(event: int, step: EscalationStep, last_recipient: int, size: int) -> Operation[EscalatedDelivery]:
+def escalate(
+    event: int, step: EscalationStep, last_recipient: int, size: int, queue: str = QUEUE
+) -> Operation[EscalatedDelivery]:
     """Create deliveries on the second channel for those of the next `size` recipients that the first did not reach."""
     rows = yield Statement(
         _sql["escalate"],
@@ -155,6 +160,7 @@ def escalate(event: int, step: EscalationStep, last_recipient: int, size: int) -
             "reached": REACHED[step.unless],
             "last_recipient": last_recipient,
             "size": size,
+            "queue": queue,
         },
     )
     waiting, ripe, last, created, changes = rows[0]

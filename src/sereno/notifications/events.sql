@@ -130,8 +130,8 @@ created as materialized (
     from made group by channel, account, reason, due_at
 ),
 batched as (
-    insert into sereno.batches (purpose, channel, account, due_at, gathers, deliveries)
-    select 'send', channel, account, due_at, (select digest is not null from event), ids[part * size + 1 : (part + 1) * size]
+    insert into sereno.batches (purpose, channel, account, queue, due_at, gathers, deliveries)
+    select 'send', channel, account, %(queue)s, due_at, (select digest is not null from event), ids[part * size + 1 : (part + 1) * size]
     from created cross join lateral generate_series(0, (count - 1) / size) as part
     where reason is null
 ),
@@ -200,8 +200,8 @@ made as (
     returning id, account, state, reason, due_at
 ),
 batched as (
-    insert into sereno.batches (purpose, channel, account, due_at, deliveries)
-    select 'send', %(second)s, account, due_at, array_agg(id order by id)
+    insert into sereno.batches (purpose, channel, account, queue, due_at, deliveries)
+    select 'send', %(second)s, account, %(queue)s, due_at, array_agg(id order by id)
     from (select id, account, due_at, (row_number() over (partition by account, due_at order by id) - 1) / 100 as part
           from made where state = 'pending') as waiting
     group by account, due_at, part
@@ -224,8 +224,10 @@ from sereno.events
 where type = %(type)s and tenant = %(tenant)s and subject is not distinct from %(subject)s and key is not distinct from %(key)s;
 
 -- name: without_job
--- Events that are due and have no fan-out job, because the job was deleted or lost.
+-- Events of a queue that are due and have no fan-out job, because the job was deleted or lost.
 select coalesce(json_agg(json_build_array(id, nullif(tenant, ''))), '[]')::text
 from (select id, tenant from sereno.events
-      where matched_at is null and due_at < sereno.now() - interval '1 minute' order by due_at limit 1000) as late
+      where matched_at is null and due_at < sereno.now() - interval '1 minute'
+        and coalesce((select definition ->> 'queue' from sereno.event_types where name = events.type), 'notifications') = %(queue)s
+      order by due_at limit 1000) as late
 where not exists (select from sereno.jobs where task = 'sereno.fan_out' and args ->> 'event' = late.id::text);

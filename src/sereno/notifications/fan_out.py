@@ -60,7 +60,7 @@ class FanOut:
 
     def create_deliveries(self, event: int) -> Operation[events.FanOutStep]:
         """Create the deliveries of the next recipients and the jobs that send them, in one transaction."""
-        step = yield from events.fan_out(event, RECIPIENTS_PER_STEP, self._send_jobs.batch_sizes())
+        step = yield from events.fan_out(event, RECIPIENTS_PER_STEP, self._send_jobs.batch_sizes(), self._jobs.queue)
         tokens: list[NewJob] = []
         for channel, account, count, due_in in step.waiting:
             tokens += self._send_jobs.for_deliveries(channel, account, count, due_in)
@@ -85,7 +85,7 @@ class FanOut:
             await self._database.arun(transitions.enqueue([self._jobs.escalate(event, again)]))
 
     def _escalate(self, event: int, step: EscalationStep, last_recipient: int) -> Operation[events.EscalatedDelivery]:
-        found = yield from events.escalate(event, step, last_recipient, RECIPIENTS_PER_STEP)
+        found = yield from events.escalate(event, step, last_recipient, RECIPIENTS_PER_STEP, self._jobs.queue)
         tokens: list[NewJob] = []
         for account, count in found.created:
             tokens += self._send_jobs.for_deliveries(step.second, account, count)

@@ -25,8 +25,9 @@ NO_OPTIONS = JobOptions()
 class NotificationJobs:
     """Makes the jobs of sereno's own tasks, under the limits of their queue."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, queue: str = QUEUE) -> None:
         self._registry = registry
+        self.queue = queue
 
     def fan_out(self, event: int, due_at: datetime | None, tenant: str | None, trace: str | None) -> NewJob:
         """Return the job that creates the deliveries of a new event."""
@@ -50,13 +51,19 @@ class NotificationJobs:
         return self.new(SWEEP, {})
 
     def new(
-        self, task: str, arguments: Mapping[str, Any], options: JobOptions = NO_OPTIONS, limits: KeyRule = NO_RULE
+        self,
+        task: str,
+        arguments: Mapping[str, Any],
+        options: JobOptions = NO_OPTIONS,
+        limits: KeyRule = NO_RULE,
+        queue: str | None = None,
     ) -> NewJob:
-        """Return a job of one of these tasks. `limits`: apply in addition to those of the queue."""
+        """Return a job of one of these tasks. `limits`: apply in addition to those of its queue."""
+        name = queue or self.queue
         check_words(f"task {task}", limits, arguments.keys())
-        chosen = msgspec.structs.replace(options, queue=QUEUE, priority=DEFAULT_PRIORITY).checked()
-        queue = self._registry.queue(QUEUE)
-        rules = (NO_RULE if queue is None else queue.rule, replace(limits, extra=True))
-        keys = merge_keys(rules, {**arguments, "tenant": chosen.tenant, "task": task, "queue": QUEUE})
+        chosen = msgspec.structs.replace(options, queue=name, priority=DEFAULT_PRIORITY).checked()
+        known = self._registry.queue(name)
+        rules = (NO_RULE if known is None else known.rule, replace(limits, extra=True))
+        keys = merge_keys(rules, {**arguments, "tenant": chosen.tenant, "task": task, "queue": name})
         encoded = encoder.encode(keys) if keys else None
         return NewJob(task, encoder.encode(arguments), chosen, encoded, bool(limits))

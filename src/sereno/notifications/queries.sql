@@ -158,7 +158,11 @@ order by id desc;
 -- Deliveries of some events for one recipient.
 select row_to_json(line)::text
 from (select d.id, d.state, d.event_id, d.channel, d.attempts, d.due_at, d.sent_at, d.created_at, d.changed_at, d.reason,
-             d.error_code, d.error_message, d.expires_at, d.job_id, d.receipt_at, d.account, a.address
+             d.error_code, d.error_message, d.expires_at, d.job_id, d.receipt_at, d.account, a.address,
+             case when d.state = 'pending' then
+                 (select b.queue from sereno.batches b
+                  where b.purpose = 'send' and b.channel = d.channel and b.account = d.account and b.job_id is null
+                    and b.due_at = d.due_at and d.id = any(b.deliveries) limit 1) end as queue
       from sereno.deliveries d left join sereno.addresses a on a.id = d.address_id
       where d.event_id = any(%(events)s::bigint[]) and d.recipient_id = %(recipient)s
       order by d.event_id desc, d.channel, d.id limit %(most)s) as line;

@@ -77,7 +77,7 @@ class DeliveryRow(DeliveryLine, kw_only=True):
 
 
 class DeliveryDetailRow(msgspec.Struct, kw_only=True):
-    """A delivery of one recipient, for `why`."""
+    """A delivery of one recipient, for `why`. `queue`: of the jobs that send it, while it is pending."""
 
     id: int
     state: str
@@ -96,6 +96,7 @@ class DeliveryDetailRow(msgspec.Struct, kw_only=True):
     receipt_at: datetime | None
     account: str
     address: str | None
+    queue: str | None = None
 
 
 class ReceiptRow(msgspec.Struct, kw_only=True):

@@ -24,17 +24,17 @@ class Sweeper:
         self._jobs = jobs
 
     async def sweep(self) -> None:
-        """Enqueue jobs for due work whose job was cancelled, deleted or died, and apply receipts that came early."""
+        """Enqueue jobs for due work of this service that has none any more, and apply receipts that came early."""
         await self._database.arun(self._replace_jobs())
         await self._receipts.apply_early()
 
     def _replace_jobs(self) -> Operation[None]:
         jobs: list[NewJob] = []
-        for channel, account in (yield from deliveries.without_job()):
+        for channel, account in (yield from deliveries.without_job(self._jobs.queue)):
             jobs += self._send_jobs.to_send(channel, account)
-        for channel, account in (yield from receipt_store.unrequested()):
+        for channel, account in (yield from receipt_store.unrequested(self._jobs.queue)):
             jobs.append(self._jobs.request_receipts(channel, account))
-        for event, tenant in (yield from events.without_job()):
+        for event, tenant in (yield from events.without_job(self._jobs.queue)):
             jobs.append(self._jobs.fan_out_again(event, tenant))
         if jobs:
             yield from transitions.enqueue(jobs)

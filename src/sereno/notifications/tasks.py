@@ -9,7 +9,7 @@ from sereno.notifications.deliveries.receipts import ReceiptCollector
 from sereno.notifications.deliveries.send_jobs import LATER
 from sereno.notifications.deliveries.sender import DeliverySender
 from sereno.notifications.fan_out import FanOut
-from sereno.notifications.jobs import DELIVER, ESCALATE, FAN_OUT, QUEUE, RECEIPTS, SWEEP
+from sereno.notifications.jobs import DELIVER, ESCALATE, FAN_OUT, RECEIPTS, SWEEP
 from sereno.notifications.sweeper import Sweeper
 from sereno.worker.context import Context
 
@@ -25,8 +25,8 @@ class NotificationTasks:
         self._receipts = receipts
         self._sweeper = sweeper
 
-    def register(self, registry: Registry) -> bool:
-        """Register the tasks, unless they are registered already. Return whether they are new."""
+    def register(self, registry: Registry, queue: str) -> bool:
+        """Register the tasks in this queue, unless they are registered already. Return whether they are new."""
         if registry.get(FAN_OUT) is not None:
             return False
         tasks: tuple[tuple[str, Callable[..., Any], str, bool], ...] = (
@@ -38,7 +38,7 @@ class NotificationTasks:
         )
         for name, function, timeout, history in tasks:
             registry.add(
-                define(function, context=Context, name=name, queue=QUEUE, retry=RETRY, timeout=timeout, history=history)
+                define(function, context=Context, name=name, queue=queue, retry=RETRY, timeout=timeout, history=history)
             )
         return True
 

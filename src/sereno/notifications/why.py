@@ -13,6 +13,7 @@ from sereno.database.statement import Operation
 from sereno.duration import duration_text
 from sereno.jobs.limits.why import moment
 from sereno.notifications import queries as notification_queries
+from sereno.notifications.jobs import QUEUE
 from sereno.notifications.operations import masked, unknown_type
 from sereno.notifications.recipients.preference import Preference, PreferenceDecision, decide, resolve
 from sereno.notifications.recipients.quiet_hours import quiet_until
@@ -197,7 +198,8 @@ def _waits(delivery: DeliveryDetailRow, person: WhyRecipient) -> str:
     because = {None: "", "tried again": tried}.get(delivery.reason, f" ({delivery.reason})")
     if wait > 0:
         return f"it waits until {moment(delivery.due_at)}, {duration_text(wait)} from now{because}"
-    return f"it has been due since {moment(delivery.due_at)}{because}; a worker of the queue 'notifications' sends it"
+    queue = delivery.queue or QUEUE
+    return f"it has been due since {moment(delivery.due_at)}{because}; a worker of the queue {queue!r} sends it"
 
 
 def _decided_by(delivery: DeliveryDetailRow, event: EventRow, person: WhyRecipient) -> str:

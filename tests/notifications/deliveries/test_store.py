@@ -177,7 +177,7 @@ async def test_small_batches_of_a_channel_with_a_rate_share_jobs(
     await add_recipients(app, *"abc")
     await publish(app, published, *(f"T{number}" for number in range(10)))
     keys = connection.execute("select unique_key from sereno.jobs where task = 'sereno.deliver'").fetchall()
-    assert {key for (key,) in keys} <= {f"pager//{slot}" for slot in range(2 * MOST_TOKENS)}
+    assert {key for (key,) in keys} <= {f"notifications/pager//{slot}" for slot in range(2 * MOST_TOKENS)}
     async with app.working():
         await all_send_jobs_ended(connection)
     assert [row[2] for row in states()] == ["sent"] * 30
@@ -284,7 +284,7 @@ async def test_collected_deliveries_are_found_by_their_own_index(
     event = one(connection, "select id from sereno.events")
     for file, name, values in (
         ("notifications/deliveries/store", "gather", {"ids": delivery_ids(connection)[:1], "job": JOB}),
-        ("notifications/events", "fan_out", {"event": event, "size": 5000, "sizes": "{}"}),
+        ("notifications/events", "fan_out", {"event": event, "size": 5000, "sizes": "{}", "queue": "notifications"}),
     ):
         found = accesses(plan(connection, file, name, values), "deliveries")
         assert "Seq Scan" not in {access.how for access in found}, name

@@ -15,12 +15,29 @@ from sereno.sessions, unnest(%(systems)s::text[]) as system
 where state = 'alive' and (select bool_or(starts_with(task, system || '.')) from unnest(tasks) as task)
 order by system, id desc;
 
+-- name: jobs
+-- Jobs by the first part of their task: waiting, running, succeeded, dead, and how often they were retried. All of them,
+-- so that no total falls and the dead ones are those of `sereno status`.
+with every as materialized (
+    select id, task, state from sereno.jobs union all select id, task, state from sereno.history
+),
+retried as materialized (
+    select job_id, count(*) as times from sereno.attempts where outcome = 'retry' group by job_id
+)
+select split_part(task, '.', 1),
+       count(*) filter (where state in ('waiting', 'scheduled', 'ready')),
+       count(*) filter (where state = 'running'),
+       count(*) filter (where state = 'succeeded'),
+       count(*) filter (where state = 'dead'),
+       coalesce(sum(times), 0)::bigint
+from every left join retried on retried.job_id = every.id
+group by 1;
+
 -- name: deliveries
--- The newest deliveries by event type and state.
-select events.type, newest.state, count(*)
-from (select event_id, state from sereno.deliveries order by id desc limit %(most)s) as newest
-join sereno.events on events.id = newest.event_id
-group by events.type, newest.state;
+-- Deliveries by event type and state: all of them.
+select events.type, deliveries.state, count(*)
+from sereno.deliveries join sereno.events on events.id = deliveries.event_id
+group by events.type, deliveries.state;
 
 -- name: reset
 -- Drops everything that the previous demo created.

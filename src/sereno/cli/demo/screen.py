@@ -4,7 +4,7 @@ import asyncio
 import logging
 import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +14,12 @@ from typing import Any
 import click
 
 from sereno.cli.demo import database
+from sereno.cli.demo.database import DemoJobs
 from sereno.cli.demo.processes import DemoProcesses, DemoSystem
 from sereno.cli.options import stdout_is_terminal
 from sereno.cli.output import Column, table, terminal
 from sereno.jobs.filters import DeliveryFilter
 from sereno.jobs.queries import jobs as job_queries
-from sereno.jobs.queries.rows import TaskLine
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.rows import DeliveryLine
 
@@ -28,8 +28,10 @@ FRAME = 1.0
 LINE = 5.0
 # Seconds between two checks whether all workers have started.
 START = 0.2
-# Counts cover this many of the newest deliveries.
-MOST_DELIVERIES = 5_000
+# The queries of the counts take at most this share of the time, however long the demo has been running.
+COUNTING_SHARE = 0.1
+# The first part of the names of sereno's own tasks, which send the messages of all systems.
+SERENO = "sereno"
 ARRIVED = ("sent", "delivered", "read")
 UNDER_WAY = ("pending", "sending")
 
@@ -46,8 +48,14 @@ class DemoFigures:
     dead: int
     arrived: int
     not_arrived: int
-    worker: int | None
-    deaths: int
+    worker: int | None = None
+    deaths: int = 0
+
+
+def _worker(line: DemoFigures) -> str:
+    if line.worker is None:
+        return ""
+    return f"pid {line.worker}" + (f", killed {line.deaths} x" if line.deaths else "")
 
 
 COLUMNS = (
@@ -59,7 +67,7 @@ COLUMNS = (
     Column("dead", lambda line: line.dead or "", "number"),
     Column("messages", lambda line: line.arrived or "", "number"),
     Column("not sent", lambda line: line.not_arrived or "", "number"),
-    Column("worker", lambda line: f"pid {line.worker}" + (f", killed {line.deaths} x" if line.deaths else "")),
+    Column("worker", _worker),
 )
 
 
@@ -79,6 +87,8 @@ class DemoScreen:
         self._seconds = seconds
         self._stop = asyncio.Event()
         self._figures: list[DemoFigures] = []
+        # When the jobs and deliveries are counted again.
+        self._count_at = 0.0
 
     async def run(self) -> DemoEnd:
         """Run the demo until it is stopped, print the summary, and return examples to inspect."""
@@ -135,9 +145,13 @@ class DemoScreen:
         for system in await self._processes.check():
             click.echo(f"The worker of {system.name} was killed; a new one is running (pid {system.pid}).")
         await self._processes.act_as_operator()
-        lines = await self._processes.app.database.arun_one(job_queries.by_task())
-        deliveries = await self._processes.app.database.arun_one(database.deliveries(MOST_DELIVERIES))
-        self._figures = [_figures(system, lines, deliveries) for system in self._processes.systems]
+        if monotonic() < self._count_at:
+            return
+        began = monotonic()
+        jobs = await self._processes.app.database.arun_one(database.jobs())
+        deliveries = await self._processes.app.database.arun_one(database.deliveries())
+        self._count_at = monotonic() + (monotonic() - began) / COUNTING_SHARE
+        self._figures = figures(self._processes.systems, jobs, deliveries)
 
     async def _example(self) -> DeliveryLine | None:
         """Return a delivery that was not sent, if any: first one to an address that is gone."""
@@ -183,23 +197,25 @@ class DemoScreen:
             )
 
 
-def _figures(system: DemoSystem, lines: Sequence[TaskLine], deliveries: Sequence[tuple[str, str, int]]) -> DemoFigures:
-    """Count the jobs and deliveries whose task or event name begins with the name of the system."""
-    own = [line for line in lines if line.task.startswith(f"{system.name}.")]
-    states: Counter[str] = Counter()
-    for event, state, count in deliveries:
-        if event.startswith(f"{system.name}."):
-            states[state] += count
-    arrived = sum(states[state] for state in ARRIVED)
-    return DemoFigures(
-        name=system.name,
-        succeeded=sum(line.succeeded for line in own),
-        running=sum(line.running for line in own),
-        waiting=sum(line.waiting for line in own),
-        retried=sum(line.retried for line in own),
-        dead=sum(line.dead for line in own),
-        arrived=arrived,
-        not_arrived=states.total() - arrived - sum(states[state] for state in UNDER_WAY),
-        worker=system.pid,
-        deaths=system.deaths,
-    )
+def figures(
+    systems: Sequence[DemoSystem], jobs: Mapping[str, DemoJobs], deliveries: Sequence[tuple[str, str, int]]
+) -> list[DemoFigures]:
+    """Return the figures of each system, whose tasks and events begin with its name, and of sereno's own jobs."""
+    lines = []
+    for system in systems:
+        states: Counter[str] = Counter()
+        for event, state, count in deliveries:
+            if event.startswith(f"{system.name}."):
+                states[state] += count
+        arrived = sum(states[state] for state in ARRIVED)
+        lines.append(
+            DemoFigures(
+                name=system.name,
+                **jobs.get(system.name, DemoJobs())._asdict(),
+                arrived=arrived,
+                not_arrived=states.total() - arrived - sum(states[state] for state in UNDER_WAY),
+                worker=system.pid,
+                deaths=system.deaths,
+            )
+        )
+    return [*lines, DemoFigures(name=SERENO, **jobs.get(SERENO, DemoJobs())._asdict(), arrived=0, not_arrived=0)]

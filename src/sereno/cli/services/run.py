@@ -12,8 +12,9 @@ from sereno.cli.context import named_app
 from sereno.cli.services.nats import nats_options, project_nats
 from sereno.cli.services.serving import HTTPServer
 from sereno.cli.services.worker import prepare_children, refuse_embedded, worker_options
+from sereno.environment import parse_queues
 from sereno.monitoring.alerts.scheduler import scheduler_with_alerts
-from sereno.settings import ROLES, parse_queues
+from sereno.settings import ROLES
 from sereno.telemetry.log_events import configure
 from sereno.worker.fork_server import open_sockets
 from sereno.worker.log_writer import LogWriter

@@ -13,8 +13,8 @@ import click
 from sereno.app import Sereno
 from sereno.cli.context import named_app
 from sereno.cli.services.worker_list import list_workers
+from sereno.environment import parse_queues
 from sereno.errors import ConfigurationError
-from sereno.settings import parse_queues
 from sereno.telemetry.log_events import configure, emit
 from sereno.worker.child import run_child
 from sereno.worker.fork_server import ForkedProcess, fork_server, open_sockets, why_unfit

@@ -145,6 +145,8 @@ create table sereno.batches (
     purpose     text not null check (purpose in ('send', 'ask')),
     channel     text not null,
     account     text not null,
+    -- Of the jobs that send it: the deliveries of a service are for its workers only.
+    queue       text not null default 'notifications',
     due_at      timestamptz not null,
     -- The job that is sending them, and since when.
     job_id      bigint,
@@ -156,8 +158,8 @@ create table sereno.batches (
     deliveries  bigint[] not null
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
-create index batches_due on sereno.batches (purpose, channel, account, due_at, id) where job_id is null;
-create index batches_gathering on sereno.batches (channel, account, due_at) where gathers and job_id is null;
+create index batches_due on sereno.batches (purpose, channel, account, queue, due_at, id) where job_id is null;
+create index batches_gathering on sereno.batches (channel, account, queue, due_at) where gathers and job_id is null;
 create index batches_taken on sereno.batches (channel, account) where job_id is not null;
 
 -- Ids of our messages at providers that send receipts by themselves.
@@ -250,7 +252,7 @@ create table sereno.templates (
 create table sereno.event_types (
     name         text primary key,
     -- Fields: channels, note, category, critical, opt_in, ttl, steps, throttle {most, seconds}, digest {key,
-    -- seconds}.
+    -- seconds}, queue (of its jobs; null for `notifications`).
     definition   jsonb not null,
     declared_at  timestamptz not null default sereno.now()
 );
@@ -304,18 +306,19 @@ create function sereno.choice(
       and (p.channel is null or p.channel = by_channel)
     $$;
 
--- Take the next batches of a channel, up to `most` deliveries; none of a paused channel. The last batch is split
+-- Take the next batches of a channel and queue, up to `most` deliveries; none of a paused channel. The last batch is split
 -- where it does not fit, so fewer deliveries than requested mean that no more are due, and callers rely on it. With
 -- `again`, the batches stay queued and are due again after that interval; without, they belong to the job until it
 -- finishes them.
 create function sereno.take_batches(
-    of_purpose text, by_channel text, of_account text, by_job bigint, most integer, again interval default null
+    of_purpose text, by_channel text, of_account text, by_job bigint, most integer, again interval default null,
+    in_queue text default 'notifications'
 ) returns table (batch bigint, ids bigint[])
     language plpgsql as $$
 declare
     waiting cursor for
         select b.id, b.deliveries, b.due_at, b.ends_at, b.gathers from sereno.batches b
-        where b.purpose = of_purpose and b.channel = by_channel and b.account = of_account and b.job_id is null
+        where b.purpose = of_purpose and b.channel = by_channel and b.account = of_account and b.queue = in_queue and b.job_id is null
           and b.due_at <= sereno.now()
         order by b.due_at, b.id
         for update skip locked;
@@ -330,7 +333,7 @@ begin
     end if;
     -- One transaction at a time takes batches with digests: two would send two messages of one digest.
     if of_purpose = 'send' and exists (select from sereno.batches b where b.gathers and b.job_id is null and b.channel = by_channel
-                 and b.account = of_account and b.due_at <= sereno.now()) then
+                 and b.account = of_account and b.queue = in_queue and b.due_at <= sereno.now()) then
         perform pg_advisory_xact_lock(hashtext('sereno gathers by ' || by_channel), hashtext(of_account));
     end if;
     loop
@@ -347,8 +350,8 @@ begin
                 ids := found_one.deliveries[:remaining];
                 if cardinality(found_one.deliveries) > remaining then
                     update sereno.batches b set deliveries = found_one.deliveries[remaining + 1:] where b.id = found_one.id;
-                    insert into sereno.batches (purpose, channel, account, due_at, ends_at, gathers, deliveries)
-                    values (of_purpose, by_channel, of_account, found_one.due_at, found_one.ends_at, found_one.gathers, ids)
+                    insert into sereno.batches (purpose, channel, account, queue, due_at, ends_at, gathers, deliveries)
+                    values (of_purpose, by_channel, of_account, in_queue, found_one.due_at, found_one.ends_at, found_one.gathers, ids)
                     returning id into batch;
                 end if;
                 taken := taken || batch;
@@ -363,7 +366,7 @@ begin
         end;
         -- Other transactions have locked what is due, and may leave some of it: wait for them once.
         select b.id into locked_batch from sereno.batches b
-        where b.purpose = of_purpose and b.channel = by_channel and b.account = of_account and b.job_id is null
+        where b.purpose = of_purpose and b.channel = by_channel and b.account = of_account and b.queue = in_queue and b.job_id is null
           and b.due_at <= sereno.now()
         order by b.due_at, b.id limit 1;
         exit when locked_batch is null;
@@ -521,8 +524,8 @@ begin
         if number is not null then
             -- Not by `enqueue`, which refuses sereno's own tasks to some logins.
             perform sereno.enqueue_keyed(jsonb_build_array(jsonb_build_object(
-                'task', 'sereno' || '.fan_out', 'args', jsonb_build_object('event', number), 'queue', 'notifications',
-                'run_at', at, 'tenant', tenant, 'by_rules', true)));
+                'task', 'sereno' || '.fan_out', 'args', jsonb_build_object('event', number),
+                'queue', coalesce(declared ->> 'queue', 'notifications'), 'run_at', at, 'tenant', tenant, 'by_rules', true)));
             return number;
         end if;
         select id into number from sereno.events e

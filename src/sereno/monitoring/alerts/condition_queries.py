@@ -163,13 +163,18 @@ def _named(**values: str | None) -> dict[str, str]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def is_failing(failed: int, ended: int) -> bool:
+    """Return whether a channel with these outcomes of its newest deliveries is reported as failing."""
+    return failed >= FAILURES and 2 * failed > ended
+
+
 def _channels(tenant: str | None, _late: float) -> Operation[list[AlertCondition]]:
     paused = yield Statement(_sql["channels"], {"tenant": tenant, "most": MOST})
     found = [_paused(*row) for row in paused]
     if tenant is not None:
         return found
     for channel, failed, ended in (yield Statement(_sql["failing"], {"bound": BOUND, "most": MOST})):
-        if failed >= FAILURES and 2 * failed > ended:
+        if is_failing(failed, ended):
             remedy = command("sereno delivery list --state failed --channel", channel)
             found.append(
                 condition("channel.failing", channel, "warn", remedy, channel=channel, failed=failed, ended=ended)

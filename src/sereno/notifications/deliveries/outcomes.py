@@ -105,7 +105,7 @@ class OutcomeRecorder:
 
     async def settle_stranded(self, job: int, channel: str, account: str) -> None:
         """Settle deliveries whose worker died while sending: the outcome is unknown, the channel's policy decides."""
-        if not await self._database.arun_one(deliveries.stranded(channel, account, job)):
+        if not await self._database.arun_one(deliveries.stranded(channel, account, job, self._jobs.queue)):
             return
         transitions, kinds = await self._database.arun(self._settle(job, channel, account))
         if transitions:
@@ -121,7 +121,7 @@ class OutcomeRecorder:
     def _settle(self, job: int, channel: str, account: str) -> Operation[tuple[list[Transition], Kinds]]:
         """Find and settle them under one lock: another worker that found them may already be sending them again."""
         parks = channel != IN_APP and self.policy(channel).on_unknown == "park"
-        found = yield from deliveries.stranded(channel, account, job)
+        found = yield from deliveries.stranded(channel, account, job, self._jobs.queue)
         transitions = [
             _lost(delivery, is_parked=parks or unknowns >= MOST_UNKNOWN)
             for batch in found

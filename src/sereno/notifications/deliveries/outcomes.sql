@@ -6,7 +6,7 @@
 -- that seemed dead has deleted them. A worker that was only slow may still record an outcome that is unknown otherwise.
 with clock as materialized (select sereno.now() as now),
 owned as materialized (
-    select id, deliveries from sereno.batches where id = any(%(batches)s::text::bigint[]) order by id for update
+    select id, queue, deliveries from sereno.batches where id = any(%(batches)s::text::bigint[]) order by id for update
 ),
 wanted as materialized (
     select * from jsonb_to_recordset(%(outcomes)s::text::jsonb) as s(
@@ -41,10 +41,10 @@ moved as (
     returning deliveries.id, deliveries.state, recipient_id, channel, account, deliveries.due_at, digest, address_id,
               deliveries.provider_id, outcome.receipt_in, outcome.bad_address, outcome.code, outcome.message
 ),
--- Deliveries that are retried, in one batch per due time.
+-- Deliveries that are retried, in one batch per due time. The batches of a job are of one queue.
 again as (
-    insert into sereno.batches (purpose, channel, account, due_at, gathers, deliveries)
-    select 'send', channel, account, due_at, bool_or(digest is not null), array_agg(id order by id)
+    insert into sereno.batches (purpose, channel, account, queue, due_at, gathers, deliveries)
+    select 'send', channel, account, (select queue from owned limit 1), due_at, bool_or(digest is not null), array_agg(id order by id)
     from (select *, (row_number() over (partition by channel, account, due_at order by id) - 1) / 100 as part
           from moved where state = 'pending') as waiting
     group by channel, account, due_at, part
@@ -58,8 +58,8 @@ unsent_parts as (
       and deliveries.digest = moved.digest and deliveries.digest_of = moved.id and deliveries.state = 'skipped'
 ),
 receipts as (
-    insert into sereno.batches (purpose, channel, account, due_at, ends_at, deliveries)
-    select 'ask', channel, account, (select now from clock) + make_interval(secs => min(receipt_in)),
+    insert into sereno.batches (purpose, channel, account, queue, due_at, ends_at, deliveries)
+    select 'ask', channel, account, (select queue from owned limit 1), (select now from clock) + make_interval(secs => min(receipt_in)),
            (select now from clock) + make_interval(secs => %(receipts_for)s), array_agg(id order by id)
     from moved where receipt_in is not null
     group by channel, account
@@ -89,7 +89,7 @@ select coalesce((select json_agg(id) from moved), '[]')::text, extract(epoch fro
 -- were collected into these messages do not change, so they are not locked.
 with clock as materialized (select sereno.now() as now),
 owned as materialized (
-    select id, deliveries from sereno.batches where id = any(%(batches)s::text::bigint[]) order by id for update
+    select id, queue, deliveries from sereno.batches where id = any(%(batches)s::text::bigint[]) order by id for update
 ),
 wanted as materialized (
     select * from jsonb_to_recordset(%(outcomes)s::text::jsonb) as s(
@@ -118,8 +118,8 @@ moved as (
     returning deliveries.id, channel, account, deliveries.provider_id, outcome.receipt_in
 ),
 receipts as (
-    insert into sereno.batches (purpose, channel, account, due_at, ends_at, deliveries)
-    select 'ask', channel, account, (select now from clock) + make_interval(secs => min(receipt_in)),
+    insert into sereno.batches (purpose, channel, account, queue, due_at, ends_at, deliveries)
+    select 'ask', channel, account, (select queue from owned limit 1), (select now from clock) + make_interval(secs => min(receipt_in)),
            (select now from clock) + make_interval(secs => %(receipts_for)s), array_agg(id)
     from moved where receipt_in is not null
     group by channel, account

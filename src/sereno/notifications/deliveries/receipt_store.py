@@ -9,6 +9,7 @@ from sereno.channels.outcome import Receipt
 from sereno.database.statement import Operation, Statement, array, queries
 from sereno.error_text import one_line
 from sereno.notifications.deliveries.store import take_batches
+from sereno.notifications.jobs import QUEUE
 from sereno.telemetry.metrics import BUCKETS
 
 _sql = queries("notifications/deliveries/receipt_store")
@@ -37,10 +38,10 @@ class ReceivedReceipt(msgspec.Struct, array_like=True):
 
 
 class ReceiptResult(NamedTuple):
-    """Result of applied receipts: deliveries that changed, delays in seconds of retries, and counts for statistics."""
+    """Result of applied receipts: deliveries that changed, queues and delays in seconds of retries, and counts."""
 
     moved: int
-    again: list[float]
+    again: list[tuple[str, float]]
     received: list[ReceivedReceipt]
 
 
@@ -54,15 +55,17 @@ class EarlyReceipt(msgspec.Struct, array_like=True):
 
 
 _names = msgspec.json.Decoder(list[tuple[int, str]])
-_delays = msgspec.json.Decoder(list[float])
+_delays = msgspec.json.Decoder(list[tuple[str, float]])
 _received = msgspec.json.Decoder(list[ReceivedReceipt])
 _early = msgspec.json.Decoder(list[EarlyReceipt])
 
 
-def claim_due(channel: str, account: str, *, most: int, again: float) -> Operation[tuple[list[ReceiptRequest], int]]:
+def claim_due(
+    channel: str, account: str, *, most: int, again: float, queue: str = QUEUE
+) -> Operation[tuple[list[ReceiptRequest], int]]:
     """Return the receipts to request now and the number of deliveries. They become due again after `again` seconds."""
-    yield from stop_expired(channel, account)
-    found = yield from take_batches("ask", channel, account, most, again=again)
+    yield from stop_expired(channel, account, queue)
+    found = yield from take_batches("ask", channel, account, most, again=again, queue=queue)
     ids = [delivery for _, deliveries in found for delivery in deliveries]
     if not found:
         return [], 0
@@ -75,9 +78,9 @@ def claim_due(channel: str, account: str, *, most: int, again: float) -> Operati
     return requests, len(ids)
 
 
-def stop_expired(channel: str, account: str) -> Operation[None]:
+def stop_expired(channel: str, account: str, queue: str = QUEUE) -> Operation[None]:
     """Stop requesting receipts whose time is over."""
-    yield Statement(_sql["stop_expired"], {"channel": channel, "account": account})
+    yield Statement(_sql["stop_expired"], {"queue": queue, "channel": channel, "account": account})
 
 
 def apply(
@@ -130,6 +133,6 @@ def early() -> Operation[list[EarlyReceipt]]:
     return _early.decode(rows[0][0])
 
 
-def unrequested() -> Operation[list[tuple[str, str]]]:
-    """Return channels and accounts with due receipts that have no job."""
-    return [(channel, account) for channel, account in (yield Statement(_sql["unrequested"]))]
+def unrequested(queue: str = QUEUE) -> Operation[list[tuple[str, str]]]:
+    """Return channels and accounts with due receipts of a queue that have no job."""
+    return [(channel, account) for channel, account in (yield Statement(_sql["unrequested"], {"queue": queue}))]

@@ -6,7 +6,7 @@
 -- that job, or to the next call.
 with over as materialized (
     select id from sereno.batches
-    where purpose = 'ask' and channel = %(channel)s and account = %(account)s and job_id is null
+    where purpose = 'ask' and channel = %(channel)s and account = %(account)s and queue = %(queue)s and job_id is null
       and due_at <= sereno.now() and ends_at <= sereno.now()
     order by id for update skip locked
 ),
@@ -124,10 +124,15 @@ unsent_parts as (
       and deliveries.state = 'skipped'
 ),
 again as (
-    insert into sereno.batches (purpose, channel, account, due_at, gathers, deliveries)
-    select 'send', %(channel)s, %(account)s, due_at, bool_or(digest is not null), array_agg(id order by id)
-    from moved where state = 'pending' group by due_at
-    returning due_at
+    insert into sereno.batches (purpose, channel, account, queue, due_at, gathers, deliveries)
+    select 'send', %(channel)s, %(account)s, queue, due_at, bool_or(digest is not null), array_agg(id order by id)
+    -- In the queue of the service that declares the event: a receipt may have been received by another one.
+    from (select moved.*, coalesce((select declared.definition ->> 'queue'
+                                    from sereno.events e join sereno.event_types declared on declared.name = e.type
+                                    where e.id = moved.event_id), 'notifications') as queue
+          from moved where state = 'pending') as waiting
+    group by queue, due_at
+    returning queue, due_at
 ),
 bad as materialized (
     select a.id, moved.code, moved.message from moved join sereno.addresses a on a.id = moved.address_id
@@ -141,7 +146,7 @@ addresses_ended as (
     where addresses.id = bad.id
 )
 select (select count(*) from moved),
-       coalesce((select json_agg(greatest(0, extract(epoch from due_at - (select now from clock))::float)) from again), '[]')::text,
+       coalesce((select json_agg(json_build_array(queue, greatest(0, extract(epoch from due_at - (select now from clock))::float))) from again), '[]')::text,
        coalesce((select json_agg(json_build_array(e.type, counted.tenant, counted.outcome, counted.before, counted.state, counted.code, counted.bucket, counted.count))
                  from (select event_id, tenant, outcome, before, state, code, width_bucket(
                                   extract(epoch from (select now from clock) - sent_at)::double precision,
@@ -172,7 +177,7 @@ select coalesce(json_agg(json_build_array(channel, account, provider_id, receipt
 from gone where id = any(array(select id from waiting where is_known));
 
 -- name: unrequested
--- Channels and accounts with due receipts that have no job.
+-- Channels and accounts with due receipts of a queue that have no job.
 with recursive place(channel, account) as (
     (select channel, account from sereno.batches where purpose = 'ask' and job_id is null order by channel, account limit 1)
     union all
@@ -185,4 +190,4 @@ with recursive place(channel, account) as (
 select channel, account from place
 where exists (select from sereno.batches b
               where b.purpose = 'ask' and b.job_id is null and b.channel = place.channel and b.account = place.account
-                and b.due_at < sereno.now() - interval '5 minutes');
+                and b.queue = %(queue)s and b.due_at < sereno.now() - interval '5 minutes');

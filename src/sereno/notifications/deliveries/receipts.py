@@ -44,7 +44,7 @@ class ReceiptCollector:
         known = self._channels.known.get(channel)
         if known is None or known.receipts_after is None:
             # This code cannot request receipts; a worker with other code may, until the receipts expire.
-            await self._database.arun(receipt_store.stop_expired(channel, account))
+            await self._database.arun(receipt_store.stop_expired(channel, account, self._jobs.queue))
             return 0
         requests, count = await self._database.arun(self._claim_due(known, account))
         requested: dict[str, list[int]] = {}
@@ -64,7 +64,7 @@ class ReceiptCollector:
         """Claim due receipts and enqueue the next request in one transaction: this worker may die before the reply."""
         after = known.receipts_after or 0.0
         requests, count = yield from receipt_store.claim_due(
-            known.name, account, most=known.receipts_batch, again=after
+            known.name, account, most=known.receipts_batch, again=after, queue=self._jobs.queue
         )
         jobs = [self._jobs.request_receipts(known.name, account)] if count >= known.receipts_batch else []
         if count:
@@ -139,7 +139,7 @@ class ReceiptCollector:
         applied = yield from receipt_store.apply(
             channel, account, received, delays, requested, left_over=left_over, drop_unknown=drop_unknown
         )
-        jobs = [job for wait in applied.again for job in self._send_jobs.to_send(channel, account, 1, wait)]
+        jobs = [self._send_jobs.in_queue(queue, channel, account, wait) for queue, wait in applied.again]
         if jobs:
             yield from transitions.enqueue(jobs)
         return applied

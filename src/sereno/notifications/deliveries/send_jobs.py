@@ -30,6 +30,10 @@ class SendJobs:
         self._channels = channels
         self._jobs = jobs
 
+    @property
+    def queue(self) -> str:
+        return self._jobs.queue
+
     def to_send(self, channel: str, account: str, count: int = 0, due_in: float = 0.0) -> Sequence[NewJob]:
         """Jobs for `count` batches, one each; for many or an unknown number (0), jobs that enqueue successors."""
         if due_in > 0:
@@ -41,6 +45,11 @@ class SendJobs:
         if count <= MOST_TOKENS:
             return [self._job(channel, account, ONCE)] * count
         return [self._in_slot(channel, account, 2 * place) for place in range(MOST_TOKENS)]
+
+    def in_queue(self, queue: str, channel: str, account: str, due_in: float = 0.0) -> NewJob:
+        """A job for deliveries in the queue of any service, which enqueues successors."""
+        options = JobOptions(delay=due_in) if due_in > 0 else NO_OPTIONS
+        return self._job(channel, account, LATER, options, queue)
 
     def for_deliveries(self, channel: str, account: str, count: int, due_in: float = 0.0) -> Sequence[NewJob]:
         """Jobs for `count` deliveries. With a rate, a job costs a whole batch: small ones share it, in a few slots."""
@@ -76,11 +85,13 @@ class SendJobs:
         return known is not None and known.rate is None
 
     def _in_slot(self, channel: str, account: str, slot: int) -> NewJob:
-        return self._job(channel, account, slot, JobOptions(unique_key=f"{channel}/{account}/{slot}"))
+        return self._job(channel, account, slot, JobOptions(unique_key=f"{self.queue}/{channel}/{account}/{slot}"))
 
-    def _job(self, channel: str, account: str, slot: int, options: JobOptions = NO_OPTIONS) -> NewJob:
+    def _job(
+        self, channel: str, account: str, slot: int, options: JobOptions = NO_OPTIONS, queue: str | None = None
+    ) -> NewJob:
         arguments = {"channel": channel, "account": account, "slot": slot}
-        return self._jobs.new(DELIVER, arguments, options, self._limits(channel, account))
+        return self._jobs.new(DELIVER, arguments, options, self._limits(channel, account), queue)
 
     def _limits(self, channel: str, account: str) -> KeyRule:
         """Return the limits of the channel, counted for each account."""

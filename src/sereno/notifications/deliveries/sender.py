@@ -76,7 +76,7 @@ class DeliverySender:
         return total
 
     def _leave(self, channel: str, account: str) -> Operation[None]:
-        if (yield from deliveries.any_due(channel, account)):
+        if (yield from deliveries.any_due(channel, account, self._send_jobs.queue)):
             yield from transitions.enqueue([self._send_jobs.without_slot(channel, account)])
 
     def _take(self, job: int, channel: str, account: str, slot: int | None) -> Operation[Batch]:
@@ -85,7 +85,7 @@ class DeliverySender:
         A full batch means that there is more; deliveries in quiet hours get a job for the end of the quiet hours.
         """
         size = self._send_jobs.batch_size(channel)
-        batch = yield from deliveries.take(channel, account, job, size)
+        batch = yield from deliveries.take(channel, account, job, size, self._send_jobs.queue)
         tokens = [token for due_in in batch.held for token in self._send_jobs.to_send(channel, account, 1, due_in)]
         if slot is not None and batch.examined >= size:
             following = self._send_jobs.after(channel, account, slot)

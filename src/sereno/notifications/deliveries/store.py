@@ -9,6 +9,7 @@ from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, array, queries
 from sereno.notifications.deliveries.stats import DeliveryChange
 from sereno.notifications.deliveries.transition import Transition
+from sereno.notifications.jobs import QUEUE
 
 _sql = queries("notifications/deliveries/store")
 _outcomes_sql = queries("notifications/deliveries/outcomes")
@@ -91,9 +92,9 @@ _changes = msgspec.json.Decoder(list[DeliveryChange])
 _carriers = msgspec.json.Decoder(list[tuple[int, list[msgspec.Raw] | None]])
 
 
-def take(channel: str, account: str, job: int, most: int) -> Operation[Batch]:
-    """Claim the next deliveries of a channel for this job: they become `sending`."""
-    found = yield from take_batches("send", channel, account, most, job=job)
+def take(channel: str, account: str, job: int, most: int, queue: str = QUEUE) -> Operation[Batch]:
+    """Claim the next deliveries of a queue and channel for this job: they become `sending`."""
+    found = yield from take_batches("send", channel, account, most, job=job, queue=queue)
     ids = [delivery for _, deliveries in found for delivery in deliveries]
     if not found:
         return Batch([], {}, [], 0, [], [])
@@ -101,7 +102,8 @@ def take(channel: str, account: str, job: int, most: int) -> Operation[Batch]:
     taken, events, unsent = _taken.decode(rows[0][0]), _events.decode(rows[0][1]), rows[0][2]
     batches, held, changes = [batch for batch, _ in found], [], []
     if unsent:
-        rows = yield Statement(_sql["settle_unsent"], {"channel": channel, "account": account, "ids": unsent})
+        place = {"queue": queue, "channel": channel, "account": account}
+        rows = yield Statement(_sql["settle_unsent"], {**place, "ids": unsent})
         held, changes = _delays.decode(rows[0][0]), _changes.decode(rows[0][1])
     if any(each.digest is not None for each in taken):
         taken, collected = yield from _gathered(job, taken)
@@ -112,11 +114,19 @@ def take(channel: str, account: str, job: int, most: int) -> Operation[Batch]:
 
 
 def take_batches(
-    purpose: Literal["send", "ask"], channel: str, account: str, most: int, *, job: int = 0, again: float | None = None
+    purpose: Literal["send", "ask"],
+    channel: str,
+    account: str,
+    most: int,
+    *,
+    job: int = 0,
+    again: float | None = None,
+    queue: str = QUEUE,
 ) -> Operation[list[tuple[int, list[int]]]]:
     """Claim batches with at most `most` deliveries: for the job, or due again after `again` seconds."""
-    values = {"purpose": purpose, "channel": channel, "account": account, "job": job, "most": most, "again": again}
-    return [(batch, ids) for batch, ids in (yield Statement(_sql["take_batches"], values))]
+    place = {"purpose": purpose, "queue": queue, "channel": channel, "account": account}
+    rows = yield Statement(_sql["take_batches"], {**place, "job": job, "most": most, "again": again})
+    return [(batch, ids) for batch, ids in rows]
 
 
 def end(batches: Sequence[int]) -> Operation[None]:
@@ -137,14 +147,15 @@ def _gathered(
     return left, _changes.decode(rows[0][1])
 
 
-def any_due(channel: str, account: str) -> Operation[bool]:
-    """Return whether a delivery is due on a channel that is not paused."""
-    return bool((yield Statement(_sql["any_due"], {"channel": channel, "account": account}))[0][0])
+def any_due(channel: str, account: str, queue: str = QUEUE) -> Operation[bool]:
+    """Return whether a delivery of a queue is due on a channel that is not paused."""
+    rows = yield Statement(_sql["any_due"], {"queue": queue, "channel": channel, "account": account})
+    return bool(rows[0][0])
 
 
-def stranded(channel: str, account: str, job: int) -> Operation[list[StrandedDelivery]]:
+def stranded(channel: str, account: str, job: int, queue: str = QUEUE) -> Operation[list[StrandedDelivery]]:
     """Return batches whose sender was lost, at most MOST_STRANDED."""
-    values = {"channel": channel, "account": account, "job": job, "most": MOST_STRANDED}
+    values = {"queue": queue, "channel": channel, "account": account, "job": job, "most": MOST_STRANDED}
     rows = yield Statement(_sql["stranded"], values)
     return _stranded.decode(rows[0][0])
 
@@ -198,17 +209,17 @@ def account_settings(channel: str, tenant: str) -> Operation[dict[str, Any]]:
     return msgspec.json.decode(rows[0][0], type=dict[str, Any]) if rows else {}
 
 
-def without_job() -> Operation[list[tuple[str, str]]]:
-    """Return channels and accounts with due deliveries that have no job."""
-    return [(channel, account) for channel, account in (yield Statement(_sql["without_job"]))]
+def without_job(queue: str = QUEUE) -> Operation[list[tuple[str, str]]]:
+    """Return channels and accounts with due deliveries of a queue that have no job."""
+    return [(channel, account) for channel, account in (yield Statement(_sql["without_job"], {"queue": queue}))]
 
 
-def waiting_accounts(channel: str) -> Operation[list[str]]:
-    """Return the accounts with pending deliveries on a channel."""
-    return [row[0] for row in (yield Statement(_sql["waiting_accounts"], {"channel": channel}))]
+def waiting_accounts(channel: str) -> Operation[list[tuple[str, str]]]:
+    """Return the accounts with pending deliveries on a channel, each with a queue."""
+    return [(account, queue) for account, queue in (yield Statement(_sql["waiting_accounts"], {"channel": channel}))]
 
 
-def requeue(ids: Collection[int]) -> Operation[list[tuple[int, str, str]]]:
-    """Return deliveries to pending. Return id, channel and account of those that changed."""
+def requeue(ids: Collection[int]) -> Operation[list[tuple[int, str, str, str]]]:
+    """Return deliveries to pending. Return id, channel, account and queue of those that changed."""
     rows = yield Statement(_sql["requeue"], {"ids": sorted(ids)})
-    return msgspec.json.decode(rows[0][0], type=list[tuple[int, str, str]])
+    return msgspec.json.decode(rows[0][0], type=list[tuple[int, str, str, str]])

@@ -3,9 +3,10 @@
 -- also changes the deliveries that were collected into it, so it locks them in the same pass.
 
 -- name: take_batches
--- Claims the next batches of a channel. A separate statement: a function sees what was committed while it runs, the
+-- Claims the next batches of a channel and queue. A separate statement: a function sees what was committed while it runs, the
 -- statement around it does not, and would treat such a batch as empty.
-select batch, ids from sereno.take_batches(%(purpose)s, %(channel)s, %(account)s, %(job)s, %(most)s, make_interval(secs => %(again)s));
+select batch, ids from sereno.take_batches(
+    %(purpose)s, %(channel)s, %(account)s, %(job)s, %(most)s, make_interval(secs => %(again)s), %(queue)s);
 
 -- name: take
 -- Claims the deliveries of claimed batches, with a last check: expired ones are marked expired, unwanted ones and those
@@ -103,8 +104,8 @@ unsent_parts as (
       and deliveries.digest = unsent.digest and deliveries.digest_of = unsent.id and deliveries.state = 'skipped'
 ),
 held as (
-    insert into sereno.batches (purpose, channel, account, due_at, gathers, deliveries)
-    select 'send', %(channel)s, %(account)s, due_at, bool_or(digest is not null), array_agg(id order by id)
+    insert into sereno.batches (purpose, channel, account, queue, due_at, gathers, deliveries)
+    select 'send', %(channel)s, %(account)s, %(queue)s, due_at, bool_or(digest is not null), array_agg(id order by id)
     from unsent where state = 'pending' group by due_at
 )
 select (select coalesce(json_agg(distinct date_part('epoch', due_at - (select now from clock))), '[]')
@@ -183,10 +184,10 @@ from (select mine.carrier,
       from mine where mine.id = mine.carrier) as each;
 
 -- name: any_due
--- Whether a delivery is due on a channel that is not paused.
+-- Whether a delivery of a queue is due on a channel that is not paused.
 select exists (select from sereno.batches
-               where purpose = 'send' and channel = %(channel)s and account = %(account)s and job_id is null
-                 and due_at <= sereno.now())
+               where purpose = 'send' and channel = %(channel)s and account = %(account)s and queue = %(queue)s
+                 and job_id is null and due_at <= sereno.now())
    and not exists (select from sereno.channel_pauses p where p.channel = %(channel)s and p.account in ('', %(account)s));
 
 -- name: stranded
@@ -194,7 +195,8 @@ select exists (select from sereno.batches
 -- one job settles them. A batch claimed after this statement began belongs to a job that it cannot see yet.
 select coalesce(json_agg(json_build_array(lost.id, coalesce(theirs.each, '[]'), coalesce(theirs.kinds, '[]'))), '[]')::text
 from (select id, deliveries, job_id from sereno.batches
-      where channel = %(channel)s and account = %(account)s and job_id is not null and taken_at < sereno.now()
+      where channel = %(channel)s and account = %(account)s and queue = %(queue)s and job_id is not null
+        and taken_at < sereno.now()
         and (job_id = %(job)s or not exists (select from sereno.jobs where jobs.id = job_id and jobs.state = 'running'))
       order by id limit %(most)s
       for update skip locked) as lost
@@ -231,19 +233,27 @@ moved as (
     set state = 'pending', reason = 'requeued', due_at = sereno.now(), attempts = 0, job_id = null, receipt_at = null,
         provider_id = null, expires_at = null, digest_of = null, changed_at = sereno.now()
     where id = any(array(select id from found))
-    returning id, channel, account, digest
+    returning id, event_id, channel, account, digest
+),
+-- In the queue of the service that declares the event.
+placed as materialized (
+    select moved.*, coalesce((select declared.definition ->> 'queue'
+                              from sereno.events e join sereno.event_types declared on declared.name = e.type
+                              where e.id = moved.event_id), 'notifications') as queue
+    from moved
 ),
 waiting as (
-    insert into sereno.batches (purpose, channel, account, due_at, gathers, deliveries)
-    select 'send', channel, account, sereno.now(), bool_or(digest is not null), array_agg(id order by id)
-    from (select *, (row_number() over (partition by channel, account order by id) - 1) / 100 as part from moved) as waiting
-    group by channel, account, part
+    insert into sereno.batches (purpose, channel, account, queue, due_at, gathers, deliveries)
+    select 'send', channel, account, queue, sereno.now(), bool_or(digest is not null), array_agg(id order by id)
+    from (select *, (row_number() over (partition by channel, account, queue order by id) - 1) / 100 as part
+          from placed) as waiting
+    group by channel, account, queue, part
 )
-select coalesce(json_agg(json_build_array(id, channel, account)), '[]')::text from moved;
+select coalesce(json_agg(json_build_array(id, channel, account, queue)), '[]')::text from placed;
 
 -- name: without_job
--- Channels and accounts with overdue deliveries that have no job, because it was cancelled, deleted or lost. An index
--- skip scan.
+-- Channels and accounts with overdue deliveries of a queue that have no job, because it was cancelled, deleted or lost.
+-- An index skip scan.
 with recursive place(channel, account) as (
     (select channel, account from sereno.batches where purpose = 'send' and job_id is null order by channel, account limit 1)
     union all
@@ -256,20 +266,23 @@ with recursive place(channel, account) as (
 select channel, account from place
 where exists (select from sereno.batches b
               where b.purpose = 'send' and b.job_id is null and b.channel = place.channel and b.account = place.account
-                and b.due_at < sereno.now() - interval '1 minute')
+                and b.queue = %(queue)s and b.due_at < sereno.now() - interval '1 minute')
   and not exists (select from sereno.channel_pauses p where p.channel = place.channel and p.account in ('', place.account))
 union
-select channel, account from sereno.batches where job_id is not null and taken_at < sereno.now() - interval '5 minutes';
+select channel, account from sereno.batches
+where job_id is not null and queue = %(queue)s and taken_at < sereno.now() - interval '5 minutes';
 
 -- name: waiting_accounts
--- Accounts with pending deliveries on a channel.
-with recursive place(account) as (
-    (select account from sereno.batches where purpose = 'send' and job_id is null and channel = %(channel)s order by account limit 1)
+-- Accounts with pending deliveries on a channel, with the queues of their jobs.
+with recursive place(account, queue) as (
+    (select account, queue from sereno.batches where purpose = 'send' and job_id is null and channel = %(channel)s
+     order by account, queue limit 1)
     union all
-    select next.account
+    select next.account, next.queue
     from place cross join lateral (
-        select b.account from sereno.batches b
-        where b.purpose = 'send' and b.job_id is null and b.channel = %(channel)s and b.account > place.account
-        order by b.account limit 1) as next
+        select b.account, b.queue from sereno.batches b
+        where b.purpose = 'send' and b.job_id is null and b.channel = %(channel)s
+          and (b.account, b.queue) > (place.account, place.queue)
+        order by b.account, b.queue limit 1) as next
 )
-select account from place;
+select account, queue from place;

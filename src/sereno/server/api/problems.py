@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
 from sereno import errors
+from sereno.database.statement_errors import MissingPrivilegeError, MissingSchemaError
 from sereno.errors import SerenoError
 from sereno.server.shared.http_error import HTTPError
 
@@ -95,10 +96,6 @@ def install(app: Starlette) -> None:
             HTTPStatus.UNPROCESSABLE_ENTITY, "a value in the request is one that PostgreSQL cannot hold"
         )
 
-    async def not_granted(_: Request, __: Exception) -> Response:
-        detail = "the server's database role lacks a privilege for this: see sereno migrate --roles"
-        return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, detail)
-
     async def unready(_: Request, error: Exception) -> Response:
         if getattr(error, "sqlstate", None) not in UNREADY:
             raise error
@@ -114,12 +111,19 @@ def install(app: Starlette) -> None:
         (TimeoutError, busy),
         (psycopg.DataError, bad_data),
         (psycopg.errors.CheckViolation, bad_data),
+        (MissingPrivilegeError, not_granted),
         (psycopg.errors.InsufficientPrivilege, not_granted),
+        (MissingSchemaError, unready),
         (psycopg.ProgrammingError, unready),
         (psycopg.InternalError, unready),
         (UnicodeEncodeError, bad_data),
     ):
         app.add_exception_handler(kind, handler)
+
+
+async def not_granted(_: Request, __: Exception) -> Response:
+    detail = "the server's database role lacks a privilege for this: see `sereno migrate --roles print`"
+    return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, detail)
 
 
 def _clean(text: str | None) -> str | None:

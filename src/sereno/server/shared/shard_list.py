@@ -15,7 +15,7 @@ from sereno.server.shared.context import ServerContext
 # Seconds that a page waits for one shard. A read that takes longer continues, and the next page has its result.
 SHARD_TIMEOUT = 1.0
 
-NO_SCHEMA = "its schema cannot be read: run sereno migrate on it, or check the privileges of the server's login"
+NO_SCHEMA = "its schema cannot be read: run `sereno migrate` on it, or check the privileges of the server's login"
 
 
 @dataclass(frozen=True, slots=True)

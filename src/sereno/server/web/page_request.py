@@ -19,6 +19,7 @@ from sereno.server.shared.context import READ_TIMEOUT, ServerContext
 from sereno.server.shared.error_masking import hidden_in, sees_all
 from sereno.server.web import times
 from sereno.server.web.messages import LANGUAGES, NAMES, choose, say
+from sereno.server.web.numbers import SEPARATORS, figure, thousands
 from sereno.server.web.static_files import assets_hash
 from sereno.version import __version__
 from sereno.zones import names
@@ -94,7 +95,7 @@ def environment() -> Environment:
     )
     made.filters.update(
         as_json=lambda value: json.dumps(value, default=str, ensure_ascii=False),
-        figure=times.figure,
+        figure=figure,
         length=times.length,
         old=times.old,
     )
@@ -123,6 +124,7 @@ class PageRequest:
         self.query = request.query_params
         self.now = datetime.now(UTC)
         self.language = choose(request.cookies.get("sereno_lang"), request.headers.get("accept-language", ""))
+        thousands.set(SEPARATORS[self.language])
         # The script encodes the zone as a URL component, with %2F for the slash.
         chosen = unquote(request.cookies.get("sereno_zone", ""))
         self.zone_name = chosen if chosen in names() else "UTC"
@@ -215,6 +217,7 @@ class PageRequest:
             "frame": "bare.html" if is_live else "frame.html",
             "here": SECTION_OF.get(self._path, self._path),
             "language": self.language,
+            "thousands": SEPARATORS[self.language],
             "link": self.link,
             "page": self,
             "may": self.may,

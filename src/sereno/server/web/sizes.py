@@ -1,6 +1,6 @@
 """Sizes in bytes, formatted for people."""
 
-from sereno.server.web.times import NONE
+from sereno.server.web.numbers import NONE
 
 STEP = 1024
 UNITS = ("B", "kB", "MB", "GB", "TB")

@@ -9,10 +9,8 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 
 from sereno.duration import duration_text
+from sereno.server.web.numbers import NONE
 from sereno.zones import names
-
-# Shown for a missing value.
-NONE = "\N{EN DASH}"
 
 
 def zone_of(name: str | None) -> tzinfo:
@@ -44,13 +42,6 @@ def length(seconds: float | None) -> str:
     if seconds is None:
         return NONE
     return f"{seconds:.2f} s" if 1 <= seconds < 10 else duration_text(seconds)  # noqa: PLR2004 - two digits while they say something
-
-
-def figure(value: float | None) -> str:
-    """Return a number with a narrow space between thousands."""
-    if value is None:
-        return NONE
-    return f"{value:,.0f}".replace(",", "\u202f")
 
 
 @pass_context

@@ -59,5 +59,5 @@ def _task(context: ServerContext, allowed: AllowedProcedure) -> str:
         return task
     raise Refused(
         f"the server's application has no task that calls {allowed.name}: add app.procedure({allowed.name!r}), "
-        "and name the application with sereno server -a"
+        "and name the application with `sereno server -a MODULE:APP`"
     )

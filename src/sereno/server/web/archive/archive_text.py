@@ -13,9 +13,10 @@ from sereno.monitoring.alerts.condition_queries import ARCHIVE_BEHIND
 from sereno.monitoring.storage import StoredDay, StoredDays
 from sereno.server.web.charts import day_squares
 from sereno.server.web.charts.day_squares import DaySquare
+from sereno.server.web.numbers import figure
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.sizes import size
-from sereno.server.web.times import clock, figure
+from sereno.server.web.times import clock
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from sereno.server.web.times import NONE
+from sereno.server.web.numbers import NONE, figure
 
 WIDTH, HEIGHT = 592.0, 138.0
 # Space below the chart for the times.
@@ -35,7 +35,7 @@ def bars(steps: Sequence[str], series: Sequence[ChartSeries], label: str) -> Mar
     marks = []
     for place, step in enumerate(steps):
         y = FLOOR
-        words = ", ".join(f"{one.values[place] or 0:,.0f} {one.name}" for one in series if one.values[place])
+        words = ", ".join(f"{figure(one.values[place] or 0)} {one.name}" for one in series if one.values[place])
         marks.append(f"<g><title>{escape(step)}: {escape(words or NONE)}</title>")
         # The whole column has the tooltip, also where the bar is low.
         marks.append(f'<rect class="hit" x="{place * wide:.1f}" y="0" width="{wide:.1f}" height="{FLOOR:.0f}"/>')
@@ -135,7 +135,7 @@ def funnel(stages: Sequence[FunnelStage], label: str) -> Markup:
         marks.append(
             f'<g transform="translate(0,{place * 26})"><text class="k" x="0" y="15">{escape(stage.name)}</text>'
             f'<rect class="f-{stage.kind}" x="86" y="3" width="{max(wide, 1):.0f}" height="17" rx="3"/>'
-            f'<text class="n" x="{92 + wide:.0f}" y="15">{stage.number:,}</text></g>'
+            f'<text class="n" x="{92 + wide:.0f}" y="15">{figure(stage.number)}</text></g>'
         )
     return _svg(max(1, len(stages)) * 26.0 + 2, label, "".join(marks))
 

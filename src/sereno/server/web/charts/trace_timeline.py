@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from sereno.monitoring.traces.operations import Trace
 from sereno.monitoring.traces.trace import TraceLane, TraceSegment, TraceSpan, cut, place
+from sereno.server.web.numbers import figure
 from sereno.server.web.times import length
 
 WIDTH = 1120.0
@@ -298,10 +299,10 @@ def _short(text: str, most: int) -> str:
 
 
 def _number(count: int, exact: bool) -> str:
-    return f"{count:,}{'' if exact else '+'}"
+    return f"{figure(count)}{'' if exact else '+'}"
 
 
 def _counted(counts: Mapping[str, int], say: Say) -> str:
     """Return the counts, the most frequent first."""
     most_first = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-    return " · ".join(f"{count:,} {say(state)}" for state, count in most_first)
+    return " · ".join(f"{figure(count)} {say(state)}" for state, count in most_first)

@@ -12,9 +12,9 @@ from sereno.server.shared.http_error import not_found
 from sereno.server.shared.tenant_scope import check_theirs
 from sereno.server.web import cursor
 from sereno.server.web.command_examples import copies
+from sereno.server.web.numbers import figure
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
-from sereno.server.web.times import figure
 
 ROWS = 50
 

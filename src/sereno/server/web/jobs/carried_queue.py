@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sereno.jobs.queries.carriers import CarrierLine
+from sereno.server.web.numbers import figure
 from sereno.server.web.page_request import PageRequest
-from sereno.server.web.times import figure, length
+from sereno.server.web.times import length
 
 SHADES = {"up": "ok", "away": "bad", "unknown": "paused"}
 

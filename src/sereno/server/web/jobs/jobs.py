@@ -29,10 +29,10 @@ from sereno.server.web.command_examples import copies
 from sereno.server.web.facets import Facet, facets, left_out, toggled
 from sereno.server.web.jobs.group_panel import group_panel
 from sereno.server.web.jobs.job_drawer import drawer
+from sereno.server.web.numbers import figure
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.search_form import SearchForm, filter_params
-from sereno.server.web.times import figure
 
 T = TypeVar("T")
 Values: TypeAlias = list[tuple[str, BoundedCount | None]]

@@ -22,9 +22,10 @@ from sereno.server.web.charts.activity import ActivityBar, ActivityMinute
 from sereno.server.web.command_examples import copies
 from sereno.server.web.facets import toggled
 from sereno.server.web.jobs.carried_queue import CarrierNote, carrier_note
+from sereno.server.web.numbers import figure
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
-from sereno.server.web.times import clock, figure, length
+from sereno.server.web.times import clock, length
 from sereno.worker.operations import list_workers
 
 # Seconds that the lanes show, and the maximum of bars, lanes and ended workers.

@@ -24,10 +24,11 @@ from sereno.server.web.charts.sparkline import spark
 from sereno.server.web.charts.svg import ChartSeries
 from sereno.server.web.command_examples import copies
 from sereno.server.web.monitoring import tracebacks
+from sereno.server.web.numbers import figure
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.search_form import SearchForm, listed, search_params_for
-from sereno.server.web.times import clock, figure
+from sereno.server.web.times import clock
 
 RANGES = ("1h", "24h", "7d", "30d")
 SORTS: dict[str, Sort] = {"last": "last", "count": "count"}

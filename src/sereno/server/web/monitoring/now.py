@@ -26,6 +26,7 @@ from sereno.server.shared.cache import Cached
 from sereno.server.web.charts import svg
 from sereno.server.web.charts.svg import ChartSeries, FunnelStage
 from sereno.server.web.facets import toggled
+from sereno.server.web.numbers import figure
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.schedules.schedule_rows import ScheduleTableRow, soonest
@@ -214,9 +215,7 @@ def heat_picture(page: PageRequest, coming: Heatmap | None, columns: int = 24) -
     cells = [
         [
             (
-                page.say(
-                    "%(at)s %(count)s fires", at=clock(cell.at, page.zone, "%a %H:%M"), count=f"{cell.fires:,.0f}"
-                ),
+                page.say("%(at)s %(count)s fires", at=clock(cell.at, page.zone, "%a %H:%M"), count=figure(cell.fires)),
                 cell.fires,
             )
             for cell in group

@@ -26,10 +26,11 @@ from sereno.server.web.charts.sparkline import spark
 from sereno.server.web.charts.svg import ChartSeries
 from sereno.server.web.command_examples import copies
 from sereno.server.web.monitoring.now import funnel_picture
+from sereno.server.web.numbers import figure
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.schedules.rule_text import rule_words
-from sereno.server.web.times import clock, figure, length
+from sereno.server.web.times import clock, length
 
 MOST_ERRORS = 8
 

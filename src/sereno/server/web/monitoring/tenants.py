@@ -20,10 +20,11 @@ from sereno.server.web.charts.shares import HOURS, percent, places
 from sereno.server.web.charts.svg import ChartSeries
 from sereno.server.web.command_examples import copies
 from sereno.server.web.monitoring import tenant_page
+from sereno.server.web.numbers import figure
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.search_form import SearchForm, listed, search_params_for
-from sereno.server.web.times import clock, figure
+from sereno.server.web.times import clock
 from sereno.text import NAME_LIMIT, check_text
 
 ROWS = 50

@@ -19,9 +19,10 @@ from sereno.server.shared.cache import Cached
 from sereno.server.shared.http_error import not_found
 from sereno.server.web.charts import trace_timeline
 from sereno.server.web.command_examples import copies
+from sereno.server.web.numbers import figure
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
-from sereno.server.web.times import clock, figure, length
+from sereno.server.web.times import clock, length
 
 NEWEST = 30
 # What the text of a search is; "any" tries all of them.

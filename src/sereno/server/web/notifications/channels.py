@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from sereno.channels.contract import Channel
 from sereno.duration import duration_text, seconds
+from sereno.monitoring.alerts.condition_queries import is_failing
 from sereno.notifications import operations as notifications
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.deliveries import figures
@@ -19,9 +20,9 @@ from sereno.notifications.operations import ChannelState
 from sereno.notifications.rows import ChannelPause
 from sereno.server.web.command_examples import copies
 from sereno.server.web.notifications.page_parts import AT_ONCE, FigureBar, bars, tabs
+from sereno.server.web.numbers import figure
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
-from sereno.server.web.times import figure
 
 FRESH = 3.0
 HOUR = 3600.0
@@ -51,7 +52,12 @@ class ChannelCard:
 
     @property
     def state(self) -> str:
-        return "paused" if any(not each.account for each in self.channel_state.pauses) else "working"
+        """Paused, failing or working; failing as in the alert `channel.failing`."""
+        found = self.channel_state
+        if any(not each.account for each in found.pauses):
+            return "paused"
+        failed = found.failed + found.unknown
+        return "failing" if is_failing(failed, failed + found.sent) else "working"
 
 
 def routes(pages: PageRoutes) -> None:

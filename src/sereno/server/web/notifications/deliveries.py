@@ -24,10 +24,10 @@ from sereno.server.web.archive.archived import archived
 from sereno.server.web.command_examples import copies
 from sereno.server.web.notifications import queries
 from sereno.server.web.notifications.page_parts import AT_ONCE, known_types, number_of, tabs
+from sereno.server.web.numbers import figure
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.search_form import SearchForm, search_params_for
-from sereno.server.web.times import figure
 
 ROWS = 50
 STATES: tuple[str, ...] = get_args(State)

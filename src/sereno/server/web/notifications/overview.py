@@ -10,6 +10,7 @@ from typing import Any
 from starlette.responses import Response
 
 from sereno.access.masking import masked
+from sereno.monitoring.alerts.condition_queries import is_failing
 from sereno.notifications import operations
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.deliveries import figures
@@ -36,10 +37,10 @@ from sereno.server.web.notifications.page_parts import (
     tabs,
 )
 from sereno.server.web.notifications.queries import event as event_at
+from sereno.server.web.numbers import figure
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.search_form import SearchForm, listed, search_params_for
-from sereno.server.web.times import figure
 
 # Time ranges: seconds, seconds per step of the chart, and the label.
 RANGES = {
@@ -132,10 +133,12 @@ async def _health(page: PageRequest, tenant: str | None) -> Any:
 
 
 def _as_now(each: ChannelHealth, stopped: Mapping[tuple[str, str], ChannelPause]) -> ChannelHealth:
-    """Return the figures with the current pause: figures may be a few seconds old."""
+    """Return the figures with the current state: figures may be a few seconds old."""
     pause = stopped.get((each.channel, each.account or ""))
     if pause is None:
-        return replace(each, state="working", paused_since=None, paused_why=None)
+        failed = each.failed + each.unknown
+        state = "failing" if is_failing(failed, failed + each.accepted) else "working"
+        return replace(each, state=state, paused_since=None, paused_why=None)
     return replace(each, state="paused", paused_since=pause.since, paused_why=pause.reason)
 
 

@@ -26,10 +26,10 @@ from sereno.server.web.command_examples import copies
 from sereno.server.web.notifications import queries
 from sereno.server.web.notifications.page_parts import AT_ONCE, number_of, tabs
 from sereno.server.web.notifications.preference_matrix import as_line, duration_text, matrix
+from sereno.server.web.numbers import figure
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.search_form import SearchForm, listed, search_params_for
-from sereno.server.web.times import figure
 
 ROWS = 50
 LAST = 15

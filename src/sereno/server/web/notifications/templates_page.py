@@ -24,6 +24,7 @@ from sereno.notifications.templates.rows import TemplatePlace, TemplateRow
 from sereno.notifications.templates.templates import LARGEST_SOURCE, PARTS, TemplateSet, directory_of, normal
 from sereno.server.web.command_examples import copies
 from sereno.server.web.notifications.page_parts import AT_ONCE, tabs
+from sereno.server.web.numbers import figure
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
 from sereno.text import check_text
@@ -232,9 +233,9 @@ def _size(page: PageRequest, channel: str, made: Content, payload: Mapping[str, 
     known = page.context.app.channels.known.get(channel)
     size, largest = size_of(channel, made, payload), getattr(known, "largest", None)
     if largest is None:
-        text = page.say("%(size)s bytes", size=f"{size:,}")
+        text = page.say("%(size)s bytes", size=figure(size))
     else:
-        text = page.say("%(size)s of %(most)s bytes", size=f"{size:,}", most=f"{largest:,}")
+        text = page.say("%(size)s of %(most)s bytes", size=figure(size), most=figure(largest))
     meter = ""
     if largest is not None:
         meter = (

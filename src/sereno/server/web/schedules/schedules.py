@@ -23,13 +23,13 @@ from sereno.server.shared.cache import Cached
 from sereno.server.web.charts.week_heat import HOURS, HeatHour, week_heat
 from sereno.server.web.command_examples import copies
 from sereno.server.web.monitoring.now import DAY, crowd, forecast, heat_picture, ways
+from sereno.server.web.numbers import figure
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.schedules import schedule_page
 from sereno.server.web.schedules.rule_text import rule_words
 from sereno.server.web.schedules.schedule_rows import line_of, next_of, state_of
 from sereno.server.web.search_form import SearchForm, search_params_for
-from sereno.server.web.times import figure
 from sereno.text import check_text
 
 PAGE = 50
@@ -178,7 +178,7 @@ def _heat(page: PageRequest, coming: Heatmap | None, span: str) -> str:
 def _hour(page: PageRequest, at: str, number: float | None) -> HeatHour | None:
     if number is None:
         return None
-    return HeatHour(page.say("%(at)s %(count)s fires", at=at, count=f"{number:,.0f}"), number)
+    return HeatHour(page.say("%(at)s %(count)s fires", at=at, count=figure(number)), number)
 
 
 def _bulk(wanted: ScheduleFilter) -> dict[str, Any]:

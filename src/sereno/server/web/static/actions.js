@@ -1,23 +1,15 @@
 // Buttons and forms that call the API. Dangerous actions ask for a confirmation, with a dry run where possible.
 import { refresh } from "./live.js";
+import { figure } from "./numbers.js";
+import { request } from "./request.js";
 import { toast } from "./toast.js";
 
-export async function ask(method, path, body) {
-  const response = await fetch(`${document.body.dataset.base}api/v1/${path}`, {
+export function ask(method, path, body) {
+  return request(path, {
     method,
-    credentials: "same-origin",
     headers: { "Content-Type": "application/json", ...(method === "POST" ? { "Idempotency-Key": crypto.randomUUID?.() ?? String(Math.random()) } : {}) },
     body: method === "GET" || body === undefined ? undefined : JSON.stringify(body),
   });
-  const text = await response.text();
-  let content = null;
-  try {
-    content = text ? JSON.parse(text) : null;
-  } catch {
-    content = { detail: text.slice(0, 300) };
-  }
-  if (!response.ok) throw new Error(content?.detail || `${response.status} ${response.statusText}`);
-  return content;
 }
 
 function line(words) {
@@ -29,12 +21,15 @@ function line(words) {
 // The result of a dry run: how many, by task, queue and so on.
 function summary(would) {
   const words = document.getElementById("ask-what").dataset;
-  const total = `${would.total ?? would.count ?? 0}${would.exact === false ? "+" : ""}`;
+  const total = `${figure(would.total ?? would.count ?? 0)}${would.exact === false ? "+" : ""}`;
   const parts = [line(words.touches.replace("%s", total))];
   for (const [name, counts] of Object.entries(would)) {
     if (name.startsWith("by_") && counts && Object.keys(counts).length) {
-      const top = Object.entries(counts).slice(0, 5).map(([what, count]) => `${what} ${count}`).join(", ");
-      parts.push(line(`${words[name.slice(3)] ?? name.slice(3)}: ${top}`));
+      const top = Object.entries(counts).slice(0, 5).map(([what, count]) => `${what} ${figure(count)}`);
+      // The parts add up to the total.
+      const others = Object.values(counts).slice(5).reduce((sum, count) => sum + count, 0);
+      if (others) top.push(words.others.replace("%s", figure(others)));
+      parts.push(line(`${words[name.slice(3)] ?? name.slice(3)}: ${top.join(", ")}`));
     }
   }
   return parts;
@@ -92,7 +87,7 @@ export async function act(element, more = {}) {
       location.assign(element.dataset.then.replace("{id}", encodeURIComponent(response?.id ?? "")));
       return;
     }
-    const total = response && typeof response === "object" && typeof response.total === "number" ? `: ${response.total}` : "";
+    const total = response && typeof response === "object" && typeof response.total === "number" ? `: ${figure(response.total)}` : "";
     toast(`✓ ${element.dataset.done || button?.textContent.trim() || ""}${total}`);
     await refresh(true);
   } catch (error) {

@@ -1,14 +1,11 @@
 // Details of a job: reveal its arguments, retry with other arguments, and keyboard shortcuts.
 import { refresh } from "./live.js";
+import { request } from "./request.js";
 import { toast } from "./toast.js";
-
-const base = document.body.dataset.base;
 
 // Without an Idempotency-Key: the response holds secrets and must not be stored.
 async function revealed(id) {
-  const response = await fetch(`${base}api/v1/jobs/${id}/reveal`, { method: "POST", credentials: "same-origin" });
-  const content = await response.json().catch(() => null);
-  if (!response.ok) throw new Error(content?.detail || `${response.status} ${response.statusText}`);
+  const content = await request(`jobs/${id}/reveal`, { method: "POST" });
   return JSON.stringify(content.arguments, null, 2);
 }
 
@@ -39,7 +36,7 @@ document.addEventListener("sereno:done", () => setTimeout(refresh, 1200));
 // An operation in the background has a page of its own.
 document.addEventListener("sereno:done", (event) => {
   const { response, element } = event.detail;
-  if (element.hasAttribute("data-bulk") && response?.action && response.id) location.assign(`${base}operation?id=${response.id}`);
+  if (element.hasAttribute("data-bulk") && response?.action && response.id) location.assign(`${document.body.dataset.base}operation?id=${response.id}`);
 });
 
 // r and c act on the open job; after g they select pages.

@@ -1,15 +1,12 @@
 // Reveal addresses, edit quiet hours, and preview templates while typing.
 import { ask } from "./actions.js";
 import { refresh } from "./live.js";
+import { request } from "./request.js";
 import { toast } from "./toast.js";
-
-const base = document.body.dataset.base;
 
 // Without an Idempotency-Key: the response holds addresses and must not be stored.
 async function whole(button) {
-  const response = await fetch(`${base}api/v1/${button.dataset.whole}`, { method: "POST", credentials: "same-origin" });
-  const content = await response.json().catch(() => null);
-  if (!response.ok) throw new Error(content?.detail || `${response.status} ${response.statusText}`);
+  const content = await request(button.dataset.whole, { method: "POST" });
   const found = content.addresses ?? [{ id: content.delivery.address_id, address: content.delivery.address }];
   for (const { id, address } of found) {
     const place = document.querySelector(`[data-address="${CSS.escape(String(id))}"]`);

@@ -1,6 +1,7 @@
 // One schedule: a preview of the next runs while typing, and of a backfill before it runs.
 import { ask, gather } from "./actions.js";
 import { refresh } from "./live.js";
+import { request } from "./request.js";
 import { toast } from "./toast.js";
 
 const SHOWN = 10;
@@ -24,16 +25,8 @@ function moment(each) {
 }
 
 // Read-only: without an Idempotency-Key, so the server stores no response.
-async function post(path, body) {
-  const response = await fetch(`${document.body.dataset.base}api/v1/${path}`, {
-    method: "POST",
-    credentials: "same-origin",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify(body),
-  });
-  const content = await response.json();
-  if (!response.ok) throw new Error(content.detail || response.statusText);
-  return content;
+function post(path, body) {
+  return request(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
 }
 
 const edit = document.getElementById("edit");
