@@ -10,6 +10,7 @@ import pytest
 from sereno import Content, Digest, QuietHours, Recipient, Sereno, in_app
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.outcome import Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
+from sereno.errors import SchemaError
 from sereno.notifications.deliveries import store as deliveries
 from sereno.notifications.deliveries.send_jobs import ONCE
 from sereno.notifications.deliveries.transition import Transition
@@ -120,7 +121,7 @@ async def test_unreadable_credentials_do_not_make_the_outcome_unknown(
     await add_recipients(app, "a", "b", tenant="acme")
     await publish(app, app.event("tender.published", Tender, channels=[channel]), "T1", tenant="acme")
     connection.execute("alter table sereno.accounts rename to out_of_reach")
-    with pytest.raises(psycopg.errors.UndefinedTable):
+    with pytest.raises(SchemaError):
         await run_send_job(app, account="acme")
     connection.execute("alter table sereno.out_of_reach rename to accounts")
     advance(connection, 1)
@@ -203,7 +204,7 @@ async def test_a_claim_that_fails_leaves_the_deliveries_pending(
     await add_recipients(app, "a")
     await publish(app, app.event("tender.published", Tender, channels=[pager]), "T1")
     connection.execute("alter table sereno.preferences rename to out_of_reach")
-    with pytest.raises(psycopg.errors.UndefinedTable):
+    with pytest.raises(SchemaError):
         await run_send_job(app)
     connection.execute("alter table sereno.out_of_reach rename to preferences")
     advance(connection, 1)
@@ -281,7 +282,7 @@ async def test_an_early_receipt_survives_a_failed_sweep(
     assert await receipts.apply("pager", "", early) == 0
     await run_send_job(app)
     connection.execute("alter table sereno.receipts rename to out_of_reach")
-    with pytest.raises(psycopg.errors.UndefinedTable):
+    with pytest.raises(SchemaError):
         await sweeper.sweep()
     connection.execute("alter table sereno.out_of_reach rename to receipts")
     assert delivery_states(states) == ["sent", "sent"]

@@ -8,9 +8,9 @@ from sereno.jobs.group_store import GroupRow, list_groups
 from sereno.server.shared.tenant_scope import their_tenant
 from sereno.server.web import cursor
 from sereno.server.web.command_examples import copies
+from sereno.server.web.numbers import figure
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
-from sereno.server.web.times import figure
 
 ROWS = 50
 
