@@ -1,6 +1,7 @@
 // One schedule: a preview of the next runs while typing, and of a backfill before it runs.
 import { ask, gather } from "./actions.js";
 import { refresh } from "./live.js";
+import { skeleton, tasks } from "./task_fields.js";
 import { toast } from "./toast.js";
 
 const SHOWN = 10;
@@ -86,7 +87,41 @@ if (edit) {
     clearTimeout(timer);
     timer = setTimeout(preview, SOON);
   });
-  document.addEventListener("click", (event) => event.target.closest('[data-dialog="edit-dialog"]') && preview());
+  document.addEventListener("click", (event) => {
+    if (!event.target.closest('[data-dialog="edit-dialog"]')) return;
+    preview();
+    tasks().then((found) => edit.querySelector("#known-tasks").replaceChildren(...found.map((each) => new Option(each.name, each.name)))).catch((error) => toast(error.message, true));
+  });
+}
+
+// A new schedule: its key is part of the request, and must be free.
+async function create() {
+  const key = edit.querySelector("#f-key").value;
+  const body = gather(edit);
+  const list = await ask("GET", `schedules?${new URLSearchParams({ q: `key:"${key.replaceAll("\\", "\\\\").replaceAll('"', '\\"')}"`, limit: 1 })}`);
+  if (list.items.length) throw new Error(edit.dataset.taken);
+  const isElsewhere = edit.dataset.own && !JSON.parse(edit.dataset.own).includes(body.task);
+  await ask("PUT", `schedules/-?${new URLSearchParams({ key, ...(isElsewhere ? { unchecked: true } : {}) })}`, body);
+  location.assign(edit.dataset.then.replace("{key}", encodeURIComponent(key)));
+}
+
+if (edit?.hasAttribute("data-new")) {
+  const key = edit.querySelector("#f-key");
+  key.addEventListener("change", () => {
+    edit.dataset.key = key.value;
+    preview();
+  });
+  edit.elements.task.addEventListener("change", async () => {
+    const task = (await tasks()).find((each) => each.name === edit.elements.task.value);
+    if (!task) return;
+    edit.elements.queue.value = task.queue ?? "default";
+    edit.elements.args.value = JSON.stringify(skeleton(task));
+  });
+  edit.addEventListener("submit", (event) => {
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    create().catch((error) => toast(error.message, true));
+  });
 }
 
 // The local time of a zone at a moment, as if it were UTC; used to convert local times to moments.
