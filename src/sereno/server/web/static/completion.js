@@ -71,6 +71,7 @@ const box = document.createElement("ul");
 box.id = "completion";
 box.setAttribute("role", "listbox");
 box.hidden = true;
+box.setAttribute("aria-label", document.body.dataset.suggestions ?? "");
 document.body.append(box);
 
 let owner = null;
@@ -103,7 +104,6 @@ function draw(input, found) {
   if (!found.length || document.activeElement !== input) return close();
   owner = input;
   shown = found.slice(0, SHOWN);
-  box.setAttribute("aria-label", input.getAttribute("aria-label") ?? "");
   box.replaceChildren(...shown.map((each, index) => {
     const line = document.createElement("li");
     line.id = `completion-${index}`;
@@ -116,14 +116,14 @@ function draw(input, found) {
     });
     return line;
   }));
-  // A dialog is above everything else of the page, so its list must be inside.
-  (input.closest("dialog") ?? document.body).append(box);
-  const place = input.getBoundingClientRect();
-  const inside = input.closest("dialog")?.getBoundingClientRect();
-  box.style.left = `${place.left + (inside ? -inside.left : scrollX)}px`;
-  box.style.top = `${place.bottom + 4 + (inside ? input.closest("dialog").scrollTop - inside.top : scrollY)}px`;
-  box.style.width = `${Math.max(place.width, 220)}px`;
+  // In the form: a dialog is above everything else of the page, and a landmark contains all content.
+  input.form.append(box);
   box.hidden = false;
+  const place = input.getBoundingClientRect();
+  const around = box.offsetParent.getBoundingClientRect();
+  box.style.left = `${place.left - around.left + box.offsetParent.scrollLeft - box.offsetParent.clientLeft}px`;
+  box.style.top = `${place.bottom + 4 - around.top + box.offsetParent.scrollTop - box.offsetParent.clientTop}px`;
+  box.style.width = `${Math.max(place.width, 220)}px`;
   input.setAttribute("aria-expanded", "true");
   input.setAttribute("aria-controls", box.id);
   mark(-1);

@@ -33,6 +33,8 @@ const DOES = {
   Escape: () => document.querySelector("[data-escape]")?.click(),
 };
 
+export const KEYS = Object.keys(DOES);
+
 document.addEventListener("keydown", (event) => {
   const at = event.target;
   if (event.ctrlKey || event.metaKey || event.altKey) return;

@@ -57,7 +57,7 @@ async function preview() {
   try {
     const starts = Date.parse(edit.elements.starts_at.value);
     const after = starts > Date.now() ? { after: new Date(starts - 1).toISOString() } : {};
-    const found = await post("schedules/preview", { when: rule(), n: SHOWN, key: edit.dataset.key, ...after });
+    const found = await post("schedules/preview", { when: rule(), n: SHOWN, ...(edit.dataset.key ? { key: edit.dataset.key } : {}), ...after });
     if (mine !== turn) return;
     says.className = "says";
     says.textContent = found.upcoming.length ? found.when : shown.dataset.none;
