@@ -97,7 +97,7 @@ def test_a_search_is_saved_applied_and_deleted(
     page = browse("schedules?q=task:billing.*", "operator")
     page.locator("main").get_by_role("button", name="Saved searches").click()
     dialog = page.locator("#saved")
-    expect(dialog.locator(".nothing")).to_be_visible()
+    expect(dialog.locator("[data-empty]")).to_be_visible()
     expect(dialog.get_by_label("Search", exact=True)).to_have_value("task:billing.*")
     dialog.get_by_label("Name").fill("Billing")
     dialog.get_by_role("button", name="Save", exact=True).click()
@@ -119,7 +119,7 @@ def test_a_search_is_saved_applied_and_deleted(
     page.locator("main").get_by_role("button", name="Saved searches").click()
     dialog.get_by_role("button", name="Delete Billing").click()
     page.locator("#ask .go").click()
-    expect(dialog.locator(".nothing")).to_be_visible()
+    expect(dialog.locator("[data-empty]")).to_be_visible()
 
 
 @pytest.mark.slow

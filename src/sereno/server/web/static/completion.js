@@ -160,6 +160,10 @@ for (const input of document.querySelectorAll("input[data-list]")) {
 document.addEventListener("input", (event) => {
   if (!event.target.matches("input[data-list]")) return;
   clearTimeout(timer);
+  // Suggestions that the new text rules out must not take the next key.
+  const at = termAt(event.target.value, event.target.selectionStart);
+  const begins = event.target.dataset.field ? event.target.value : at && at.minus.repeat(at.field === null) + at.value;
+  if (!box.hidden && !shown.some((each) => each.label.startsWith(begins))) close();
   timer = setTimeout(offer, WAIT, event.target);
 });
 document.addEventListener("focusin", (event) => event.target.matches("input[data-list]") && !event.target.value && offer(event.target));

@@ -47,7 +47,7 @@ async function draw() {
   forget(list());
   const { items } = await ask("GET", `searches/${list()}`);
   dialog.querySelector("ul").replaceChildren(...items.map(line));
-  dialog.querySelector(".nothing").hidden = items.length > 0;
+  dialog.querySelector("[data-empty]").hidden = items.length > 0;
 }
 
 document.addEventListener("click", (event) => {
@@ -65,7 +65,7 @@ form?.addEventListener("submit", async (event) => {
   try {
     await ask("PUT", path(form.elements.name.value), { text: form.elements.text.value });
     form.elements.name.value = "";
-    toast(`✓ ${dialog.dataset.done}`);
+    toast(`✓ ${dialog.dataset.kept}`);
     await draw();
   } catch (error) {
     toast(error.message, true);
