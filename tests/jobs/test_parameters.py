@@ -68,6 +68,7 @@ def test_a_signature_without_a_schema_has_its_names() -> None:
     def work(thing: Unknown, other: Any = None, price: decimal.Decimal = decimal.Decimal(1)) -> None: ...
 
     found = parameters_of(work.definition.arguments)
+    assert found is not None
     assert [(each.name, each.type) for each in found] == [("thing", "json"), ("other", "json"), ("price", "json")]
 
 
@@ -77,5 +78,11 @@ def test_a_long_default_is_left_out_and_encrypted_arguments_are_marked(monkeypat
     @app.task(encrypt=["card"])
     def pay(card: str, note: str = "x" * 600) -> None: ...
 
-    card, note = parameters_of(pay.definition.arguments)
+    card, note = parameters_of(pay.definition.arguments) or ()
     assert (card.encrypted, note.encrypted, note.default) == (True, False, None)
+
+
+def test_the_parameters_of_a_procedure_are_unknown() -> None:
+    app = Sereno("postgresql://127.0.0.1:1/nowhere")
+    app.procedure("reporting.close_day")
+    assert [parameters_of(task.arguments) for task in app.registry] == [None]

@@ -29,6 +29,8 @@ class Arguments:
 
     # Arguments that are stored encrypted; none, unless it is an EncryptedArguments.
     encrypted: tuple[str, ...] = ()
+    # The arguments as one type; None where only the database knows their types.
+    shape: Any = None
 
     def __init__(
         self,

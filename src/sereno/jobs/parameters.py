@@ -37,12 +37,15 @@ class TaskParameter(msgspec.Struct, frozen=True, kw_only=True):
     encrypted: bool = False
 
 
-def parameters_of(arguments: Arguments) -> list[TaskParameter]:
-    """Return the parameters in the order of the function. A type without a JSON form is "json"."""
-    try:
-        schema = msgspec.json.schema(arguments.shape, schema_hook=_any_json)
-    except (TypeError, ValueError, RecursionError):
-        # A default without a JSON form, for example: the names alone make a form, too.
+def parameters_of(arguments: Arguments) -> list[TaskParameter] | None:
+    """Return the parameters in the order of the function; None for a procedure, whose parameters its database knows.
+
+    A type without a JSON form is "json".
+    """
+    if arguments.shape is None:
+        return None
+    schema = _schema(arguments)
+    if schema is None:
         return [TaskParameter(name=name, encrypted=name in arguments.encrypted) for name in arguments.names]
     definitions = schema.get("$defs", {})
     shape = _resolved(schema, definitions)
@@ -51,6 +54,14 @@ def parameters_of(arguments: Arguments) -> list[TaskParameter]:
         _parameter(name, described.get(name, {}), definitions, name in required, name in arguments.encrypted)
         for name in arguments.names
     ]
+
+
+def _schema(arguments: Arguments) -> dict[str, Any] | None:
+    """Return the JSON schema of the arguments; None without one, as for a default that has no JSON form."""
+    try:
+        return msgspec.json.schema(arguments.shape, schema_hook=_any_json)
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 def _parameter(

@@ -18,7 +18,7 @@ _some = msgspec.json.Decoder(list[TaskParameter])
 
 
 class DeclaredTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A task as the code of a service declares it. `parameters`: None where that code is too old to say.
+    """A task as the code of a service declares it. `parameters`: None for a procedure.
 
     `tenants`: whether a token of one tenant may run it. `services`: those that declare it, the newest first.
     """
