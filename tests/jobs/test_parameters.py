@@ -78,7 +78,9 @@ def test_a_long_default_is_left_out_and_encrypted_arguments_are_marked(monkeypat
     @app.task(encrypt=["card"])
     def pay(card: str, note: str = "x" * 600) -> None: ...
 
-    card, note = parameters_of(pay.definition.arguments) or ()
+    found = parameters_of(pay.definition.arguments)
+    assert found is not None
+    card, note = found
     assert (card.encrypted, note.encrypted, note.default) == (True, False, None)
 
 
