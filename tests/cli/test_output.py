@@ -5,17 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from sereno.bounded_count import BoundedCount
-from sereno.cli.output import Column, _plain, _widths, human, human_seconds
+from sereno.cli.output import _plain, human, human_seconds
 from sereno.monitoring.settings import masked
-
-COLUMNS = (Column("id", str, "number"), Column("what happened", str, "wide"))
-
-
-def test_only_wide_columns_are_shortened(subtests: pytest.Subtests) -> None:
-    for available, width in [(200, 40), (30, 24), (10, 8)]:
-        with subtests.test(available=available):
-            assert _widths(COLUMNS, [["1234", "x" * 40]], available) == [4, width]
-
 
 VALUES = [
     (None, "", ""),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from sereno.cli.options import stdout_is_terminal
+from sereno.cli.table_layout import GAP, layout, middle
 from sereno.duration import duration_text
 
 if TYPE_CHECKING:
@@ -49,18 +50,19 @@ STYLES = {
 }
 # Width in characters of a table that is not written to a terminal (`-o table` in a pipe).
 PLAIN_WIDTH = 160
-# Characters between two columns, and the least width of a wide column on a narrow terminal.
-GAP = 2
-NARROWEST = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a list. `style`: "state" colours by value; "wide" is truncated on a narrow terminal."""
+    """A column of a list. `style`: "state" colours by value; "wide" is truncated at its end, "name" in its middle.
+
+    `gives_way`: a narrow terminal drops columns with higher numbers first, then from the right.
+    """
 
     name: str
     value: Callable[[Any], Any]
-    style: Literal["", "state", "number", "seconds", "wide"] = ""
+    style: Literal["", "state", "number", "seconds", "name", "wide"] = ""
+    gives_way: int = 0
 
 
 def chosen_form(form: str) -> Form:
@@ -84,7 +86,10 @@ def show_list(form: str, items: Sequence[Any], columns: Sequence[Column], *, who
                 click.echo("\t".join(_plain(column.value(item)) for column in columns))
         case "table":
             if items:
-                terminal().print(table(items, columns))
+                made, dropped = _fitted(items, columns)
+                terminal().print(made)
+                if dropped:
+                    click.secho(f"No room for: {', '.join(dropped)}. -o json shows all.", dim=True, err=True)
             else:
                 click.echo(empty, err=True)
 
@@ -122,35 +127,41 @@ def terminal() -> "Console":
 
 
 def table(items: Iterable[Any], columns: Sequence[Column]) -> Any:
-    """Return a table without a frame. On a narrow terminal, wide columns are truncated."""
+    """Return a table without a frame that fits the terminal."""
+    return _fitted(items, columns)[0]
+
+
+def _fitted(items: Iterable[Any], columns: Sequence[Column]) -> tuple[Any, list[str]]:
+    """Return the table, and the names of the columns that the terminal has no room for."""
+    from rich.cells import cell_len  # noqa: PLC0415 - slow to import
     from rich.table import Table  # noqa: PLC0415 - slow to import
     from rich.text import Text  # noqa: PLC0415 - slow to import
 
     rows = [[_cell(column, column.value(item)) for column in columns] for item in items]
+    cells = [[cell_len(row[place]) for row in rows] for place in range(len(columns))]
+    needs = [max([len(column.name), *widths]) for column, widths in zip(columns, cells, strict=True)]
+    chosen = layout(columns, needs, [any(widths) for widths in cells], terminal().width)
     made = Table(box=None, header_style="dim", pad_edge=False, padding=(0, GAP, 0, 0))
-    for column, width in zip(columns, _widths(columns, rows, terminal().width), strict=True):
-        right = column.style in ("number", "seconds")
-        made.add_column(
-            column.name, justify="right" if right else "left", no_wrap=True, overflow="ellipsis", width=width
-        )
+    for place, width in zip(chosen.places, chosen.widths, strict=True):
+        column = columns[place]
+        justify: Literal["left", "right"] = "right" if column.style in ("number", "seconds") else "left"
+        made.add_column(column.name, justify=justify, no_wrap=True, overflow="ellipsis", width=width)
     for row in rows:
         made.add_row(
             *(
-                Text(text, style=STYLES.get(text, "") if column.style == "state" else "")
-                for column, text in zip(columns, row, strict=True)
+                Text(_shortened(columns[place], row[place], width), style=_colour(columns[place], row[place]))
+                for place, width in zip(chosen.places, chosen.widths, strict=True)
             )
         )
-    return made
+    return made, chosen.dropped(columns) if rows else []
 
 
-def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], available: int) -> list[int]:
-    """Return the width of each column; wide columns share what the others leave of the available width."""
-    needs = [max([len(column.name), *(len(row[index]) for row in rows)]) for index, column in enumerate(columns)]
-    wide = [index for index, column in enumerate(columns) if column.style == "wide"]
-    left = available - GAP * (len(columns) - 1) - sum(need for index, need in enumerate(needs) if index not in wide)
-    for index in wide:
-        needs[index] = min(needs[index], max(NARROWEST, left // len(wide)))
-    return needs
+def _shortened(column: Column, text: str, width: int) -> str:
+    return middle(text, width) if column.style == "name" else text
+
+
+def _colour(column: Column, text: str) -> str:
+    return STYLES.get(text, "") if column.style == "state" else ""
 
 
 def _cell(column: Column, value: Any) -> str:

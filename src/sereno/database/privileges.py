@@ -81,6 +81,7 @@ refused_declarations   siud    s       s
 relay_batches          siud    siud    s
 repeated_messages      sid     -       s
 restored               siud    s       s
+saved_searches         -       siud    s
 schedule_ends          siud    siud    s
 schedules              siud    siud    s
 sessions               siud    s       s

@@ -5366,6 +5366,18 @@ CREATE TABLE sereno.restored (
     until timestamp with time zone NOT NULL
 );
 
+CREATE TABLE sereno.saved_searches (
+    list text NOT NULL,
+    tenant text,
+    name text NOT NULL,
+    text text NOT NULL,
+    saved_by text NOT NULL,
+    saved_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    CONSTRAINT saved_searches_list_check CHECK (((length(list) >= 1) AND (length(list) <= 40))),
+    CONSTRAINT saved_searches_name_check CHECK (((length(name) >= 1) AND (length(name) <= 100))),
+    CONSTRAINT saved_searches_text_check CHECK (((length(text) >= 1) AND (length(text) <= 2000)))
+);
+
 CREATE TABLE sereno.schedule_ends (
     id bigint NOT NULL,
     schedule_id bigint NOT NULL,
@@ -5531,6 +5543,10 @@ CREATE TABLE sereno.tasks (
     name text NOT NULL,
     service text NOT NULL,
     tenants boolean NOT NULL,
+    queue text,
+    priority smallint,
+    version integer DEFAULT 1 NOT NULL,
+    parameters jsonb,
     declared_at timestamp with time zone DEFAULT sereno.now() NOT NULL
 );
 
@@ -5849,6 +5865,9 @@ ALTER TABLE ONLY sereno.repeated_messages
 
 ALTER TABLE ONLY sereno.restored
     ADD CONSTRAINT restored_pkey PRIMARY KEY (kind, key);
+
+ALTER TABLE ONLY sereno.saved_searches
+    ADD CONSTRAINT saved_searches_list_tenant_name_key UNIQUE NULLS NOT DISTINCT (list, tenant, name);
 
 ALTER TABLE ONLY sereno.schedule_ends
     ADD CONSTRAINT schedule_ends_pkey PRIMARY KEY (id);

@@ -29,6 +29,8 @@ class Arguments:
 
     # Arguments that are stored encrypted; none, unless it is an EncryptedArguments.
     encrypted: tuple[str, ...] = ()
+    # The arguments as one type; None where only the database knows their types.
+    shape: Any = None
 
     def __init__(
         self,
@@ -61,8 +63,8 @@ class Arguments:
         self._bound = msgspec.defstruct(f"{task}_bound", [(name, Any) for name in self.names], gc=False)
         fields = [_field(p, hints.get(p.name, Any)) for p in wanted]
         try:
-            shape = msgspec.defstruct(f"{task}_arguments", fields, kw_only=True, forbid_unknown_fields=True)
-            self._decoder = msgspec.json.Decoder(shape, dec_hook=decode_model)
+            self.shape = msgspec.defstruct(f"{task}_arguments", fields, kw_only=True, forbid_unknown_fields=True)
+            self._decoder = msgspec.json.Decoder(self.shape, dec_hook=decode_model)
         except TypeError as error:
             raise ConfigurationError(f"task {task}: the types of its parameters cannot be stored: {error}") from None
         # Positional calls are cheapest; a keyword-only parameter rules them out.

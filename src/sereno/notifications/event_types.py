@@ -1,12 +1,15 @@
 """Event types as rows, so that SQL can create events; and the payload check of events created in SQL."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from sereno.database.json_values import stored
 from sereno.database.statement import Operation, Statement, queries
 from sereno.duration import seconds
+from sereno.errors import InvalidArguments
 from sereno.notifications.event import EventDefinition
 from sereno.notifications.jobs import QUEUE
 
@@ -50,3 +53,38 @@ def unchecked(event: int) -> Operation[tuple[str, bytes] | None]:
 def refuse(event: int, note: str) -> Operation[None]:
     """Close the event without deliveries."""
     yield Statement(_sql["refuse"], {"event": event, "note": note})
+
+
+def declared_types() -> Operation[list[str]]:
+    """Return the names of the event types that the code of any service has declared."""
+    rows = yield Statement(_sql["declared"])
+    return [row[0] for row in rows]
+
+
+def notify_declared(
+    kind: str,
+    payload: Mapping[str, Any],
+    *,
+    to: Sequence[str] | None,
+    subject: str | None,
+    key: str | None,
+    tenant: str | None,
+    at: datetime | None,
+    ttl: float | None,
+) -> Operation[int]:
+    """Create an event of a type whose code is elsewhere; return its id."""
+    raw = stored(payload, lambda why: InvalidArguments(f"event {kind}: {why}"))
+    rows = yield Statement(
+        _sql["notify"],
+        {
+            "type": kind,
+            "payload": raw.decode(),
+            "to": None if to is None else list(to),
+            "subject": subject,
+            "key": key,
+            "tenant": tenant,
+            "at": at,
+            "ttl": ttl,
+        },
+    )
+    return int(rows[0][0])

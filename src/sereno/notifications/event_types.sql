@@ -17,3 +17,13 @@ select type, payload::text from sereno.events where id = %(event)s and unchecked
 -- name: refuse
 -- Closes the event without deliveries; the note says why.
 update sereno.events set matched_at = sereno.now(), note = %(note)s where id = %(event)s and matched_at is null;
+
+-- name: declared
+-- Names of the declared event types.
+select name from sereno.event_types order by name;
+
+-- name: notify
+-- Create an event of a declared type without its code. The worker checks the payload before anything is sent.
+select sereno.notify(
+    %(type)s, %(payload)s::text::jsonb, "to" => %(to)s::text[], subject => %(subject)s, key => %(key)s,
+    tenant => %(tenant)s, at => %(at)s, ttl => make_interval(secs => %(ttl)s::double precision));

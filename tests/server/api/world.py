@@ -346,6 +346,8 @@ def _about_the_system(things: Things) -> dict[str, dict[str, Any]]:
     part = {"path": {"event": EVENT, "channel": "pager", "part": "title"}}
     rule = {"path": {"name": things.named("rule")}}
     archived = {"kind": f"public.{things.named('table')}", "from": PAST["start"], "to": PAST["end"]}
+    search = {"path": {"list_name": "jobs"}}
+    named_search = {"path": {"list_name": "jobs", "name": "late"}}
     return {
         "GET /me": {},
         "GET /stream": {},
@@ -363,6 +365,12 @@ def _about_the_system(things: Things) -> dict[str, dict[str, Any]]:
         "GET /figures/deliveries": {},
         "GET /figures/channels": {},
         "GET /figures/jobs": {},
+        "GET /tasks/parameters": {},
+        "GET /searches/{list_name}": search,
+        "GET /searches/{list_name}/fields": search,
+        "GET /searches/{list_name}/values": search | {"params": {"field": "tenant", "begins": things.tenant}},
+        "PUT /searches/{list_name}/{name}": named_search | {"json": {"text": f"tenant:{things.tenant}"}},
+        "DELETE /searches/{list_name}/{name}": named_search,
         "GET /tenants": {},
         "GET /traces": {"params": {"subject": things.named("subject")}},
         "GET /traces/{trace_id}": {"path": {"trace_id": things.named("trace")}},

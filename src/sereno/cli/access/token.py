@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     Column("id", lambda line: str(line.id), "number"),
-    Column("name", lambda line: line.name),
+    Column("name", lambda line: line.name, "name"),
     Column("role", lambda line: line.role),
-    Column("tenant", lambda line: line.tenant),
+    Column("tenant", lambda line: line.tenant, "name"),
     Column("created", lambda line: line.created_at),
     Column("by", lambda line: line.created_by),
     Column("expires", lambda line: line.expires_at),

@@ -67,7 +67,7 @@ FILES = (
     Column("size", lambda line: size(line.bytes), "number"),
     Column("checked", lambda line: line.checked_at),
     Column("sha256", lambda line: line.sha256 and line.sha256[:12]),
-    Column("object", lambda line: line.object),
+    Column("object", lambda line: line.object, "name"),
     Column("error", lambda line: line.error, "wide"),
 )
 

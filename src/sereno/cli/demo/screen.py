@@ -59,7 +59,7 @@ def _worker(line: DemoFigures) -> str:
 
 
 COLUMNS = (
-    Column("system", lambda line: line.name),
+    Column("system", lambda line: line.name, "name"),
     Column("done", lambda line: line.succeeded, "number"),
     Column("running", lambda line: line.running or "", "number"),
     Column("waiting", lambda line: line.waiting or "", "number"),

@@ -27,8 +27,8 @@ def _then(line: Any) -> str:
 
 COLUMNS = (
     Column("id", lambda line: str(line.id), "number"),
-    Column("name", lambda line: line.name, "wide"),
-    Column("tenant", lambda line: line.tenant),
+    Column("name", lambda line: line.name, "name"),
+    Column("tenant", lambda line: line.tenant, "name"),
     Column("ended", _progress, "number"),
     Column("dead", lambda line: line.dead, "number"),
     Column("on dead", lambda line: line.on_dead),

@@ -32,9 +32,9 @@ def _what_happened(line: Any) -> str:
 COLUMNS = (
     Column("id", lambda line: str(line.id), "number"),
     Column("state", lambda line: line.state, "state"),
-    Column("task", lambda line: line.task),
-    Column("queue", lambda line: line.queue),
-    Column("tenant", lambda line: line.tenant),
+    Column("task", lambda line: line.task, "name"),
+    Column("queue", lambda line: line.queue, "name"),
+    Column("tenant", lambda line: line.tenant, "name"),
     Column("attempt", lambda line: line.attempt, "number"),
     Column("run at", lambda line: line.run_at),
     Column("finished", lambda line: line.finished_at),

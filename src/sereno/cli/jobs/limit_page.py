@@ -1,12 +1,12 @@
 """`sereno limit list`, `show` and `weights`: columns and texts."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import click
 
 from sereno.bounded_count import BoundedCount
-from sereno.cli.output import GAP, Column, human, short_time, show_list, terminal, visible
+from sereno.cli.output import Column, human, short_time, show_list, terminal, visible
+from sereno.cli.table_layout import GAP
 from sereno.jobs.limits.operations import LimitDetail, in_words
 from sereno.jobs.limits.rows import BOUND, LimiterRow, LimitRow
 
@@ -26,7 +26,7 @@ def declared_words(row: LimitRow) -> str | None:
 
 
 TABLE = (
-    Column("limit", lambda row: visible(row.name)),
+    Column("limit", lambda row: visible(row.name), "name"),
     Column("value", lambda row: in_words(row.numbers)),
     Column("for", lambda row: visible(holds_for(row))),
     Column("in use", lambda row: counted_to_bound(row.held) if row.kind == "slots" else None, "number"),
@@ -38,10 +38,10 @@ TABLE = (
 # Columns that are dropped on a narrow terminal, in this order.
 GIVES_WAY = ("changed by", "for", "declared")
 PLAIN = (
-    Column("limit", lambda row: row.name),
+    Column("limit", lambda row: row.name, "name"),
     Column("says", lambda row: in_words(row.numbers)),
-    Column("key", lambda row: row.key),
-    Column("queue", lambda row: row.queue),
+    Column("key", lambda row: row.key, "name"),
+    Column("queue", lambda row: row.queue, "name"),
     Column("in_use", lambda row: counted_to_bound(row.held) if row.kind == "slots" else None),
     Column("waiting", lambda row: counted_to_bound(row.waiting)),
     Column("closed", lambda row: counted_to_bound(row.closed)),
@@ -58,8 +58,6 @@ def table_columns(rows: Sequence[LimitRow]) -> list[Column]:
     for name in GIVES_WAY:
         if _needs(columns, rows) > width:
             columns = [column for column in columns if column.name != name]
-    if _needs(columns, rows) > width:
-        columns = [replace(column, style="wide") if column.name == "limit" else column for column in columns]
     return columns
 
 
@@ -69,7 +67,7 @@ def _needs(columns: Sequence[Column], rows: Sequence[LimitRow]) -> int:
 
 
 WEIGHT_COLUMNS = (
-    Column("key", lambda line: visible(line.key) or "-", "wide"),
+    Column("key", lambda line: visible(line.key) or "-", "name"),
     Column("weight", lambda line: f"{line.weight:g}", "number"),
     Column("changed by", lambda line: visible(line.changed_by or ""), "wide"),
     Column("changed at", lambda line: line.changed_at),
@@ -86,7 +84,7 @@ def _key_columns(row: LimitRow) -> list[Column]:
         else [Column("tokens", lambda limiter: f"{limiter.tokens:.1f}", "number")]
     )
     return [
-        Column("key", _key, "wide"),
+        Column("key", _key, "name"),
         *inside,
         Column("waiting", lambda limiter: counted_to_bound(limiter.waiting), "number"),
         Column("closed until", lambda limiter: limiter.closed_until),

@@ -38,7 +38,7 @@ COLUMNS = (
     Column("done", lambda line: line.done + line.stop_requested, "number"),
     Column("of", _of, "number"),
     Column("rate", lambda line: None if line.rate is None else f"{line.rate:g}/s"),
-    Column("tenant", lambda line: line.tenant),
+    Column("tenant", lambda line: line.tenant, "name"),
     Column("by", lambda line: line.requested_by),
     Column("requested", lambda line: line.created_at),
     Column("finished", lambda line: line.finished_at),

@@ -7,7 +7,7 @@ import click
 
 from sereno.cli.jobs.carried import carry, show
 from sereno.cli.options import context_options, output_option
-from sereno.cli.output import GAP, Column, chosen_form, human, show_list, terminal, visible
+from sereno.cli.output import Column, show_list, visible
 
 if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
@@ -15,19 +15,17 @@ if TYPE_CHECKING:
     from sereno.jobs.rows import PauseKind
 
 COLUMNS = (
-    Column("queue", lambda line: line.queue),
+    Column("queue", lambda line: line.queue, "name"),
     Column("ready", lambda line: line.ready, "number"),
     Column("running", lambda line: line.running, "number"),
-    Column("scheduled", lambda line: line.scheduled, "number"),
-    Column("waiting", lambda line: line.waiting, "number"),
+    Column("scheduled", lambda line: line.scheduled, "number", 6),
+    Column("waiting", lambda line: line.waiting, "number", 8),
     Column("oldest", lambda line: line.oldest_seconds, "seconds"),
-    Column("last minute", lambda line: line.finished_last_minute, "number"),
-    Column("slots", lambda line: line.slots, "number"),
-    Column("workers", lambda line: line.workers, "number"),
+    Column("last minute", lambda line: line.finished_last_minute, "number", 7),
+    Column("slots", lambda line: line.slots, "number", 9),
+    Column("workers", lambda line: line.workers, "number", 5),
     Column("paused", lambda line: f"by {line.paused_by}" if line.is_paused else "", "wide"),
 )
-# Characters of the longest age in a table.
-LONGEST_AGE = 8
 # The same for installations with a carried queue. Their jobs outside of PostgreSQL are estimated.
 CARRIER_COLUMNS = (
     Column("carried", lambda line: f"~{line.carrier.pending_jobs:,}" if line.carrier else None, "number"),
@@ -36,34 +34,11 @@ CARRIER_COLUMNS = (
 )
 
 
-# Columns that are dropped on a narrow terminal, in this order.
-GIVES_WAY = ("slots", "waiting", "last minute", "scheduled")
-
-
-def queue_columns(lines: "Sequence[QueueLine]", form: str) -> Sequence[Column]:
+def queue_columns(lines: "Sequence[QueueLine]") -> Sequence[Column]:
     """Return the columns of a list of queues; those of carriers only if one of the queues has one."""
     if not any(line.carrier for line in lines):
         return COLUMNS
-    columns: Sequence[Column] = (*COLUMNS[:-1], *CARRIER_COLUMNS, COLUMNS[-1])
-    if chosen_form(form) != "table":
-        return columns
-    width = terminal().width
-    for name in GIVES_WAY:
-        if _needs(columns, lines) > width:
-            columns = [column for column in columns if column.name != name]
-    return columns
-
-
-def _needs(columns: Sequence[Column], lines: "Sequence[QueueLine]") -> int:
-    """Return the width of a table with these columns; that of ages is bounded."""
-    widths = [
-        max(
-            len(column.name),
-            *(LONGEST_AGE if column.style == "seconds" else len(human(column.value(line))) for line in lines),
-        )
-        for column in columns
-    ]
-    return sum(widths) + GAP * (len(widths) - 1)
+    return (*COLUMNS[:-1], *CARRIER_COLUMNS, COLUMNS[-1])
 
 
 @click.group()
@@ -84,7 +59,7 @@ def list_queues(context: "CommandContext", form: str) -> None:
     from sereno.jobs.queries.queues import list_queues as operation  # noqa: PLC0415 - see above
 
     found = context.run(operation())
-    show_list(form, found, queue_columns(found, form), empty="No queue has jobs, workers or a pause.")
+    show_list(form, found, queue_columns(found), empty="No queue has jobs, workers or a pause.")
     for pause in context.run(list_pauses()):
         if pause.kind != "queue":
             click.echo(f"The {pause.kind} {pause.name!r} is paused, by {visible(pause.paused_by)}.", err=True)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     Column("id", lambda line: str(line.id), "number"),
-    Column("signal", lambda line: line.name),
-    Column("tenant", lambda line: line.tenant),
+    Column("signal", lambda line: line.name, "name"),
+    Column("tenant", lambda line: line.tenant, "name"),
     Column("sent", lambda line: line.sent_at),
     Column("value", lambda line: json.dumps(line.value, ensure_ascii=False), "wide"),
 )

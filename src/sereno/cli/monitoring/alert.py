@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ALERTS = (
     Column("id", lambda line: str(line.id), "number"),
     Column("level", lambda line: line.level, "state"),
-    Column("rule", lambda line: line.rule),
+    Column("rule", lambda line: line.rule, "name"),
     Column("kind", lambda line: line.kind),
     Column("words", lambda line: shown(line.words), "wide"),
     Column("since", lambda line: line.opened_at),
@@ -27,7 +27,7 @@ ALERTS = (
     Column("silenced until", lambda line: line.silenced_until),
 )
 RULES = (
-    Column("name", lambda line: line.name),
+    Column("name", lambda line: line.name, "name"),
     Column("about", lambda line: shown(_about(line)), "wide"),
     Column("to", lambda line: shown(" ".join(f"{to.channel}={to.address}" for to in line.to)), "wide"),
     Column("level", lambda line: line.level),

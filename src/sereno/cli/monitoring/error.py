@@ -121,12 +121,12 @@ def _columns() -> tuple[Column, ...]:
 
     return (
         Column("fingerprint", lambda group: group.fingerprint),
-        Column("task", lambda group: visible(group.task)),
+        Column("task", lambda group: visible(group.task), "name"),
         Column("count", lambda group: group.count, "number"),
         Column("last", lambda group: group.last_at),
         Column("first", lambda group: group.first_at),
         Column("24 hours", lambda group: sparkline(group.hours)),
-        Column("where", lambda group: visible(group.frame)),
+        Column("where", lambda group: visible(group.frame), "name"),
         Column("error", lambda group: visible(f"{group.error_type}: {group.message}"), "wide"),
     )
 

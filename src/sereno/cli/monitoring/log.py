@@ -23,8 +23,8 @@ COLUMNS = (
     Column("id", lambda line: str(line.id), "number"),
     Column("at", lambda line: line.at),
     Column("level", lambda line: line.level, "state"),
-    Column("event", lambda line: shown(line.event)),
-    Column("tenant", lambda line: shown(line.tenant)),
+    Column("event", lambda line: shown(line.event), "name"),
+    Column("tenant", lambda line: shown(line.tenant), "name"),
     Column("job", lambda line: None if line.job_id is None else str(line.job_id), "number"),
     Column("message", lambda line: shown(line.message), "wide"),
 )

@@ -36,7 +36,7 @@ def status(context: "CommandContext", form: str) -> None:
         return
     click.echo()
     if chosen_form(form) == "table":
-        terminal().print(table(found.queues, queue_columns(found.queues, form)))
+        terminal().print(table(found.queues, queue_columns(found.queues)))
         return
     for queue in found.queues:
         live = f"{queue.ready} ready, {queue.running} running, {queue.scheduled} scheduled, {queue.waiting} waiting"

@@ -27,7 +27,7 @@ SAMPLES = 40
 FAILURES = (
     Column("when", lambda line: line.finished_at),
     Column("job", lambda line: str(line.id), "number"),
-    Column("task", lambda line: line.task),
+    Column("task", lambda line: line.task, "name"),
     Column("attempt", lambda line: line.attempt, "number"),
     Column("outcome", lambda line: line.outcome, "state"),
     Column(
@@ -107,27 +107,41 @@ class TopScreen:
         from rich.console import Group  # noqa: PLC0415 - only on a terminal
         from rich.text import Text  # noqa: PLC0415 - only on a terminal
 
-        from sereno.cli.jobs.queues import COLUMNS as QUEUES  # noqa: PLC0415 - see above
+        from sereno.cli.jobs.queues import queue_columns  # noqa: PLC0415 - see above
         from sereno.cli.services.worker_list import COLUMNS as WORKERS  # noqa: PLC0415 - see above
 
         assert self.status is not None
         parts: list[Any] = [
-            Text.assemble(
-                ("sereno ", "bold"),
-                f"{self.rate:,.0f} finished/s  ",
-                (sparkline(self._rates), "cyan"),
-                f"  workers {self.status.workers_alive}, slots {self.status.slots}, ",
-                (f"{self.status.dead_letters} dead", "red" if self.status.dead_letters.value else ""),
-                ("   q quits", "dim"),
-            ),
+            self._heading(),
             Text(),
-            table(self.status.queues, QUEUES),
+            table(self.status.queues, queue_columns(self.status.queues)),
             Text(),
         ]
         parts += [table(self._workers, WORKERS) if self._workers else Text("No worker is alive.", "yellow"), Text()]
         if self._failures:
             parts.append(table(self._failures, FAILURES))
         return Group(*parts)
+
+    def _heading(self) -> Any:
+        """Return the first line; a narrow terminal has fewer samples of the rate."""
+        from rich.text import Text  # noqa: PLC0415 - only on a terminal
+
+        assert self.status is not None
+        status, rate = self.status, f"{self.rate:,.0f} finished/s  "
+        workers = f"  workers {status.workers_alive}, slots {status.slots}, "
+        dead, leave = f"{status.dead_letters} dead", "   q quits"
+        room = terminal().width - len("sereno " + rate + workers + dead + leave)
+        shown = list(self._rates)[-room:] if room > 0 else []
+        return Text.assemble(
+            ("sereno ", "bold"),
+            rate,
+            (sparkline(shown), "cyan"),
+            workers,
+            (dead, "red" if status.dead_letters.value else ""),
+            (leave, "dim"),
+            no_wrap=True,
+            overflow="ellipsis",
+        )
 
 
 def sparkline(values: Collection[float]) -> str:

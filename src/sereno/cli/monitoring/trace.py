@@ -65,11 +65,11 @@ def trace(
 
 def _choose(form: str, found: "Sequence[TraceLine]") -> None:
     columns = [
-        Column("trace", lambda line: line.id),
+        Column("trace", lambda line: line.id, "name"),
         Column("kind", lambda line: line.kind),
-        Column("name", lambda line: line.name),
-        Column("subject", lambda line: line.subject, "wide"),
-        Column("tenant", lambda line: line.tenant),
+        Column("name", lambda line: line.name, "name"),
+        Column("subject", lambda line: line.subject, "name"),
+        Column("tenant", lambda line: line.tenant, "name"),
         Column("at", lambda line: line.at),
     ]
     show_list(form, found, columns, empty="No trace found.")

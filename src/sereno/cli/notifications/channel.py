@@ -22,7 +22,7 @@ def _paused(line: "ChannelState") -> str:
 
 
 COLUMNS = (
-    Column("channel", lambda line: shown(line.channel)),
+    Column("channel", lambda line: shown(line.channel), "name"),
     Column("pending", lambda line: line.pending, "number"),
     Column("sent lately", lambda line: line.sent, "number"),
     Column("failed lately", lambda line: line.failed, "number"),

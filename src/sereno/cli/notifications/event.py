@@ -38,9 +38,9 @@ def _progress(line: "EventLine") -> str:
 
 COLUMNS = (
     Column("id", lambda line: str(line.id), "number"),
-    Column("event", lambda line: shown(line.type)),
-    Column("tenant", lambda line: shown(line.tenant)),
-    Column("subject", lambda line: shown(line.subject), "wide"),
+    Column("event", lambda line: shown(line.type), "name"),
+    Column("tenant", lambda line: shown(line.tenant), "name"),
+    Column("subject", lambda line: shown(line.subject), "name"),
     Column("to", _audience),
     Column("channels", lambda line: line.channels),
     Column("created", lambda line: line.created_at),
@@ -49,7 +49,7 @@ COLUMNS = (
     Column("note", lambda line: shown(line.note), "wide"),
 )
 TALLY_COLUMNS = (
-    Column("channel", lambda line: shown(line.channel)),
+    Column("channel", lambda line: shown(line.channel), "name"),
     Column("state", lambda line: line.state, "state"),
     Column("deliveries", lambda line: line.count, "number"),
     Column("reason", lambda line: shown(line.reason), "wide"),

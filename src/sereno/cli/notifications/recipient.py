@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     Column("id", lambda line: str(line.id), "number"),
-    Column("recipient", lambda line: shown(line.key), "wide"),
-    Column("tenant", lambda line: shown(line.tenant)),
+    Column("recipient", lambda line: shown(line.key), "name"),
+    Column("tenant", lambda line: shown(line.tenant), "name"),
     Column("reached by", lambda line: shown(" ".join(line.channels)), "wide"),
     Column("zone", lambda line: shown(line.zone)),
     Column("locale", lambda line: shown(line.locale)),
     Column("changed", lambda line: line.changed_at),
 )
 ADDRESS_COLUMNS = (
-    Column("channel", lambda line: shown(line.channel)),
-    Column("address", lambda line: shown(line.address), "wide"),
+    Column("channel", lambda line: shown(line.channel), "name"),
+    Column("address", lambda line: shown(line.address), "name"),
     Column("state", lambda line: line.state, "state"),
     Column("keys", lambda line: "hidden" if line.has_keys else ""),
     Column("reason", lambda line: shown(line.reason), "wide"),

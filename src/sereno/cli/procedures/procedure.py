@@ -26,7 +26,7 @@ LONGEST_RESULT = 200
 
 COLUMNS = (
     Column("target", lambda line: line.allowed.target),
-    Column("name", lambda line: line.allowed.name),
+    Column("name", lambda line: line.allowed.name, "name"),
     Column("signature", lambda line: str(line.allowed.signature), "wide"),
     Column("timeout", lambda line: line.allowed.timeout, "seconds"),
     Column("by", lambda line: line.allowed.allowed_by),

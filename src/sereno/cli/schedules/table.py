@@ -1,14 +1,15 @@
 """`sereno schedule list`: a table with fewer columns on a narrow terminal; plain values in a pipe."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from sereno.cli.output import GAP, Column, human, terminal, visible
+from sereno.cli.output import Column, human, terminal, visible
 from sereno.cli.schedules.text import brief_time, effective_state, first_line, last_words, soon
+from sereno.cli.table_layout import GAP
 from sereno.schedules.lists import SchedulePage, clock_of, in_words
 from sereno.schedules.rows import ScheduleRow
 
@@ -55,10 +56,10 @@ class ScheduleTableLine:
 
 
 TABLE = (
-    Column("key", lambda line: visible(line.row.key)),
+    Column("key", lambda line: visible(line.row.key), "name"),
     Column("when", lambda line: visible(in_words(line.row.rule)), "wide"),
-    Column("task", lambda line: visible(line.row.task)),
-    Column("tenant", lambda line: visible(line.row.tenant or "")),
+    Column("task", lambda line: visible(line.row.task), "name"),
+    Column("tenant", lambda line: visible(line.row.tenant or ""), "name"),
     Column("next run", lambda line: line.next),
     Column("last run", lambda line: last_words(line.row, line.now)),
     Column("fired", lambda line: line.row.fired, "number"),
@@ -67,11 +68,11 @@ TABLE = (
     Column("state", lambda line: line.state),
 )
 PLAIN = (
-    Column("key", lambda line: line.row.key),
+    Column("key", lambda line: line.row.key, "name"),
     Column("state", lambda line: line.row.state),
     Column("when", lambda line: in_words(line.row.rule)),
-    Column("task", lambda line: line.row.task),
-    Column("tenant", lambda line: line.row.tenant),
+    Column("task", lambda line: line.row.task, "name"),
+    Column("tenant", lambda line: line.row.tenant, "name"),
     Column("next_run_at", lambda line: planned_at(line.row)),
     Column("last_fired_at", lambda line: line.row.last_fired_at),
     Column("last_state", lambda line: line.row.last_state),
@@ -107,9 +108,6 @@ def table_columns(found: Sequence[ScheduleTableLine]) -> list[Column]:
             if _needs(columns, found, rule_width) <= width:
                 break
             columns = [column for column in columns if column.name != name]
-    if _needs(columns, found, LEAST_RULE_WIDTH) > width:
-        # Only a long key is left to truncate.
-        columns = [replace(column, style="wide") if column.name == "key" else column for column in columns]
     return columns
 
 

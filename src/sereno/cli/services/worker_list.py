@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 COLUMNS = (
     Column("session", lambda line: str(line.id), "number"),
     Column("state", lambda line: line.state, "state"),
-    Column("host", lambda line: line.host),
-    Column("pid", lambda line: str(line.pid), "number"),
+    Column("host", lambda line: line.host, "name"),
+    Column("pid", lambda line: str(line.pid), "number", 1),
     Column("running", lambda line: line.running, "number"),
     Column("queues", lambda line: line.queues, "wide"),
     Column("tasks", lambda line: line.tasks, "number"),

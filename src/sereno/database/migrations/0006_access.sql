@@ -39,12 +39,28 @@ create table sereno.idempotency_keys (
 create index idempotency_keys_at on sereno.idempotency_keys (at);
 
 -- Tasks as the code of each service declares them. `tenants`: whether a token of one tenant may run the task.
+-- `parameters`: names, types and defaults, for forms.
 create table sereno.tasks (
     name        text not null,
     service     text not null,
     tenants     boolean not null,
+    queue       text,
+    priority    smallint,
+    version     integer not null default 1,
+    parameters  jsonb,
     declared_at timestamptz not null default sereno.now(),
     primary key (name, service)
+);
+
+-- Searches under a name, shared by the users of a tenant, or by those of all tenants (tenant null).
+create table sereno.saved_searches (
+    list      text not null check (length(list) between 1 and 40),
+    tenant    text,
+    name      text not null check (length(name) between 1 and 100),
+    text      text not null check (length(text) between 1 and 2000),
+    saved_by  text not null,
+    saved_at  timestamptz not null default sereno.now(),
+    unique nulls not distinct (list, tenant, name)
 );
 
 -- Return a JSON value for display. A value nested deeper than 200 levels, which not every JSON parser reads, or

@@ -32,7 +32,9 @@ from sereno.server.api.monitoring import (
     figures,
     logs,
     migrations,
+    searches,
     system,
+    task_parameters,
     tenants,
     traces,
 )
@@ -72,6 +74,8 @@ SECTIONS = (
     queues,
     signals,
     system,
+    task_parameters,
+    searches,
     tokens,
     workers,
     logs,

@@ -17,6 +17,7 @@ from sereno.database.json_values import stored
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments, JobNotFound
 from sereno.jobs import operations as jobs
+from sereno.jobs import task_rows
 from sereno.jobs.filters import JobFilter
 from sereno.jobs.job import MOST_PREDECESSORS, JobOptions, OnDead
 from sereno.jobs.queries import jobs as job_queries
@@ -26,6 +27,7 @@ from sereno.jobs.queries.search import JOB_FIELDS, jobs_wanted
 from sereno.jobs.queries.why import why
 from sereno.jobs.queries.why_carried import FIRST_DIRECT
 from sereno.jobs.rows import BulkOperation, JobAction, KeyConflict
+from sereno.jobs.task_rows import DeclaredTask
 from sereno.search.syntax import LONGEST
 from sereno.server.api.bounds import Name, Tags
 from sereno.server.api.jobs.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
@@ -36,6 +38,7 @@ from sereno.server.shared.context import ServerContext, check_task
 from sereno.server.shared.error_masking import sees_all
 from sereno.server.shared.search_access import check_search
 from sereno.server.shared.tenant_scope import check_theirs, their_tenant
+from sereno.text import check_text
 
 JobId = Annotated[int, Path(ge=0, lt=2**63)]
 
@@ -185,9 +188,11 @@ def routes(context: ServerContext) -> Router:
 
     @router.operation("POST", "/jobs", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND], status_code=201)
     async def enqueue(body: NewJobBody, who: Who) -> CreatedJob:
-        """Enqueue a job."""
+        """Enqueue a job: of the application of this server, or of a task that a worker has declared."""
         given = body.model_dump(exclude={"task", "arguments"})
         options = JobOptions(**{**given, "tenant": their_tenant(who, body.tenant)})
+        if (task := await _declared_elsewhere(context, who, body.task)) is not None:
+            return await context.change(_enqueue_declared(context, who, task, body.arguments, options))
         make_job = await context.job_maker(who)
         # Large arguments take a while to encode; the server handles other requests meanwhile.
         wanted = await asyncio.to_thread(lambda: make_job(body.task, _encoded(body.arguments), options))
@@ -265,6 +270,23 @@ def _again(context: ServerContext, router: Router) -> None:
             return CreatedJob(made.id, made.created)
 
         return await context.change(operation())
+
+
+async def _declared_elsewhere(context: ServerContext, who: Principal, name: str) -> DeclaredTask | None:
+    """Return the declaration of a task that the application of this server does not have."""
+    if name in context.app.registry.names:
+        return None
+    check_text("task", name)
+    check_task(name, await context.open_tasks(who))
+    return next(iter(await context.read(task_rows.declared(name))), None)
+
+
+def _enqueue_declared(
+    context: ServerContext, who: Principal, task: DeclaredTask, arguments: dict[str, Any], options: JobOptions
+) -> Operation[CreatedJob]:
+    wanted = yield from task_rows.declared_job(task, arguments, options, context.settings.arguments_limit)
+    (made,) = yield from jobs.enqueue([wanted], actor=who.actor, tenant=who.tenant)
+    return CreatedJob(made.id, made.created)
 
 
 def _encoded(arguments: dict[str, Any]) -> bytes:

@@ -1,6 +1,7 @@
 """Events: list, show and publish them."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -12,7 +13,9 @@ from pydantic import AwareDatetime, BaseModel, Field
 from sereno.access.identity import Principal
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation
+from sereno.duration import seconds
 from sereno.errors import UnknownEvent
+from sereno.notifications import event_types
 from sereno.notifications import operations as notifications
 from sereno.notifications.event import EventDefinition
 from sereno.notifications.rows import EventLine, EventRow
@@ -22,6 +25,7 @@ from sereno.server.api.bounds import Name
 from sereno.server.api.notifications.masking import payload_shown
 from sereno.server.api.paging import Paging, page_of, paging
 from sereno.server.api.responses import (
+    TransactionScope,
     check_storable,
     json_response,
     one_transaction,
@@ -114,34 +118,40 @@ def routes(context: ServerContext) -> Router:
         response_model=response_model(NotifyResponse),
     )
     async def notify(body: NewEventBody, who: Who) -> Response:
-        """Publish an event that the application declares."""
+        """Publish an event that the application of this server, or a worker, declares."""
         return json_response(await _notify(context, body, who), HTTPStatus.CREATED)
 
     return router
 
 
 async def _notify(context: ServerContext, body: NewEventBody, who: Principal) -> NotifyResponse:
-    definitions = context.app.notifications.definitions
-    if body.type not in definitions:
-        raise UnknownEvent(notifications.unknown_type(body.type, definitions))
-    notify = partial(
-        context.event(body.type).anotify,
-        await asyncio.to_thread(_decoded, definitions[body.type], body.payload),
-        to=body.to,
-        subject=body.subject,
-        key=body.key,
-        tenant=their_tenant(who, body.tenant),
-        at=body.at,
-        ttl=body.ttl,
-    )
+    notify = await _notifier(context, body, their_tenant(who, body.tenant))
     async with one_transaction(context) as transaction:
         newest = await transaction.run(notifications.list_events(limit=1))
-        number: int = await notify(conn=transaction.conn)
+        number = await notify(transaction)
         is_new = not newest or number > newest[0].id
         detail = {"type": body.type, "created": is_new}
         await transaction.run(notifications.record_audit("event.notify", f"event {number}", detail, actor=who.actor))
         made = await transaction.run(notifications.show_event(number))
     return NotifyResponse(number, is_new, made.event)
+
+
+async def _notifier(
+    context: ServerContext, body: NewEventBody, tenant: str | None
+) -> Callable[[TransactionScope], Awaitable[int]]:
+    """Return what creates the event: by its declaration here, or by the one that a worker has stored."""
+    definitions = context.app.notifications.definitions
+    given: dict[str, Any] = {"to": body.to, "subject": body.subject, "key": body.key, "tenant": tenant, "at": body.at}
+    if body.type in definitions:
+        payload = await asyncio.to_thread(_decoded, definitions[body.type], body.payload)
+        notify = partial(context.event(body.type).anotify, payload, **given, ttl=body.ttl)
+        return lambda transaction: notify(conn=transaction.conn)
+    if body.type not in await context.read(event_types.declared_types()):
+        raise UnknownEvent(notifications.unknown_type(body.type, definitions))
+    check_storable("payload", body.payload)
+    ttl = None if body.ttl is None else seconds(body.ttl)
+    made = event_types.notify_declared(body.type, body.payload, **given, ttl=ttl)
+    return lambda transaction: transaction.run(made)
 
 
 def _decoded(definition: EventDefinition, payload: dict[str, Any]) -> Any:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from sereno.access.masking import masked as hidden
 from sereno.jobs.filters import DeliveryFilter
+from sereno.notifications import event_types
 from sereno.notifications import operations as notifications
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.operations import RecipientDetail, masked
@@ -112,9 +113,10 @@ async def _shown(
         return {"detail": None}
     form = page.query.get("why", "").strip()
     mine = DeliveryFilter(recipient=key, tenant=tenant)
-    last, types, reasons = await asyncio.gather(
+    last, types, declared, reasons = await asyncio.gather(
         page.load(("deliveries", str(mine), LAST), partial(queries.deliveries, mine, LAST, None)),
         page.load("event types", partial(notification_queries.types, MOST_TYPES), fresh=TYPES_FRESH),
+        page.load("declared types", event_types.declared_types, fresh=TYPES_FRESH),
         _why(page, key, tenant, form) if form else _nothing(),
     )
     detail, kinds = seen.value, known_kinds(page.context)
@@ -134,6 +136,7 @@ async def _shown(
         "quiet_spans": [duration_text(span) for span in (quiet.quiet if quiet else None) or ()],
         "last": last,
         "types": sorted({*kinds, *lately}),
+        "sendable": sorted({*kinds, *(declared.value or [])}),
         "form": form,
         "reasons": None if reasons is None else [hidden(each) for each in reasons],
         "hide": hidden,

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, quote, urlencode
 from starlette.responses import HTMLResponse, Response
 
 from sereno.access.masking import masked
-from sereno.errors import SerenoError
+from sereno.errors import InvalidArguments, SerenoError
 from sereno.notifications.event import Content, Recipient
 from sereno.notifications.templates import operations as templates
 from sereno.notifications.templates import queries
@@ -36,7 +36,7 @@ POLICY = (
 )
 HEADERS = {"Content-Security-Policy": POLICY, "X-Frame-Options": "SAMEORIGIN", "Cache-Control": "no-store"}
 # Bytes; URL encoding takes at most three bytes for each byte of a source.
-LARGEST_FORM = 3 * LARGEST_SOURCE + 2000
+LARGEST_FORM = 3 * LARGEST_SOURCE + 300_000
 MOST_LINES = 500
 # Lines of a version that are compared. The time grows with their square: 32,000 short ones took 18 s.
 MOST_COMPARED = 2000
@@ -112,14 +112,15 @@ def routes(pages: PageRoutes) -> None:
 def _previews(pages: PageRoutes) -> None:
     @pages.at("/template-preview")
     async def saved(page: PageRequest) -> Response:
-        return await _preview(page, _template_request(page), None)
+        return await _preview(page, _template_request(page), None, None)
 
     @pages.at("/template-preview", role="admin", method="POST")
     async def draft(page: PageRequest) -> Response:
         """Preview an unsaved source, for users who may save it."""
         page.context.authenticator.check_origin(page.request)
         form = parse_qs((await page.request.body())[:LARGEST_FORM].decode("utf-8", "replace"), keep_blank_values=True)
-        return await _preview(page, _template_request(page), form.get("source", [""])[0][: LARGEST_SOURCE + 1])
+        source, sample = (form.get(name, [""])[0] for name in ("source", "payload"))
+        return await _preview(page, _template_request(page), source[: LARGEST_SOURCE + 1], sample)
 
 
 def _template_request(page: PageRequest) -> TemplateRequest:
@@ -172,10 +173,10 @@ def _sentence(page: PageRequest, lines: Sequence[Mapping[str, Any]]) -> str:
 # Preview
 
 
-async def _preview(page: PageRequest, form: TemplateRequest, draft: str | None) -> Response:
+async def _preview(page: PageRequest, form: TemplateRequest, draft: str | None, sample: str | None) -> Response:
     """Return a document of its own, without any privileges."""
     try:
-        drawn = await _drawn(page, form, draft)
+        drawn = await _drawn(page, form, draft, sample)
     except SerenoError as error:
         drawn = f'<p class="wrong">{escape(str(error))}</p>'
     html = (
@@ -190,18 +191,14 @@ async def _preview(page: PageRequest, form: TemplateRequest, draft: str | None) 
     return HTMLResponse(html, headers=HEADERS)
 
 
-async def _drawn(page: PageRequest, form: TemplateRequest, draft: str | None) -> str:
+async def _drawn(page: PageRequest, form: TemplateRequest, draft: str | None, sample: str | None) -> str:
     words = await _words(page)
     if draft is not None:
         _, rows = (await page.load("template words", queries.read, fresh=AT_ONCE)).value or ("", None)
         words.use_rows({**(rows or {}), _place(form): draft})
-    seen = await page.load(
-        ("last payload", form.event, form.tenant), partial(queries.last_payload, form.event, form.tenant or None)
-    )
-    if seen.value is None:
+    payload = await _payload(page, form, sample)
+    if payload is None:
         return f'<p class="wrong">{escape(page.say("There is no event of this type yet to preview with."))}</p>'
-    # A real event: likely secrets and addresses are masked here, too.
-    payload = masked(seen.value)
     recipient = Recipient(
         key=page.say("recipient"),
         tenant=form.tenant or None,
@@ -215,6 +212,22 @@ async def _drawn(page: PageRequest, form: TemplateRequest, draft: str | None) ->
     if made is None:
         return f'<p class="wrong">{escape(page.say("There is no template for this message yet."))}</p>'
     return _size(page, form.channel, made, payload) + _message(made)
+
+
+async def _payload(page: PageRequest, form: TemplateRequest, sample: str | None) -> dict[str, Any] | None:
+    """Return the sample, or the payload of the last event with likely secrets and addresses masked."""
+    if sample and sample.strip():
+        try:
+            given = json.loads(sample)
+        except (ValueError, RecursionError) as error:
+            raise InvalidArguments(page.say("The sample payload is no JSON: %(problem)s", problem=error)) from None
+        if not isinstance(given, dict):
+            raise InvalidArguments(page.say("The sample payload must be a JSON object."))
+        return given
+    seen = await page.load(
+        ("last payload", form.event, form.tenant), partial(queries.last_payload, form.event, form.tenant or None)
+    )
+    return None if seen.value is None else dict(masked(seen.value))
 
 
 def _message(made: Content) -> str:

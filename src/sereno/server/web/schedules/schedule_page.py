@@ -26,6 +26,7 @@ from sereno.server.web.charts.punctuality import PunctualityPoint, punctuality
 from sereno.server.web.command_examples import copies
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
+from sereno.server.web.schedules.new_schedule import RULE
 from sereno.server.web.schedules.rule_text import exact, rule_words, zone_of
 from sereno.server.web.schedules.schedule_rows import (
     SHADES,
@@ -65,18 +66,6 @@ FORM = {
     "expires_after",
     "enabled",
     "note",
-}
-
-# Defaults of the optional fields of a rule.
-RULE = {
-    "interval": None,
-    "count_from": "plan",
-    "phase": 0,
-    "at": "",
-    "expression": "",
-    "spread": 0,
-    "dst_gap": "shift",
-    "dst_fold": "first",
 }
 
 
@@ -121,6 +110,7 @@ def routes(pages: PageRoutes) -> None:
             is_known=row.task in page.context.app.registry.names,
             changes=changes,
             exact=exact,
+            is_new=False,
             rule=RULE | row.rule,
             kind=row.rule.get("kind"),
             rest={name: value for name, value in exported(row).items() if name not in FORM},

@@ -27,6 +27,7 @@ from sereno.server.web.numbers import figure
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.schedules import schedule_page
+from sereno.server.web.schedules.new_schedule import new_schedule
 from sereno.server.web.schedules.rule_text import rule_words
 from sereno.server.web.schedules.schedule_rows import line_of, next_of, state_of
 from sereno.server.web.search_form import SearchForm, search_params_for
@@ -87,6 +88,7 @@ def routes(pages: PageRoutes) -> None:
             state=page.query.get("state", ""),
             bulk=_bulk(wanted),
             copies=_copies(page, wanted),
+            **new_schedule(page),
         )
 
 

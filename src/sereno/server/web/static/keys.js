@@ -19,7 +19,8 @@ function move(by) {
 const current = () => document.querySelector("main tr.at");
 
 const DOES = {
-  "/": () => document.querySelector(".search input")?.focus(),
+  // The filter of the page, or else the search for jobs.
+  "/": () => (document.querySelector("main form[role=search] input:not([type=hidden])") ?? document.querySelector(".search input"))?.focus(),
   j: () => move(1),
   k: () => move(-1),
   o: () => current()?.querySelector("a[href]")?.click(),
@@ -31,6 +32,8 @@ const DOES = {
   "?": () => document.getElementById("keys")?.showModal(),
   Escape: () => document.querySelector("[data-escape]")?.click(),
 };
+
+export const KEYS = Object.keys(DOES);
 
 document.addEventListener("keydown", (event) => {
   const at = event.target;

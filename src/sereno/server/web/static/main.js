@@ -6,6 +6,8 @@ import "./actions.js";
 import "./lists.js";
 import "./copy.js";
 import "./keys.js";
+import "./completion.js";
+import "./saved.js";
 
 // From here on all buttons work; tests wait for this.
 document.documentElement.dataset.ready = "";

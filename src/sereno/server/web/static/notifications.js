@@ -52,3 +52,30 @@ if (document.getElementById("try")) {
     timer = setTimeout(() => draft.submit(), 600);
   });
 }
+
+// A test notification: the payload starts as that of the last event of its type.
+const test = document.getElementById("test-form");
+
+async function fill() {
+  const tenant = test.dataset.tenant ? { tenant: test.dataset.tenant } : {};
+  const { items } = await ask("GET", `events?${new URLSearchParams({ type: test.elements.type.value, limit: 1, ...tenant })}`);
+  const payload = items.length ? (await ask("GET", `events/${items[0].id}`)).event.payload : {};
+  test.elements.payload.value = JSON.stringify(payload, null, 2);
+}
+
+async function send() {
+  const { type, payload } = test.elements;
+  const tenant = test.dataset.tenant ? { tenant: test.dataset.tenant } : {};
+  const made = await ask("POST", "events", { type: type.value, payload: JSON.parse(payload.value), to: JSON.parse(test.dataset.to), ...tenant });
+  location.assign(test.dataset.then.replace("%7Bid%7D", made.id));
+}
+
+if (test) {
+  const report = (error) => toast(error.message, true);
+  document.addEventListener("click", (event) => event.target.closest('[data-dialog="test-notification"]') && fill().catch(report));
+  test.elements.type.addEventListener("change", () => fill().catch(report));
+  test.addEventListener("submit", (event) => {
+    event.preventDefault();
+    send().catch(report);
+  });
+}

@@ -2,6 +2,7 @@
 import { ask, gather } from "./actions.js";
 import { refresh } from "./live.js";
 import { request } from "./request.js";
+import { skeleton, tasks } from "./task_fields.js";
 import { toast } from "./toast.js";
 
 const SHOWN = 10;
@@ -49,7 +50,7 @@ async function preview() {
   try {
     const starts = Date.parse(edit.elements.starts_at.value);
     const after = starts > Date.now() ? { after: new Date(starts - 1).toISOString() } : {};
-    const found = await post("schedules/preview", { when: rule(), n: SHOWN, key: edit.dataset.key, ...after });
+    const found = await post("schedules/preview", { when: rule(), n: SHOWN, ...(edit.dataset.key ? { key: edit.dataset.key } : {}), ...after });
     if (mine !== turn) return;
     says.className = "says";
     says.textContent = found.upcoming.length ? found.when : shown.dataset.none;
@@ -79,7 +80,41 @@ if (edit) {
     clearTimeout(timer);
     timer = setTimeout(preview, SOON);
   });
-  document.addEventListener("click", (event) => event.target.closest('[data-dialog="edit-dialog"]') && preview());
+  document.addEventListener("click", (event) => {
+    if (!event.target.closest('[data-dialog="edit-dialog"]')) return;
+    preview();
+    tasks().then((found) => edit.querySelector("#known-tasks").replaceChildren(...found.map((each) => new Option(each.name, each.name)))).catch((error) => toast(error.message, true));
+  });
+}
+
+// A new schedule: its key is part of the request, and must be free.
+async function create() {
+  const key = edit.querySelector("#f-key").value;
+  const body = gather(edit);
+  const list = await ask("GET", `schedules?${new URLSearchParams({ q: `key:"${key.replaceAll("\\", "\\\\").replaceAll('"', '\\"')}"`, limit: 1 })}`);
+  if (list.items.length) throw new Error(edit.dataset.taken);
+  const isElsewhere = edit.dataset.own && !JSON.parse(edit.dataset.own).includes(body.task);
+  await ask("PUT", `schedules/-?${new URLSearchParams({ key, ...(isElsewhere ? { unchecked: true } : {}) })}`, body);
+  location.assign(edit.dataset.then.replace("{key}", encodeURIComponent(key)));
+}
+
+if (edit?.hasAttribute("data-new")) {
+  const key = edit.querySelector("#f-key");
+  key.addEventListener("change", () => {
+    edit.dataset.key = key.value;
+    preview();
+  });
+  edit.elements.task.addEventListener("change", async () => {
+    const task = (await tasks()).find((each) => each.name === edit.elements.task.value);
+    if (!task) return;
+    edit.elements.queue.value = task.queue ?? "default";
+    edit.elements.args.value = JSON.stringify(skeleton(task));
+  });
+  edit.addEventListener("submit", (event) => {
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    create().catch((error) => toast(error.message, true));
+  });
 }
 
 // The local time of a zone at a moment, as if it were UTC; used to convert local times to moments.
