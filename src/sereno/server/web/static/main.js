@@ -1,4 +1,5 @@
 // Each behaviour of the page is a module of its own, independent of the others.
+import "./tables.js";
 import "./times.js";
 import "./view.js";
 import "./live.js";
