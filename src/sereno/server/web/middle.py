@@ -2,7 +2,7 @@
 
 import re
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 # Letters of the part that is never cut, without and with a separator at its start.
 TAIL, LONGEST_TAIL = 8, 16
@@ -16,12 +16,12 @@ def middle(name: str | None) -> Markup:
     text = name or "\N{EN DASH}"
     cut = _cut(text)
     kind = "mid long" if len(text) > LONG else "mid"
-    parts = '<span class="{}" title="{}"><span>{}</span><span>{}</span></span>'
-    return Markup(parts).format(kind, text, text[:cut], text[cut:])
+    inside = f"<span>{escape(text[:cut])}</span><span>{escape(text[cut:])}</span>"
+    return Markup(f'<span class="{kind}" title="{escape(text)}">{inside}</span>')  # noqa: S704 - escaped
 
 
 def _cut(text: str) -> int:
-    """Return where the tail begins: at the first separator that leaves it short enough, or a few letters from the end."""
+    """Return where the tail begins: at a separator that leaves it short enough, or a few letters from the end."""
     start = max(1, len(text) - LONGEST_TAIL)
     found = SEPARATORS.search(text, start, max(start, len(text) - TAIL // 2))
     return found.start() if found else max(0, len(text) - TAIL)

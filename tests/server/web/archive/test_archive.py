@@ -115,7 +115,7 @@ class TestWithArchive:
     def test_an_admin_runs_the_archive_now(self, browse: Visits, connection: psycopg.Connection) -> None:
         page = browse("archive")
         page.get_by_role("button", name="Archive now").click()
-        page.get_by_role("button", name="Confirm").click()
+        page.locator("#ask [value=yes]").click()
         expect(page.locator("#toast p").first).to_be_visible()
         assert one(connection, "select count(*) from sereno.jobs where starts_with(task, 'sereno.archive_')") == 2
         expect(browse("archive", "operator").get_by_role("button", name="Archive now")).to_have_count(0)

@@ -6,6 +6,7 @@ import "./live.js";
 import "./actions.js";
 import "./lists.js";
 import "./copy.js";
+import "./charts.js";
 import "./keys.js";
 
 // From here on all buttons work; tests wait for this.
