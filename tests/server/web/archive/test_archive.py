@@ -51,7 +51,7 @@ class TestWithoutArchive:
         _fill(connection, 0, 40, 400)
         text = read("archive").text
         assert "2 days are past their retention." in text
-        assert "1 earlier days are stored, too." in text
+        assert "One earlier day is stored, too." in text
 
     @pytest.mark.slow
     def test_the_page_is_accessible(
