@@ -28,7 +28,7 @@ def tenants(app: Sereno, ask: Ask) -> tuple[Things, Things]:
 PAGES: dict[str, tuple[dict[str, str], str, str, str]] = {
     "deliveries": ({}, "state:failed recipient:*ann*", f'title="{ANN}-recipient"', f'title="{BOB}-recipient"'),
     "notifications": ({}, "type:tender.* tenant:ann*", f"{ANN}-subject</td>", f"{BOB}-subject</td>"),
-    "recipients": ({}, "channel:pager ann", f">{ANN}-recipient</a>", f">{BOB}-recipient</a>"),
+    "recipients": ({}, "channel:pager ann", f'aria-label="{ANN}-recipient"', f'aria-label="{BOB}-recipient"'),
     "schedules": ({}, "kind:daily -tenant:bob-tenant", f'data-id="{ANN}-schedule"', f'data-id="{BOB}-schedule"'),
     "tenants": ({}, "paused:yes tenant:ann*", 'data-focus="tenant ann-tenant"', 'data-focus="tenant bob-tenant"'),
     "system": ({"show": "audit"}, f"actor:{ANN}* at:1h..", f">{ANN}-actor</a>", f">{BOB}-actor</a>"),

@@ -184,7 +184,8 @@ def accessibility_problems(page: Page) -> list[str]:
     """Return what axe finds on the page as it is."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(_axe())
-    # A frame shows a message as its recipient sees it. Only the violations are transferred: the other results would take half of the time.
+    # Only the violations are transferred: the other results would take half of the time. A frame is a document of
+    # its own: a message as its recipient sees it.
     found = page.evaluate("axe.run({resultTypes: ['violations'], iframes: false}).then((each) => each.violations)")
     return [
         f"{each['id']}: {each['help']}: {node['html'][:200]} {node['failureSummary'][:400]}"
