@@ -138,7 +138,7 @@ def test_previews_are_sandboxed(read: Read, ask: Ask, served: Served, notified: 
     ):
         assert admin.put(f"/templates/tender.published/pager/{part}", json={"source": source}).is_success
     assert admin.put("/templates/tender.published/pager/body", json={"source": "one\nthree"}).is_success
-    assert "1 messages have templates; 1 of them were changed here." in read("templates").text
+    assert "One message has a template; changed here: 1." in read("templates").text
     where = {"event": "tender.published", "channel": "pager"}
     page = read("template", "admin", **where)
     assert "one\nthree</textarea>" in page.text
