@@ -13,8 +13,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Mount
 
 from sereno.app import Sereno
@@ -29,6 +28,7 @@ from sereno.server.shared.proxies import resolve_client
 from sereno.server.shared.standby import MAY_USE_STANDBY, changed_cookie, may_use_standby
 from sereno.server.web.build import routes as pages
 from sereno.server.web.element_scripts import routes as element_scripts
+from sereno.server.web.error_pages import ErrorPages
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Scope]]
@@ -65,22 +65,17 @@ def all_routes(context: ServerContext) -> Starlette:
             *probes(context),
             *element_scripts(),
             *pages(context),
-        ]
+        ],
+        ErrorPages(context),
     )
 
 
-def routed(routes: Sequence[BaseRoute]) -> Starlette:
+def routed(routes: Sequence[BaseRoute], errors: ErrorPages) -> Starlette:
     """Return an application with these routes."""
-    made = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+    made = Starlette(routes=routes, exception_handlers={HTTPException: errors.unrouted, Exception: errors.failed})
     # A redirect would lead to whatever host the request names.
     made.router.redirect_slashes = False
     return made
-
-
-async def _no_route(_: Request, error: Exception) -> Response:
-    """For a path that no route matches: a problem document, as for every other error."""
-    assert isinstance(error, HTTPException)
-    return problem_response(error.status_code, str(error.detail), headers=error.headers)
 
 
 class Server:

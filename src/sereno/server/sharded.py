@@ -26,7 +26,8 @@ from sereno.server.shared.busy import BUSY
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import HTTPError
 from sereno.server.shared.shard_list import ShardList
-from sereno.server.web.page_request import SHARD
+from sereno.server.web.error_pages import ErrorPages
+from sereno.server.web.page_request import SHARD, SHARD_SECTIONS
 from sereno.server.web.shards_page import routes as pages
 
 _PURPOSE = b"sereno shards\x00"
@@ -97,7 +98,7 @@ def sharded(shards: Mapping[str, Sereno]) -> Server:
         Route("/readyz", ready),
         *pages(context, found),
     ]
-    return Server(routed(inside), context)
+    return Server(routed(inside, ErrorPages(context, SHARD_SECTIONS)), context)
 
 
 class ReadOnlyShard:

@@ -17,7 +17,7 @@ import sereno.server.web
 from sereno.access.identity import ROLES
 from sereno.jobs.lifecycle import STATES
 from sereno.monitoring.alerts.condition import LEVELS, SENTENCES
-from sereno.server.web.messages import LANGUAGES, choose, dictionary, say
+from sereno.server.web.messages import LANGUAGES, choose, dictionary, say, singular
 from sereno.server.web.page_request import SECTIONS, environment
 
 WEB = Path(sereno.server.web.__file__).parent
@@ -172,3 +172,25 @@ def test_the_language_is_chosen_by_cookie_and_header() -> None:
 def test_a_missing_translation_falls_back_to_english() -> None:
     assert say("es", "A sentence without a translation, 100 %") == "A sentence without a translation, 100 %"
     assert say("pt", "%(count)s of these", count=3) == "3 of these"
+
+
+# The number says it all, or stands for a limit that is never one.
+SAME_FOR_ONE = re.compile(
+    r"%\(count\)s( a (minute|second)| (fired|in use|more|ready|running|succeeded|since it was first seen))?$"
+    r"|%\(act\)s|newest %\(count\)s|newest last|More than|^about|^and |^at most|: %\(count\)s$|types: |^held"
+    r"|%\(count\)s (in %\(time\)s|of %\(all\)s|without|keys|schedules\. %\(bad\)s|fires at %\(at\)s: )|affects"
+)
+
+
+def test_one_is_not_spoken_of_as_several(subtests: pytest.Subtests) -> None:
+    counted = {text for _, text in [*in_templates(), *in_python()] if "%(count)s" in text}
+    for language in LANGUAGES:
+        with subtests.test(language=language):
+            known = singular(language)
+            assert sorted(text for text in counted if text not in known and not SAME_FOR_ONE.search(text)) == []
+            assert sorted(known.keys() - counted) == []
+            for text, one in known.items():
+                assert set(PLACE.findall(one)) == set(PLACE.findall(text)) - {"count"}, text
+    assert say("en", "%(count)s queues", count="1") == "1 queue"
+    assert say("es", "%(count)s queues fall behind.", count=1) == "Una cola se retrasa."
+    assert say("pt", "%(count)s queues", count=11) == "filas: 11"

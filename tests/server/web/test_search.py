@@ -26,9 +26,9 @@ def tenants(app: Sereno, ask: Ask) -> tuple[Things, Things]:
 
 # For each page: its parameters, a search that finds rows of ann, and the text of a row of ann and of a row of bob.
 PAGES: dict[str, tuple[dict[str, str], str, str, str]] = {
-    "deliveries": ({}, "state:failed recipient:*ann*", f"{ANN}-recipient</td>", f"{BOB}-recipient</td>"),
+    "deliveries": ({}, "state:failed recipient:*ann*", f'title="{ANN}-recipient"', f'title="{BOB}-recipient"'),
     "notifications": ({}, "type:tender.* tenant:ann*", f"{ANN}-subject</td>", f"{BOB}-subject</td>"),
-    "recipients": ({}, "channel:pager ann", f">{ANN}-recipient</a>", f">{BOB}-recipient</a>"),
+    "recipients": ({}, "channel:pager ann", f'aria-label="{ANN}-recipient"', f'aria-label="{BOB}-recipient"'),
     "schedules": ({}, "kind:daily -tenant:bob-tenant", f'data-id="{ANN}-schedule"', f'data-id="{BOB}-schedule"'),
     "tenants": ({}, "paused:yes tenant:ann*", 'data-focus="tenant ann-tenant"', 'data-focus="tenant bob-tenant"'),
     "system": ({"show": "audit"}, f"actor:{ANN}* at:1h..", f">{ANN}-actor</a>", f">{BOB}-actor</a>"),

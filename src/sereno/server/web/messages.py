@@ -19,9 +19,19 @@ def dictionary(language: str) -> Mapping[str, str]:
     return found
 
 
+@cache
+def singular(language: str) -> Mapping[str, str]:
+    """Return what the sentences about several say of one."""
+    file = files("sereno.server.web") / "languages" / "singular" / f"{language}.json"
+    found: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
 def say(language: str, sentence: str, /, **values: object) -> str:
-    """Return the sentence in that language; in English where a translation is missing."""
+    """Return the sentence in that language, of one where `count` is 1; in English where a translation is missing."""
     text = dictionary(language).get(sentence, sentence)
+    if str(values.get("count")) == "1":
+        text = singular(language).get(sentence, text)
     return text % values if values else text
 
 

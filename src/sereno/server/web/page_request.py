@@ -19,6 +19,7 @@ from sereno.server.shared.context import READ_TIMEOUT, ServerContext
 from sereno.server.shared.error_masking import hidden_in, sees_all
 from sereno.server.web import times
 from sereno.server.web.messages import LANGUAGES, NAMES, choose, say
+from sereno.server.web.middle import middle
 from sereno.server.web.numbers import SEPARATORS, figure, thousands
 from sereno.server.web.static_files import assets_hash
 from sereno.version import __version__
@@ -97,6 +98,7 @@ def environment() -> Environment:
         as_json=lambda value: json.dumps(value, default=str, ensure_ascii=False),
         figure=figure,
         length=times.length,
+        middle=middle,
         old=times.old,
     )
     made.globals.update(assets=assets_hash(), languages=NAMES, version=__version__)

@@ -17,6 +17,7 @@ from sereno.server.shared.busy import BUSY
 from sereno.server.shared.cache import Cache
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import HTTPError
+from sereno.server.web.error_pages import problem_page
 from sereno.server.web.page_request import SECTIONS, PageRequest, Section, environment
 
 Page: TypeAlias = Callable[[PageRequest], Awaitable[Response]]
@@ -62,12 +63,12 @@ class PageRoutes:
                 except HTTPError as no:
                     return self._declined(page, no)
                 except JobNotFound as error:
-                    return _problem(page, HTTPStatus.NOT_FOUND, str(error))
+                    return problem_page(page, HTTPStatus.NOT_FOUND, str(error))
                 except (*BUSY, DatabaseUnavailable):
                     words = page.say("The database is busy or unavailable. This page retries automatically.")
-                    return _problem(page, HTTPStatus.SERVICE_UNAVAILABLE, words)
+                    return problem_page(page, HTTPStatus.SERVICE_UNAVAILABLE, words)
                 except (SerenoError, psycopg.DataError) as error:
-                    return _problem(page, HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+                    return problem_page(page, HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
 
             self.routes.append(Route(path, response, methods=[method]))
             return handler
@@ -76,14 +77,9 @@ class PageRoutes:
 
     def _declined(self, page: PageRequest, no: HTTPError) -> Response:
         if no.status != HTTPStatus.UNAUTHORIZED:
-            return _problem(page, no.status, no.detail)
+            return problem_page(page, no.status, no.detail)
         if self.context.authenticator.is_elsewhere:
-            return _problem(page, no.status, page.say("Sign in to the surrounding application first."))
+            return problem_page(page, no.status, page.say("Sign in to the surrounding application first."))
         form = page.request.url.path.removeprefix(page.request.scope.get("root_path", "")).lstrip("/")
         form += f"?{page.request.url.query}" if page.request.url.query else ""
         return RedirectResponse(f"{page.base}sign-in?next={quote(form, safe='')}", HTTPStatus.SEE_OTHER)
-
-
-def _problem(page: PageRequest, status: HTTPStatus, words: str) -> Response:
-    is_passing = status == HTTPStatus.SERVICE_UNAVAILABLE
-    return page.render("problem.html", status, title=page.say(status.phrase), words=words, is_passing=is_passing)

@@ -51,7 +51,7 @@ class TestWithoutArchive:
         _fill(connection, 0, 40, 400)
         text = read("archive").text
         assert "2 days are past their retention." in text
-        assert "1 earlier days are stored, too." in text
+        assert "One earlier day is stored, too." in text
 
     @pytest.mark.slow
     def test_the_page_is_accessible(
@@ -115,7 +115,7 @@ class TestWithArchive:
     def test_an_admin_runs_the_archive_now(self, browse: Visits, connection: psycopg.Connection) -> None:
         page = browse("archive")
         page.get_by_role("button", name="Archive now").click()
-        page.get_by_role("button", name="Confirm").click()
+        page.locator("#ask [value=yes]").click()
         expect(page.locator("#toast p").first).to_be_visible()
         assert one(connection, "select count(*) from sereno.jobs where starts_with(task, 'sereno.archive_')") == 2
         expect(browse("archive", "operator").get_by_role("button", name="Archive now")).to_have_count(0)

@@ -6,6 +6,7 @@ from playwright.sync_api import expect
 from sereno import Sereno
 from tests.server.api.conftest import Ask
 from tests.server.web.html_reader import Read
+from tests.server.web.jobs.job_rows import create_jobs
 from tests.server.web.visit import InspectPage, Visits
 
 
@@ -46,3 +47,27 @@ def test_a_tenant_sees_only_its_own_operations(read: Read, operation: int) -> No
     assert f"id={operation}" not in read("operations", "admin", "bob").text
     for wrong in ("x", "", "9" * 30, 999_999):
         assert read("operation", "admin", "ann", id=wrong).status_code == 404
+
+
+@pytest.mark.slow
+def test_the_button_of_a_confirmation_says_what_it_does_to_how_many(app: Sereno, browse: Visits) -> None:
+    create_jobs(app)
+    for language, several, one_job, no in (
+        ("en", "Retry 2 jobs", "Retry 1 job", "Cancel"),
+        ("es", "Reintentar 2 trabajos", "Reintentar 1 trabajo", "Cancelar"),
+        ("pt", "Tentar de novo 2 trabalhos", "Tentar de novo 1 trabalho", "Cancelar"),
+    ):
+        page = browse("jobs?q=state:cancelled", language=language)
+        boxes = page.locator("#jobs-table tbody input[type=checkbox]")
+        for place, words in ((0, one_job), (1, several)):
+            boxes.nth(place).check()
+            page.locator('.bulk [data-do="POST jobs/retry"]').click()
+            expect(page.locator("#ask [value=yes]")).to_have_text(words)
+            expect(page.locator("#ask [value=no]")).to_have_text(no)
+            page.locator("#ask [value=no]").click()
+    # What cancels jobs cannot be dismissed with "Cancel".
+    page = browse("jobs?q=state:ready")
+    page.locator("#jobs-table tbody input[type=checkbox]").first.check()
+    page.locator('.bulk [data-do="POST jobs/cancel"]').click()
+    expect(page.locator("#ask [value=yes]")).to_have_text("Cancel 1 job")
+    expect(page.locator("#ask [value=no]")).to_have_text("Go back")

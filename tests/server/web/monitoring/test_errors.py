@@ -108,7 +108,7 @@ def test_dead_letters_are_retried_and_the_error_is_muted(
     page.get_by_role("button", name="Retry these 3").click()
     dialog = page.locator("#ask")
     expect(dialog).to_contain_text("task: charge 3")
-    dialog.get_by_role("button", name="Confirm").click()
+    dialog.locator("[value=yes]").click()
     page.wait_for_url("**/operation?id=*")
     until(lambda: one(connection, "select rate from sereno.bulk_operations") == 50)
 

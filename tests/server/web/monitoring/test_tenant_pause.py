@@ -20,7 +20,7 @@ def test_a_tenant_is_paused_and_resumed(
     create_tenants(app)
     page = browse(f"tenant?name={quote_plus(HOSTILE)}", "operator", HOSTILE)
     page.get_by_role("button", name="Pause").click()
-    page.locator("#ask").get_by_role("button", name="Confirm").click()
+    page.locator("#ask [value=yes]").click()
     expect(page.locator("h1")).to_contain_text("is paused: none of its jobs is started.")
     assert one(connection, "select name from sereno.pauses where kind = 'tenant'") == HOSTILE
     inspect_page(page, "tenant")

@@ -96,7 +96,7 @@ def test_a_template_is_previewed_saved_and_restored(
     page.locator("#template-versions summary").click()
     inspect_page(page, "template-versions")
     page.get_by_role("button", name="Restore this version").click()
-    page.get_by_role("button", name="Confirm").click()
+    page.locator("#ask [value=yes]").click()
     expect(page.locator("#source")).to_have_value("First {{ code }}")
     assert one(connection, "select source from sereno.templates") == "First {{ code }}"
 
@@ -110,7 +110,7 @@ def test_a_channel_is_paused_and_resumed(
     card.locator("summary").click()
     card.get_by_label("reason").fill("the provider is down")
     card.get_by_role("button", name="Pause").click()
-    page.get_by_role("button", name="Confirm").click()
+    page.locator("#ask [value=yes]").click()
     expect(page.locator("h1")).to_contain_text("pager is paused")
     assert one(connection, "select reason from sereno.channel_pauses") == "the provider is down"
     page.get_by_role("button", name="Resume").click()
@@ -137,7 +137,7 @@ def test_previews_are_sandboxed(read: Read, ask: Ask, served: Served, notified: 
     ):
         assert admin.put(f"/templates/tender.published/pager/{part}", json={"source": source}).is_success
     assert admin.put("/templates/tender.published/pager/body", json={"source": "one\nthree"}).is_success
-    assert "1 messages have templates; 1 of them were changed here." in read("templates").text
+    assert "One message has a template; changed here: 1." in read("templates").text
     where = {"event": "tender.published", "channel": "pager"}
     page = read("template", "admin", **where)
     assert "one\nthree</textarea>" in page.text
@@ -195,7 +195,7 @@ def test_a_delivery_is_requeued(browse: Visits, notified: NotifiedEvents, connec
     number = notified.deliveries["fails pager"]
     page = browse(f"deliveries?state=failed,dead&delivery={number}", "operator")
     page.locator(".drawer").get_by_role("button", name="Send again").click()
-    page.get_by_role("button", name="Confirm").click()
+    page.locator("#ask [value=yes]").click()
     expect(page.locator("#delivery-state .pill").first).to_have_text("pending")
     assert one(connection, "select state from sereno.deliveries where id = %s", number) == "pending"
     assert one(connection, "select count(*) from sereno.audit where action = 'delivery.requeue'") == 1
@@ -205,7 +205,7 @@ def test_a_delivery_is_requeued(browse: Visits, notified: NotifiedEvents, connec
 def test_a_recipient_is_deleted(browse: Visits, notified: NotifiedEvents, connection: psycopg.Connection) -> None:
     page = browse("recipient?key=off", "admin")
     page.get_by_role("button", name="Delete").click()
-    page.get_by_role("button", name="Confirm").click()
+    page.locator("#ask [value=yes]").click()
     expect(page).to_have_url(re.compile("/recipients$"))
     assert one(connection, "select count(*) from sereno.recipients where key = 'off'") == 0
 

@@ -9,12 +9,18 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from sereno.server.web.charts import axes
+from sereno.server.web.charts.axes import Amount
 from sereno.server.web.numbers import NONE, figure
 
 WIDTH, HEIGHT = 592.0, 138.0
 # Space below the chart for the times.
 FLOOR = 120.0
 GAP = 0.24
+# Space for the values on the left, and the height of the largest one.
+LEFT, HIGHEST = 52.0, FLOOR - 10.0
+# Names in the key of a chart; more of them have a list of their own.
+MOST_NAMES = 5
 # Width of the line of a single value.
 ALONE = 5.0
 
@@ -27,60 +33,85 @@ class ChartSeries(NamedTuple):
     values: Sequence[float | None]
 
 
-def bars(steps: Sequence[str], series: Sequence[ChartSeries], label: str) -> Markup:
-    """Draw stacked bars, one for each step; `steps` are the tooltips."""
+def bars(steps: Sequence[str], series: Sequence[ChartSeries], label: str, amount: Amount = axes.count) -> Markup:
+    """Draw stacked bars, one for each step; `steps` are the times, `amount` formats a value with its unit."""
     totals = [sum(one.values[place] or 0 for one in series) for place in range(len(steps))]
-    top = max(totals, default=0) or 1
-    wide = WIDTH / max(1, len(steps))
-    marks = []
+    marks = axes.ticks(max(totals, default=0), amount)
+    wide = (WIDTH - LEFT) / max(1, len(steps))
+    drawn = []
     for place, step in enumerate(steps):
         y = FLOOR
-        words = ", ".join(f"{figure(one.values[place] or 0)} {one.name}" for one in series if one.values[place])
-        marks.append(f"<g><title>{escape(step)}: {escape(words or NONE)}</title>")
-        # The whole column has the tooltip, also where the bar is low.
-        marks.append(f'<rect class="hit" x="{place * wide:.1f}" y="0" width="{wide:.1f}" height="{FLOOR:.0f}"/>')
+        words = ", ".join(f"{one.name} {amount(one.values[place] or 0)}" for one in series if one.values[place])
+        drawn.append(_column(place, wide, f"{step}: {words or NONE}"))
         for one in series:
-            tall = (one.values[place] or 0) / top * (FLOOR - 4)
+            tall = (one.values[place] or 0) / marks[-1] * HIGHEST
             y -= tall
             if tall > 0:
-                marks.append(
-                    f'<rect class="f-{one.kind}" x="{place * wide:.1f}" y="{y:.1f}" '
+                drawn.append(
+                    f'<rect class="f-{one.kind}" x="{LEFT + place * wide:.1f}" y="{y:.1f}" '
                     f'width="{wide * (1 - GAP):.1f}" height="{tall:.1f}" rx="1"/>'
                 )
-        marks.append("</g>")
-    return _svg(HEIGHT, label, _floor() + "".join(marks) + _ends(steps))
+        drawn.append("</g>")
+    return _figure(steps, [(one.kind, one.name) for one in series], label, _values(marks, amount) + "".join(drawn))
 
 
 def lines(
-    steps: Sequence[str], series: Sequence[ChartSeries], label: str, unit: str = "s", *, oldest: float | None = None
+    steps: Sequence[str],
+    series: Sequence[ChartSeries],
+    label: str,
+    amount: Amount = axes.duration,
+    *,
+    oldest: tuple[str, float] | None = None,
 ) -> Markup:
-    """Draw one line for each series, with gaps for unknown values. `oldest`: a dashed line."""
+    """Draw one line for each series, with gaps for unknown values. `oldest`: the name and height of a dashed line."""
     top = max((value for one in series for value in one.values if value is not None), default=0)
-    top = max(top, oldest or 0) or 1
-    step_wide = WIDTH / max(1, len(steps) - 1)
-    marks = []
+    marks = axes.ticks(max(top, oldest[1] if oldest else 0), amount)
+    wide = (WIDTH - LEFT) / max(1, len(steps))
+    drawn = []
     for one in series:
         for stretch in _stretches(one.values):
+            points = [(LEFT + (place + 0.5) * wide, FLOOR - value / marks[-1] * HIGHEST) for place, value in stretch]
             # A single value would have a line without length.
-            places = [(place * step_wide, value) for place, value in stretch]
-            places = places if len(places) > 1 else [(places[0][0] - ALONE, places[0][1]), (places[0][0], places[0][1])]
-            points = [f"{x:.1f},{FLOOR - value / top * (FLOOR - 8):.1f}" for x, value in places]
-            title = f"<title>{escape(one.name)}</title>"
-            marks.append(f'<path class="l-{one.kind}" d="M{" L".join(points)}">{title}</path>')
+            points = points if len(points) > 1 else [(points[0][0] - ALONE, points[0][1]), points[0]]
+            path = " L".join(f"{x:.1f},{y:.1f}" for x, y in points)
+            drawn.append(f'<path class="l-{one.kind}" d="M{path}"><title>{escape(one.name)}</title></path>')
+    names = [(one.kind, one.name) for one in series]
     if oldest is not None:
-        y = FLOOR - oldest / top * (FLOOR - 8)
-        marks.append(
-            f'<path class="l-old" d="M0,{y:.1f} L{WIDTH:.0f},{y:.1f}"><title>{oldest:.3g} {unit}</title></path>'
-        )
+        y = FLOOR - oldest[1] / marks[-1] * HIGHEST
+        words = escape(f"{oldest[0]} {amount(oldest[1])}")
+        drawn.append(f'<path class="l-old" d="M{LEFT:.0f},{y:.1f} L{WIDTH:.0f},{y:.1f}"><title>{words}</title></path>')
+        names.append(("old", oldest[0]))
     for place, step in enumerate(steps):
-        words = ", ".join(
-            f"{one.name} {one.values[place]:.3g} {unit}" for one in series if one.values[place] is not None
-        )
-        marks.append(
-            f'<rect class="hit" x="{(place - 0.5) * step_wide:.1f}" y="0" width="{step_wide:.1f}" height="{FLOOR:.0f}">'
-            f"<title>{escape(step)}: {escape(words or NONE)}</title></rect>"
-        )
-    return _svg(HEIGHT, label, _floor() + "".join(marks) + _ends(steps))
+        words = ", ".join(f"{one.name} {amount(value)}" for one in series if (value := one.values[place]) is not None)
+        drawn.append(_column(place, wide, f"{step}: {words or NONE}") + "</g>")
+    return _figure(steps, names, label, _values(marks, amount) + "".join(drawn))
+
+
+def _column(place: int, wide: float, words: str) -> str:
+    """Begin the group of a step: the whole column has the tooltip, also where a bar is low."""
+    return (
+        f"<g><title>{escape(words)}</title>"
+        f'<rect class="hit" x="{LEFT + place * wide:.1f}" y="0" width="{wide:.1f}" height="{FLOOR:.0f}"/>'
+    )
+
+
+def _values(marks: Sequence[float], amount: Amount) -> str:
+    return axes.values(marks, amount, LEFT, WIDTH, FLOOR, HIGHEST)
+
+
+def _figure(steps: Sequence[str], names: Sequence[tuple[str, str]], label: str, inside: str) -> Markup:
+    """Wrap a chart over time: its key, a cursor that all charts of the same times share, and the words of its step."""
+    wide = (WIDTH - LEFT) / max(1, len(steps))
+    below = axes.times(steps, [LEFT + (place + 0.5) * wide for place in range(len(steps))], 135)
+    cursor = f'<line class="cursor" x1="0" x2="0" y1="0" y2="{FLOOR:.0f}"/>'
+    key = "".join(f'<span><i class="k-{kind}"></i>{escape(name)}</span>' for kind, name in names[:MOST_NAMES])
+    times = escape(f"{len(steps)} {steps[0] if steps else ''} {steps[-1] if steps else ''}")
+    return Markup(  # noqa: S704 - every text in it is escaped where it is written
+        f'<div class="chart" data-times="{times}" data-left="{LEFT / WIDTH:.5f}" tabindex="0" role="group" '
+        f'aria-label="{escape(label)}" data-focus="chart {escape(label)}">'
+        f"{_svg(HEIGHT, label, inside + cursor + below)}"
+        f'<p class="under"><span class="key">{key}</span><output></output></p></div>'
+    )
 
 
 def _stretches(values: Sequence[float | None]) -> Iterator[list[tuple[int, float]]]:
@@ -96,8 +127,11 @@ def _stretches(values: Sequence[float | None]) -> Iterator[list[tuple[int, float
         yield found
 
 
-def heat(columns: Sequence[str], cells: Sequence[Sequence[tuple[str, float]]], label: str) -> Markup:
-    """Draw a column for each hour, with its cells from top to bottom: a tooltip and a value each."""
+def heat(columns: Sequence[str], cells: Sequence[Sequence[tuple[str, float]]], label: str, unit: str) -> Markup:
+    """Draw a column for each hour, with its cells from top to bottom: a tooltip and a value each.
+
+    `unit`: of the scale.
+    """
     top = max((value for column in cells for _, value in column), default=0) or 1
     wide = WIDTH / max(1, len(cells))
     rows = max((len(column) for column in cells), default=1)
@@ -115,7 +149,7 @@ def heat(columns: Sequence[str], cells: Sequence[Sequence[tuple[str, float]]], l
         f'<text class="ax" x="{x * wide:.1f}" y="123">{escape(columns[x])}</text>'
         for x in range(0, len(columns), every)
     )
-    return _svg(126.0, label, "".join(marks) + names)
+    return _svg(146.0, label, "".join(marks) + names + axes.shades(top, unit, 0.0, 133.0))
 
 
 class FunnelStage(NamedTuple):
@@ -157,17 +191,4 @@ def dots(runs: Sequence[tuple[str, str]], label: str) -> Markup:
 def _svg(height: float, label: str, inside: str) -> Markup:
     return Markup(  # noqa: S704 - every text in it is escaped where it is written
         f'<svg viewBox="0 0 {WIDTH:.0f} {height:.0f}" role="img" aria-label="{escape(label)}">{inside}</svg>'
-    )
-
-
-def _floor() -> str:
-    return f'<line class="gl" x1="0" x2="{WIDTH:.0f}" y1="{FLOOR:.0f}" y2="{FLOOR:.0f}"/>'
-
-
-def _ends(steps: Sequence[str]) -> str:
-    if not steps:
-        return ""
-    return (
-        f'<text class="ax" x="0" y="135">{escape(steps[0])}</text>'
-        f'<text class="ax end" x="{WIDTH:.0f}" y="135">{escape(steps[-1])}</text>'
     )

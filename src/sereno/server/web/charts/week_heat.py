@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from sereno.server.web.charts.axes import LEVELS, shades
+
 WIDTH, LEFT, TALL = 592.0, 44.0, 17.0
 HOURS = 24
-LEVELS = 9
 
 
 class HeatHour(NamedTuple):
@@ -18,8 +19,8 @@ class HeatHour(NamedTuple):
     number: float
 
 
-def week_heat(days: Sequence[tuple[str, Sequence[HeatHour | None]]], label: str) -> Markup:
-    """Draw the days, each with a name and 24 hours; None where unknown."""
+def week_heat(days: Sequence[tuple[str, Sequence[HeatHour | None]]], label: str, unit: str) -> Markup:
+    """Draw the days, each with a name and 24 hours; None where unknown. `unit`: of the scale."""
     top = max((hour.number for _, hours in days for hour in hours if hour is not None), default=0) or 1
     wide = (WIDTH - LEFT) / HOURS
     marks = []
@@ -35,10 +36,10 @@ def week_heat(days: Sequence[tuple[str, Sequence[HeatHour | None]]], label: str)
             )
     floor = len(days) * TALL
     marks += [
-        f'<text class="ax" x="{LEFT + place * wide:.1f}" y="{floor + 12:.1f}">{place:02}</text>'
+        f'<text class="ax" x="{LEFT + place * wide:.1f}" y="{floor + 12:.1f}">{place:02}:00</text>'
         for place in range(0, HOURS, 6)
     ]
-    inside = "".join(marks)
+    inside = "".join(marks) + shades(top, unit, LEFT, floor + 20)
     return Markup(  # noqa: S704 - every text in it is escaped where it is written
-        f'<svg viewBox="0 0 {WIDTH:.0f} {floor + 16:.0f}" role="img" aria-label="{escape(label)}">{inside}</svg>'
+        f'<svg viewBox="0 0 {WIDTH:.0f} {floor + 34:.0f}" role="img" aria-label="{escape(label)}">{inside}</svg>'
     )

@@ -174,7 +174,7 @@ def _chosen(page: PageRequest, found: QueueRates | None) -> tuple[list[QueueCard
 def _card(page: PageRequest, each: QueueFlow, now: datetime) -> QueueCard:
     name = each.line.queue
     search = toggled((), "queue", name, negated=False)
-    shade = "paused" if each.line.is_paused else "bad" if each.is_unserved else "ok" if _keeps_up(each) else "ready"
+    shade = "paused" if each.line.is_paused else "bad" if each.is_unserved else "ok" if _keeps_up(each) else _late(each)
     note = carrier_note(page, each.line.carrier)
     return QueueCard(each, _picture(page, each, now), _empties(page, each), shade, path_of(name), search, note)
 
@@ -195,6 +195,11 @@ def _empties(page: PageRequest, each: QueueFlow) -> str:
     if each.arrival > each.drain * (1 + LEAST_GAIN):
         return page.say("growing")
     return page.say("steady") if each.drain else page.say("not moving")
+
+
+def _late(each: QueueFlow) -> str:
+    """Return the colour of a queue whose jobs wait: neutral while it empties, a warning otherwise."""
+    return "ready" if each.seconds_to_empty is not None else "warn"
 
 
 def _keeps_up(each: QueueFlow) -> bool:

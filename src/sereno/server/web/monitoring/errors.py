@@ -19,7 +19,7 @@ from sereno.search.sql_terms import SearchParams
 from sereno.server.shared.cache import Cached
 from sereno.server.shared.http_error import not_found
 from sereno.server.web import cursor
-from sereno.server.web.charts import svg
+from sereno.server.web.charts import axes, svg
 from sereno.server.web.charts.sparkline import spark
 from sereno.server.web.charts.svg import ChartSeries
 from sereno.server.web.command_examples import copies
@@ -204,5 +204,5 @@ def _tries_picture(page: PageRequest, counts: Sequence[int]) -> Markup | str:
     tries = _tries(counts)
     if not tries:
         return ""
-    shares = [ChartSeries(f"% {page.say('succeeded')}", "ok", [share * 100 for _, _, share in tries])]
-    return svg.bars([name for name, _, _ in tries], shares, page.say("Attempts per success"))
+    shares = [ChartSeries(page.say("succeeded"), "ok", [share * 100 for _, _, share in tries])]
+    return svg.bars([name for name, _, _ in tries], shares, page.say("Attempts per success"), axes.percentage)

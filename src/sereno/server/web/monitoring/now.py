@@ -164,11 +164,12 @@ def _pictures(
         ChartSeries(say("dead"), "dead", [each.dead if each else 0 for each in found]),
     ]
     whole = [each for each in found if each is not None]
+    dashed = None if oldest is None else (say("oldest waiting"), oldest)
     total = sum(each.succeeded + each.retried + each.dead + each.cancelled + each.other for each in whole)
     return {
         "ended": svg.bars(steps, ended, say("Jobs that ended, by time")),
         "a_minute": total * 60 / since,
-        "waited": svg.lines(steps, _quantiles(found, "waits"), say("How long jobs waited"), oldest=oldest),
+        "waited": svg.lines(steps, _quantiles(found, "waits"), say("How long jobs waited"), oldest=dashed),
         "ran": svg.lines(steps, _quantiles(found, "runs"), say("How long jobs ran")),
         "wait": quantile(_total(whole, "waits"), 0.95),
         "run": quantile(_total(whole, "runs"), 0.95),
@@ -178,7 +179,7 @@ def _pictures(
 def _quantiles(found: Sequence[AttemptFigures | None], what: str) -> list[ChartSeries]:
     return [
         ChartSeries(name, kind, [quantile(getattr(each, what), share) if each else None for each in found])
-        for name, kind, share in (("50 %", "p50", 0.5), ("95 %", "p95", 0.95))
+        for name, kind, share in (("p50", "p50", 0.5), ("p95", "p95", 0.95))
     ]
 
 
@@ -211,7 +212,7 @@ def heat_picture(page: PageRequest, coming: Heatmap | None, columns: int = 24) -
     size = max(1, len(coming.cells) // columns)
     # The last cell may be incomplete: the time is rarely a multiple of five minutes.
     groups = [coming.cells[start : start + size] for start in range(0, columns * size, size)]
-    names = [clock(group[0].at, page.zone, "%H" if columns == 24 else "%a") for group in groups]  # noqa: PLR2004 - hours
+    names = [clock(group[0].at, page.zone, "%H:%M" if columns == 24 else "%a") for group in groups]  # noqa: PLR2004 - hours
     cells = [
         [
             (
@@ -222,7 +223,7 @@ def heat_picture(page: PageRequest, coming: Heatmap | None, columns: int = 24) -
         ]
         for group in groups
     ]
-    return svg.heat(names, cells, page.say("Planned runs"))
+    return svg.heat(names, cells, page.say("Planned runs"), page.say("fires in five minutes"))
 
 
 def crowd(coming: Heatmap | None) -> tuple[Any, float] | None:

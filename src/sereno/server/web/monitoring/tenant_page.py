@@ -20,7 +20,7 @@ from sereno.monitoring.tenant_queries import WINDOW
 from sereno.monitoring.tenants import DAY, TenantDetail
 from sereno.notifications.deliveries.figures import funnel
 from sereno.server.shared.tenant_scope import their_tenant
-from sereno.server.web.charts import svg
+from sereno.server.web.charts import axes, svg
 from sereno.server.web.charts.shares import HOURS, percent, places
 from sereno.server.web.charts.sparkline import spark
 from sereno.server.web.charts.svg import ChartSeries
@@ -129,7 +129,7 @@ def _hours_of_one(page: PageRequest, name: str, detail: TenantDetail | None) -> 
     steps = [clock(at, page.zone, "%H:%M") for at in hours]
     series = [ChartSeries(page.say("seconds of work"), "accent", [seconds.get(at, 0.0) for at in hours])]
     label = page.say("Worker time by the hour, %(time)s in all", time=length(sum(seconds.values())))
-    return svg.bars(steps, series, label)
+    return svg.bars(steps, series, label, axes.duration)
 
 
 def _error_href(page: PageRequest, name: str, line: ErrorGroup) -> str:

@@ -15,7 +15,7 @@ from sereno.monitoring.tenant_queries import SCHEDULE_BOUND, Sort, TenantHour, T
 from sereno.monitoring.tenants import TOP
 from sereno.search.sql_terms import SearchParams
 from sereno.server.web import cursor
-from sereno.server.web.charts import svg
+from sereno.server.web.charts import axes, svg
 from sereno.server.web.charts.shares import HOURS, percent, places
 from sereno.server.web.charts.svg import ChartSeries
 from sereno.server.web.command_examples import copies
@@ -110,7 +110,7 @@ def _fairness(page: PageRequest, found: Sequence[TenantHour]) -> dict[str, Any]:
     totals = [max(seconds.get((at, None), 0.0), sum(seconds.get((at, name), 0.0) for name in names)) for at in hours]
     series = [
         ChartSeries(
-            f"% {name}",
+            name,
             f"t{number}",
             [percent(seconds.get((at, name), 0.0), total) for at, total in zip(hours, totals, strict=True)],
         )
@@ -120,9 +120,9 @@ def _fairness(page: PageRequest, found: Sequence[TenantHour]) -> dict[str, Any]:
         100.0 - sum(one.values[place] or 0.0 for one in series) if total > 0 else 0.0
         for place, total in enumerate(totals)
     ]
-    series.append(ChartSeries(f"% {page.say('the rest')}", "skip", [max(0.0, value) for value in rest]))
+    series.append(ChartSeries(page.say("the rest"), "skip", [max(0.0, value) for value in rest]))
     steps = [clock(at, page.zone, "%H:%M") for at in hours]
-    picture = svg.bars(steps, series, page.say("Share of the worker time by tenant, hour by hour"))
+    picture = svg.bars(steps, series, page.say("Share of the worker time by tenant, hour by hour"), axes.percentage)
     whole = sum(totals)
     shares = [
         (number, name, percent(sum(seconds.get((at, name), 0.0) for at in hours), whole))

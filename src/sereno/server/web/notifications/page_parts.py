@@ -41,7 +41,7 @@ BECAUSE = {
 }
 # Colours of the bars by the state of a delivery.
 KINDS = {
-    "pending": "accent",
+    "pending": "skip",
     "sending": "accent",
     "sent": "ok",
     "delivered": "ok",

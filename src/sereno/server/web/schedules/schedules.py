@@ -174,7 +174,7 @@ def _heat(page: PageRequest, coming: Heatmap | None, span: str) -> str:
             fires[at.hour] = (fires[at.hour] or 0) + number
         name = f"{day:%a %d}"
         days.append((name, [_hour(page, f"{name} {hour:02}:00", number) for hour, number in enumerate(fires)]))
-    return week_heat(days, page.say("Planned runs"))
+    return week_heat(days, page.say("Planned runs"), page.say("fires an hour"))
 
 
 def _hour(page: PageRequest, at: str, number: float | None) -> HeatHour | None:

@@ -35,8 +35,21 @@ function summary(would) {
   return parts;
 }
 
-export function confirm(title, what = []) {
+// The button says what it does, and to how many: "Retry 67 jobs".
+function naming(label, path, would) {
+  const count = would?.total ?? would?.count;
+  const words = document.getElementById("ask-what").dataset;
+  const noun = path.split("/")[0].replace(/^./, (letter) => letter.toUpperCase());
+  const form = count === undefined ? null : words[`${count === 1 ? "one" : "many"}${noun}`];
+  return form ? form.replace("%a", label).replace("%s", `${count}${would.exact === false ? "+" : ""}`) : label;
+}
+
+// `label`: of the button that does it; the other one says "Cancel", unless that is what is asked.
+export function confirm(title, what = [], label = title, isCancel = false) {
   const dialog = document.getElementById("ask");
+  const [no, yes] = ["no", "yes"].map((value) => dialog.querySelector(`button[value=${value}]`));
+  yes.textContent = label;
+  no.textContent = isCancel ? no.dataset.back : no.dataset.cancel;
   dialog.querySelector("h2").textContent = title;
   dialog.querySelector("#ask-what").replaceChildren(...what);
   dialog.returnValue = "no";
@@ -73,8 +86,9 @@ export async function act(element, more = {}) {
   if (button) button.disabled = true;
   try {
     if (element.dataset.ask) {
-      const what = element.hasAttribute("data-dry") ? summary(await ask(method, path, { ...body, dry_run: true })) : [];
-      if (!(await confirm(element.dataset.ask, what))) return;
+      const would = element.hasAttribute("data-dry") ? await ask(method, path, { ...body, dry_run: true }) : null;
+      const label = naming(button?.textContent.trim() || element.dataset.ask, path, would);
+      if (!(await confirm(element.dataset.ask, would ? summary(would) : [], label, /\/cancel$/.test(path)))) return;
     }
     const response = await ask(method, path, body);
     element.closest("dialog")?.close();

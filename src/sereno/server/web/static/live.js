@@ -1,5 +1,6 @@
 // Live updates: the server sends an event at each change; the page then reloads its live parts.
 // A hidden page sends no requests.
+import { label } from "./tables.js";
 import { tell } from "./times.js";
 
 const body = document.body;
@@ -44,6 +45,7 @@ export async function refresh(isChanged = false) {
     // Live updates may have been paused meanwhile.
     if (!isChanged && !isOn()) return;
     const fresh = new DOMParser().parseFromString(text, "text/html");
+    label(fresh);
     const parts = [...document.querySelectorAll("main [data-live]")];
     // The page was an error before and is none now, or the reverse.
     if (!parts.some((part) => part.id && fresh.getElementById(part.id))) {
