@@ -85,7 +85,7 @@ lock:  ## pin the versions in requirements.txt; ARGS=--upgrade takes the newest 
 		--generate-hashes --quiet --custom-compile-command "make lock" --output-file requirements.txt $(ARGS)
 
 clean:  ## remove the files that these targets create, except databases
-	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	@rm -rf .venv .pythons .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 	@find src tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements.txt pyproject.toml tools/make_venv

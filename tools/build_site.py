@@ -2,8 +2,8 @@
 
     make docs
 
-The result is `build/site/VERSION/`, beside the versions that were built before, `versions.json`, from which the pages fill
-their list of versions, and an `index.html` that leads to the newest. The site needs no server and loads nothing from elsewhere.
+The result is `build/site/VERSION/`, beside the versions that were built before; `versions.json`, from which the pages
+fill their list of versions; and an `index.html` that leads to the newest. The site loads nothing from elsewhere.
 """
 
 import json
@@ -23,7 +23,7 @@ STAGE = BUILD / "pages"
 SITE = BUILD / "site"
 CONFIGURATION = ROOT / "zensical.toml"
 
-# Files outside docs/ that become pages of the site.
+# Files outside docs/ that are pages even without a link to them.
 _PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE")
 _LANGUAGES = {".py": "python", ".sh": "sh", ".sql": "sql", ".yaml": "yaml", ".service": "ini"}
 _LINK = re.compile(r"(?P<head>\]\()(?P<target>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")
@@ -73,15 +73,12 @@ def publish() -> None:
     shutil.rmtree(place, ignore_errors=True)
     SITE.mkdir(parents=True, exist_ok=True)
     (BUILD / "html").rename(place)
-    found = sorted(
-        (path.name for path in SITE.iterdir() if (path / "index.html").is_file()), key=_numbers, reverse=True
-    )
-    listed = [
-        {"version": version, "title": version, "aliases": ["latest"] if version == found[0] else []}
-        for version in found
-    ]
+    built = [path.name for path in SITE.iterdir() if (path / "index.html").is_file()]
+    newest, *older = sorted(built, key=_numbers, reverse=True)
+    listed: list[dict[str, object]] = [{"version": newest, "title": newest, "aliases": ["latest"]}]
+    listed += [{"version": version, "title": version, "aliases": []} for version in older]
     (SITE / "versions.json").write_text(json.dumps(listed, indent=1) + "\n")
-    (SITE / "index.html").write_text(_NEWEST.replace("VERSION", found[0]))
+    (SITE / "index.html").write_text(_NEWEST.replace("VERSION", newest))
 
 
 def _numbers(version: str) -> list[int]:

@@ -16,8 +16,9 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference" / "commands.md"
 
 INTRODUCTION = """# All commands
 
-Every command with its arguments and options, as `--help` prints them (which every command has). This page is generated from the command line by `make
-reference`; [the command line](cli.md) explains the commands, with examples, output formats and exit codes.
+Every command with its arguments and options, as `--help` prints them; every command has `--help`. This page is
+generated from the command line by `make reference`; [the command line](cli.md) explains the commands, with examples,
+output formats and exit codes.
 """
 
 
@@ -56,10 +57,10 @@ def _commands(command: click.Command, path: str) -> Iterator[str]:
 
 
 def _text(words: str | None) -> str:
-    """Return a help text as Markdown: without the marks of click, and with `<` and `*` as they are."""
+    """Return a help text as Markdown: with characters that Markdown would read escaped."""
     paragraphs = (words or "").replace("\b\n", "").split("\n\n")
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-    return text.replace("<", "&lt;").replace("*", "\\*")
+    return text.replace("<", "&lt;").replace("*", "\\*").replace("[", "\\[")
 
 
 def _cell(text: str) -> str:

@@ -1,9 +1,9 @@
-"""Write the generated cells of docs/reference/settings.md: name, variable and default of each setting, from settings.py.
+"""Write name, variable and default of each setting into docs/reference/settings.md, from settings.py.
 
     make reference
 
-The sections and the sentence about each setting are the page's own. A default that depends on other things, such as "all", is
-the page's own as well: where settings.py says None.
+The sections and the sentence about each setting are the page's own, and so is a default that depends on other things,
+such as "all", where settings.py says None.
 """
 
 import re
@@ -39,7 +39,7 @@ def _written(default: object) -> str:
     """Return a default as a user writes it."""
     if isinstance(default, bool):
         return str(default).lower()
-    return f"{default:g}" if isinstance(default, float) and default < 1e6 else str(default).removesuffix(".0")
+    return str(default).removesuffix(".0")
 
 
 if __name__ == "__main__":

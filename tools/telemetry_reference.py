@@ -2,8 +2,8 @@
 
     make reference
 
-The page of the metrics comes from the metrics themselves. The events have no texts in the code: their page has a sentence for each,
-and this program checks that the events of the page and of the code are the same, and writes their levels.
+The page of the metrics comes from the metrics themselves. The events have no texts in the code: their page has a
+sentence for each. This program checks that the page and the code have the same events, and writes their levels.
 """
 
 import ast
@@ -28,9 +28,9 @@ SOURCES = ROOT / "src" / "sereno"
 
 INTRODUCTION = """# Metrics
 
-What `/metrics` of [the health port](../operate/worker-in-production.md#health-and-metrics) shows of one worker, in the format of
-Prometheus. This page is generated from the metrics by `make reference`. Upper bounds of the histograms' buckets, in seconds:
-BUCKETS.
+What `/metrics` of [the health port](../operate/worker-in-production.md#health-and-metrics) shows of one worker, in
+the format of Prometheus. This page is generated from the metrics by `make reference`. Upper bounds of the histograms'
+buckets, in seconds: BUCKETS.
 
 | metric | kind | labels | meaning |
 |---|---|---|---|
