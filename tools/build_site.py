@@ -28,6 +28,8 @@ _PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE")
 _LANGUAGES = {".py": "python", ".sh": "sh", ".sql": "sql", ".yaml": "yaml", ".service": "ini"}
 _LINK = re.compile(r"(?P<head>\]\()(?P<target>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")
 _FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+# The order of the sections, as on the index; "project" has the files outside docs/.
+_SECTIONS = ("start", "learn", "recipes", "operate", "extend", "reference", "why", "project")
 # How a test runs a block.
 _MARK = re.compile(r"^<!-- (?:run|pytest|file|/?bench)[^>]*-->\n", re.MULTILINE)
 # The first item of a list right below a paragraph: Python-Markdown wants an empty line between them.
@@ -61,10 +63,32 @@ def stage() -> None:
 
 def build() -> None:
     """Run Zensical; end the program when it prints a warning or fails."""
-    command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "-f", str(CONFIGURATION)]
+    before, project, after = CONFIGURATION.read_text().partition("[project]\n")
+    configuration = BUILD / CONFIGURATION.name
+    configuration.write_text(f"{before}{project}nav = [\n{navigation()}]\n{after}")
+    command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "-f", str(configuration)]
     ran = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if ran.returncode != 0 or "warning" in ran.stdout.lower():
         sys.exit(f"{ran.stdout}\nthe documentation site was not built: correct the pages above")
+
+
+def navigation() -> str:
+    """Return the sections in the order of the index, with their pages by title."""
+    lines = ['  { "sereno" = "index.md" },\n']
+    for section in _SECTIONS:
+        pages = sorted((STAGE / section).rglob("*.md"), key=lambda page: (page.name != "index.md", _title(page)))
+        entries = ", ".join(f"{{ {json.dumps(_title(page))} = {json.dumps(_in_stage(page))} }}" for page in pages)
+        lines.append(f'  {{ "{section.capitalize()}" = [{entries}] }},\n')
+    return "".join(lines)
+
+
+def _title(page: Path) -> str:
+    """Return the first heading of a page."""
+    return page.read_text().partition("\n")[0].removeprefix("# ").replace("`", "")
+
+
+def _in_stage(page: Path) -> str:
+    return page.relative_to(STAGE).as_posix()
 
 
 def publish() -> None:
