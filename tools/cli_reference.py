@@ -50,7 +50,7 @@ def _commands(command: click.Command, path: str) -> Iterator[str]:
     rows = [
         f"| `{_cell(record[0])}` | {_cell(_text(record[1]))} |"
         for each in command.get_params(context)
-        if each.name != "help" and (record := each.get_help_record(context)) is not None and record[1]
+        if "--help" not in each.opts and (record := each.get_help_record(context)) is not None and record[1]
     ]
     if rows:
         yield "\n".join(["| option | meaning |", "|---|---|", *rows, ""])
