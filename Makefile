@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help venv test test-all demo check bench storm storm-nightly soak interleavings mutants
-.PHONY: lock pictures schema reference clean
+.PHONY: lock pictures schema reference docs clean
 
 PYTHON := .venv/bin/python
 PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
@@ -66,8 +66,15 @@ pictures: $(READY)  ## take the screenshots of the documentation from the demo
 schema: $(READY)  ## write src/sereno/database/schema.sql; run it after a new migration
 	@$(PYTHON) -m tools.dump_schema
 
-reference: $(READY)  ## write docs/reference/api.md; run it after a change of the API
+reference: $(READY)  ## write the generated pages of docs/reference; run it after a change of the API, a command, a setting …
 	@$(PYTHON) -m tools.api_reference
+	@$(PYTHON) -m tools.cli_reference
+	@$(PYTHON) -m tools.settings_reference
+	@$(PYTHON) -m tools.telemetry_reference
+	@$(PYTHON) -m tools.sql_reference
+
+docs: $(READY)  ## build the documentation site into build/site; warnings are errors
+	@$(PYTHON) -m tools.build_site
 
 lock:  ## pin the versions in requirements.txt; ARGS=--upgrade takes the newest versions
 	@set -e; directory=$$(mktemp -d); trap 'rm -rf "$$directory"' EXIT; \
@@ -78,7 +85,7 @@ lock:  ## pin the versions in requirements.txt; ARGS=--upgrade takes the newest 
 		--generate-hashes --quiet --custom-compile-command "make lock" --output-file requirements.txt $(ARGS)
 
 clean:  ## remove the files that these targets create, except databases
-	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	@rm -rf .venv .pythons .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 	@find src tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements.txt pyproject.toml tools/make_venv

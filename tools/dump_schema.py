@@ -40,7 +40,7 @@ def dump(bin_dir: Path, url: str) -> str:
     return "\n\n".join([_TITLE, *(text for text in cleaned if text)]) + "\n"
 
 
-def _reachable(directory: str) -> Path:
+def reachable(directory: str) -> Path:
     """Make the directory accessible: started by root, the server runs as another user."""
     path = Path(directory)
     path.chmod(0o755)
@@ -48,7 +48,7 @@ def _reachable(directory: str) -> Path:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as directory, EmbeddedPostgres(_reachable(directory)) as server:
+    with tempfile.TemporaryDirectory() as directory, EmbeddedPostgres(reachable(directory)) as server:
         with psycopg.connect(server.url, autocommit=True) as connection:
             migrate(connection)
         SCHEMA_FILE.write_text(dump(server.bin_dir, server.url))

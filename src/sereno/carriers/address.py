@@ -50,6 +50,7 @@ class JetStream:
 
     @property
     def kind(self) -> str:
+        """The kind of this carrier, as commands and pages show it."""
         return "jetstream"
 
     @property
@@ -62,6 +63,7 @@ class JetStream:
 
     @property
     def addresses(self) -> list[str]:
+        """The URL of each server."""
         return [f"{scheme}://{address}" for scheme, address in map(_address, self.servers.split(","))]
 
     async def connect(self) -> "CarrierClient":

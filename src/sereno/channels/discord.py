@@ -40,6 +40,8 @@ _WEBHOOK = re.compile(r"https?://[^/?#@\\\s]+/api/(?:v[0-9]{1,2}/)?webhooks/[0-9
 
 
 class DiscordSettings(ChannelSettings, frozen=True, kw_only=True):
+    """Settings of `Discord`. `url`: where it sends; tests set their own."""
+
     url: Url = "https://discord.com"
 
 

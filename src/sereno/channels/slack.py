@@ -77,6 +77,8 @@ _WORD = re.compile(r"[a-z_]{1,60}")
 
 
 class SlackSettings(ChannelSettings, frozen=True, kw_only=True):
+    """Settings of `Slack`. `bot_token`: `xoxb-…`; an address that is a webhook needs none."""
+
     url: Url = "https://slack.com"
     bot_token: Token = ""
 

@@ -45,6 +45,8 @@ _CHAT = re.compile(r"-?[1-9][0-9]{0,15}|@[A-Za-z][A-Za-z0-9_]{3,31}")
 
 
 class TelegramSettings(ChannelSettings, frozen=True, kw_only=True):
+    """Settings of `Telegram`. `bot_token`: as BotFather gives it."""
+
     url: Url = "https://api.telegram.org"
     bot_token: BotToken = ""
 

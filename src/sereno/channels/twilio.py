@@ -75,6 +75,8 @@ UNREACHABLE = frozenset({"21610", "21614", "30003", "30005", "30006"})
 
 
 class TwilioSettings(ChannelSettings, frozen=True, kw_only=True):
+    """Settings of `Twilio`. Messages come from `from_number` or from `messaging_service_sid`."""
+
     url: Url = "https://api.twilio.com"
     account_sid: Word = ""
     auth_token: Token = ""

@@ -77,6 +77,8 @@ RECEIPT_OUTCOMES: Mapping[Refusal, Literal["down", "retry", "invalid", "failed"]
 
 
 class WhatsAppSettings(ChannelSettings, frozen=True, kw_only=True):
+    """Settings of `WhatsApp`. `version`: of the Graph API; `app_secret` checks the signatures of its callbacks."""
+
     url: Url = "https://graph.facebook.com"
     version: Word = "v23.0"
     phone_number_id: Word = ""

@@ -602,6 +602,8 @@ begin
     from unnest(got) where (expires_at is null or expires_at > claimed_at) and crashes < 3 order by priority, ready_seq;
 end $$;
 
+COMMENT ON FUNCTION sereno.claim_jobs(session bigint, queues text[], most integer) IS 'Claim up to "most" ready jobs of these queues, or of all queues of the session. One row for each job. Raises SR001 when the session has no lease.';
+
 CREATE TABLE sereno.clock (
     one_row boolean DEFAULT true NOT NULL,
     ahead interval NOT NULL,
@@ -614,6 +616,8 @@ CREATE FUNCTION sereno.now() RETURNS timestamp with time zone
  SELECT (statement_timestamp() + COALESCE(( SELECT clock.ahead
             FROM sereno.clock), '00:00:00'::interval));
 END;
+
+COMMENT ON FUNCTION sereno.now() IS 'The clock that decides: the start of the statement by the clock of PostgreSQL, unless a test has moved it by a row in sereno.clock.';
 
 CREATE TABLE sereno.jobs (
     id bigint NOT NULL,
@@ -753,6 +757,8 @@ begin
     perform sereno.add_figures();
     return given;
 end $$;
+
+COMMENT ON FUNCTION sereno.close_session(session bigint) IS 'Close a session: jobs that it holds are released. Returns their number.';
 
 CREATE FUNCTION sereno.complete_group(made_group bigint, then_id bigint) RETURNS bigint
     LANGUAGE plpgsql
@@ -1131,6 +1137,8 @@ begin
     return last + count;
 end $$;
 
+COMMENT ON FUNCTION sereno.emit(session bigint, id bigint, attempt integer, chunks jsonb, first integer) IS 'Store chunks of the output of a running job for those who watch it, and return the number of the last one; null if the session no longer holds the job. first: the number of the first of these chunks, so that the call can be repeated.';
+
 CREATE FUNCTION sereno.end_links(ids bigint[], group_ids bigint[], states text[]) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -1312,6 +1320,8 @@ begin
     perform sereno.notify_ready(enqueue.queue, extract(epoch from due - moment));
     return made;
 end $$;
+
+COMMENT ON FUNCTION sereno.enqueue(task text, args jsonb, queue text, priority integer, run_at timestamp with time zone, tenant text, unique_key text, expires_at timestamp with time zone, tags text[], trace text, after bigint[], on_dead text, requires jsonb) IS 'Create a job in the current transaction, and return its id. With a unique_key that a live job has, return the id of that job. The queue and the priority that the task declares in Python are not known here; its limits, fair and order keys are. run_at: not before then. expires_at: cancelled if it has not started by then. after: ids of jobs that it waits for; on_dead: what a dead one of them means, wait, continue or cancel. requires: what a worker must have, such as {"version": 2} of the task or {"key": "2026b"}.';
 
 CREATE FUNCTION sereno.enqueue_keyed(jobs jsonb) RETURNS jsonb
     LANGUAGE plpgsql
@@ -1596,6 +1606,8 @@ CREATE FUNCTION sereno.functions_version() RETURNS integer
     LANGUAGE sql IMMUTABLE
     AS $$select 1$$;
 
+COMMENT ON FUNCTION sereno.functions_version() IS 'Return the version of the functions for workers in another language.';
+
 CREATE FUNCTION sereno.give_turns(INOUT lanes sereno.taken_lane[], INOUT limiters sereno.taken_limiter[], slots_left integer, turned boolean) RETURNS record
     LANGUAGE plpgsql
     AS $$
@@ -1748,6 +1760,8 @@ begin
         raise warning 'the lease of session % was renewed, but the maintenance of this heartbeat failed: %', session, sqlerrm;
     end;
 end $$;
+
+COMMENT ON FUNCTION sereno.heartbeat(session bigint, held bigint[], OUT alive boolean, OUT lease_until timestamp with time zone, OUT cancel bigint[], OUT lost bigint[]) IS 'Renew the lease of a session. held: all jobs that the worker holds; others that were claimed longer than a third of the lease ago are released. Returns whether the session is alive, the end of its lease, and of the held jobs those to cancel and those that it has lost.';
 
 CREATE FUNCTION sereno.held_origin(of_batch bigint, first_block bigint, last_block bigint, numbers text[], from_at timestamp with time zone, to_at timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE
@@ -2343,6 +2357,8 @@ begin
     return number;
 end $$;
 
+COMMENT ON FUNCTION sereno.notify(type text, payload jsonb, "to" text[], subject text, key text, tenant text, at timestamp with time zone, ttl interval) IS 'Write an event in the current transaction, and return its id. A second call with the same type, tenant, subject and key returns the id of the first. "to": keys of recipients; without it, everyone who wants the event. at: not sent before then. ttl: not sent after that.';
+
 CREATE FUNCTION sereno.notify_clock() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -2568,6 +2584,8 @@ begin
     returning id into made;
     return made;
 end $_$;
+
+COMMENT ON FUNCTION sereno.open_session(queues text[], tasks text[], host text, pid integer, slots integer, version text, lease interval, listens boolean, release text, task_versions jsonb, keys text[]) IS 'Open a session of a worker, and return its id. It belongs to the role that opened it. slots: how many jobs it runs at once; shown, not enforced. listens: new jobs are notified on the channel sereno.ready. task_versions: versions of its tasks, such as {"resize": 2}. keys: ids of the keys that it has for encrypted arguments.';
 
 CREATE FUNCTION sereno.order_of(queue text, keys jsonb) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -2939,6 +2957,8 @@ begin
     return number;
 end $$;
 
+COMMENT ON FUNCTION sereno.put_address(recipient text, channel text, address text, tenant text, keys jsonb, state text) IS 'Add an address of a recipient, or change it, and return its id. state: active, unverified, invalid or unsubscribed.';
+
 CREATE FUNCTION sereno.put_preference(recipient text, tenant text DEFAULT NULL::text, category text DEFAULT NULL::text, event text DEFAULT NULL::text, channel text DEFAULT NULL::text, wanted boolean DEFAULT NULL::boolean, filter jsonb DEFAULT NULL::jsonb, quiet jsonb DEFAULT NULL::jsonb, clear text[] DEFAULT '{}'::text[]) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
@@ -2972,6 +2992,8 @@ begin
     return case when not found then number end;
 end $$;
 
+COMMENT ON FUNCTION sereno.put_preference(recipient text, tenant text, category text, event text, channel text, wanted boolean, filter jsonb, quiet jsonb, clear text[]) IS 'Write a preference, and return its id; without a recipient, the default of the tenant. clear: the fields to clear, of wanted, filter and quiet. Returns null when the preference is empty.';
+
 CREATE FUNCTION sereno.put_recipient(key text, tenant text DEFAULT NULL::text, locale text DEFAULT NULL::text, zone text DEFAULT NULL::text, data jsonb DEFAULT NULL::jsonb) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
@@ -3000,6 +3022,8 @@ begin
     returning id into number;
     return number;
 end $$;
+
+COMMENT ON FUNCTION sereno.put_recipient(key text, tenant text, locale text, zone text, data jsonb) IS 'Create a recipient, or change the given fields, and return its id. Omitted parameters leave values unchanged.';
 
 CREATE FUNCTION sereno.quiet_spans(quiet jsonb) RETURNS jsonb
     LANGUAGE plpgsql IMMUTABLE
@@ -3580,6 +3604,8 @@ begin
     return found_id;
 end $$;
 
+COMMENT ON FUNCTION sereno.schedule(key text, task text, args jsonb, cron text, every interval, at timestamp with time zone, daily text, tz text, queue text, priority integer, tenant text, unique_key text, missed text, overlap text) IS 'Create or change a schedule in the current transaction, and return its id. Give exactly one of cron, every, at and daily. The scheduler reads the rule; an invalid one is parked, and its note has the reason. missed: skip, latest or all. overlap: skip, allow, queue_one or cancel_previous.';
+
 CREATE FUNCTION sereno.settle_jobs(session bigint, outcomes jsonb, strict boolean DEFAULT false) RETURNS SETOF sereno.settled_job
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -3728,6 +3754,8 @@ begin
     return query select * from unnest(results);
 end $$;
 
+COMMENT ON FUNCTION sereno.settle_jobs(session bigint, outcomes jsonb, strict boolean) IS 'Report the outcomes of up to 1000 attempts. One row for each, in their order: whether it was settled, the new state of the job, and why not. strict: raise SR002 when one of them is not settled.';
+
 CREATE FUNCTION sereno.share_reading(source regclass, target regclass) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -3813,6 +3841,8 @@ begin
     end loop;
     return made;
 end $$;
+
+COMMENT ON FUNCTION sereno.signal(name text, value jsonb, tenant text) IS 'Send a signal in the current transaction to the jobs that wait for its name, now or later, and return its id.';
 
 CREATE FUNCTION sereno.slots_taken(held bigint[]) RETURNS bigint
     LANGUAGE sql STABLE
@@ -4087,6 +4117,8 @@ begin
     delete from sereno.schedules where schedules.key = unschedule.key;
     return found;
 end $$;
+
+COMMENT ON FUNCTION sereno.unschedule(key text) IS 'Remove a schedule, and return whether there was one. Its jobs stay.';
 
 CREATE FUNCTION sereno.wake_lane() RETURNS trigger
     LANGUAGE plpgsql

@@ -27,6 +27,7 @@ class Resource(Generic[T]):
 
     @property
     def is_async(self) -> bool:
+        """Whether it is opened and closed in the event loop."""
         return inspect.isasyncgenfunction(self.function)
 
     def __repr__(self) -> str:

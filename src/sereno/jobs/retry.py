@@ -76,6 +76,7 @@ class Backoff:
             return self.cap if self.first else 0.0
 
     def is_permanent(self, error: BaseException) -> bool:
+        """Return whether an attempt that raised this error is not retried."""
         return isinstance(error, self.permanent)
 
 

@@ -73,6 +73,7 @@ class Task(Generic[P, R]):
 
     @property
     def name(self) -> str:
+        """The name that jobs carry."""
         return self.definition.name
 
     @property

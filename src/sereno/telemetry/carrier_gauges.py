@@ -40,7 +40,11 @@ def carrier_families(children: Sequence[Mapping[str, CarrierGauges]], gauge: Any
                 merged[queue] = found
     if not merged:
         return
-    up = gauge("sereno_carrier_up", "Whether the carrier of a queue answers", labels=["queue"])
+    up = gauge(
+        "sereno_carrier_up",
+        "1 if the carrier of a queue answers this worker; the other metrics of carriers only then",
+        labels=["queue"],
+    )
     for queue, found in merged.items():
         up.add_metric([queue], int(found.up))
     yield up
@@ -50,7 +54,9 @@ def carrier_families(children: Sequence[Mapping[str, CarrierGauges]], gauge: Any
         for queue, found in answering.items():
             family.add_metric([queue], getattr(found, field))
         yield family
-    nodes = gauge("sereno_carrier_replicas", "Nodes that store a carried queue", labels=["queue", "state"])
+    nodes = gauge(
+        "sereno_carrier_replicas", "Nodes that store a carried queue, wanted and current", labels=["queue", "state"]
+    )
     for queue, found in answering.items():
         nodes.add_metric([queue, "wanted"], found.replicas)
         nodes.add_metric([queue, "current"], found.current)

@@ -216,18 +216,25 @@ def exposition(
 
 
 def _of_scheduler(figures: SchedulerFigures, counter: Any, gauge: Any) -> Iterable[Any]:
-    yield gauge("sereno_scheduler_leads", "Whether this scheduler fires the schedules", value=int(figures.leads))
+    yield gauge(
+        "sereno_scheduler_leads", "1 where the scheduler of this worker fires the schedules", value=int(figures.leads)
+    )
     yield counter("sereno_scheduler_ticks", "Passes over due schedules", value=figures.ticks)
     yield counter("sereno_schedule_fires", "Fires that created a job", value=figures.fires)
     yield counter("sereno_schedule_skips", "Fires that were skipped", value=figures.skips)
     yield counter("sereno_schedule_parked", "Schedules that were parked because they are invalid", value=figures.parked)
-    yield gauge("sereno_schedule_lag_seconds", "Delay of the latest fire of the last tick", value=figures.late)
+    yield gauge("sereno_schedule_lag_seconds", "How late the latest fire of the last tick was", value=figures.late)
+
+
+_FILES = "Archive files by outcome: verified; unverified (read back with another content); failed (not written or read)"
 
 
 def _of_archive(tally: ArchiveTally, counter: Any) -> Iterable[Any]:
-    yield counter("sereno_archive_rows", "Rows in archived files that were read back and verified", value=tally.rows)
-    yield counter("sereno_archive_bytes", "Bytes of those files", value=tally.bytes)
-    files = counter("sereno_archive_files", "Files of the archive, by outcome", labels=["outcome"])
+    yield counter("sereno_archive_rows", "Rows that this worker wrote into verified archive files", value=tally.rows)
+    yield counter(
+        "sereno_archive_bytes", "Bytes of the archive files that this worker wrote and verified", value=tally.bytes
+    )
+    files = counter("sereno_archive_files", _FILES, labels=["outcome"])
     for outcome, count in tally.files.items():
         files.add_metric([outcome], count)
     yield files
@@ -255,7 +262,9 @@ class _Collector:
         )
 
         finished = CounterMetricFamily(
-            "sereno_jobs_finished", "Attempts that ended, by outcome", labels=["queue", "task", "outcome"]
+            "sereno_jobs_finished",
+            "Attempts that ended, by outcome: succeeded, retry, snooze, release, crash, dead, cancelled",
+            labels=["queue", "task", "outcome"],
         )
         for key, count in self._tally.finished.items():
             finished.add_metric(key.split("\t"), count)
@@ -268,7 +277,9 @@ class _Collector:
             for key, histogram in histograms.items():
                 family.add_metric(key.split("\t"), _cumulative(histogram), histogram.total)
             yield family
-        slots = GaugeMetricFamily("sereno_worker_slots", "Slots of this worker", labels=["queue", "state"])
+        slots = GaugeMetricFamily(
+            "sereno_worker_slots", "Slots of this worker, busy and free", labels=["queue", "state"]
+        )
         busy: Counter[str] = Counter()
         total: Counter[str] = Counter()
         for gauge in self._gauges:
@@ -280,7 +291,7 @@ class _Collector:
         yield slots
         yield CounterMetricFamily(
             "sereno_settlements_fenced",
-            "Results dropped because the job belonged to another session",
+            "Results that were refused, because this worker no longer held the job",
             value=self._tally.fenced,
         )
         yield CounterMetricFamily("sereno_claims", "Claim statements sent", value=self._tally.claims)

@@ -39,7 +39,22 @@ _FIRST_CHUNK = threading.Lock()
 
 
 class Context(WaitingMethods):
-    """The running attempt: its identity, and the operations available to its handler."""
+    """The running attempt: its identity, and the operations available to its handler.
+
+    Attributes:
+        job_id: The id of the job; in a batch, of its first one.
+        task: The name of the task.
+        queue: The queue of the job.
+        tenant: Its tenant, or None.
+        attempt: The number of this attempt, from 1 on, never used again.
+        failures: How many attempts before it failed.
+        trace: The trace id of the job, or None.
+        fire: The instant of the schedule that created this job, or None.
+        session: The id of the worker's session.
+        claimed_at: When it was claimed.
+        cancel_requested: Whether an operator has cancelled the job.
+        stop_requested: Whether the worker stops: end soon, where the next attempt can continue. Iterations do so.
+    """
 
     def __init__(
         self,
@@ -65,12 +80,10 @@ class Context(WaitingMethods):
         self.attempt = job.attempt
         self.failures = job.failures
         self.trace = job.trace
-        # The fire of the schedule that created this job, if any.
         self.fire = job.fire
         self.session = session
         self.claimed_at = datetime.fromtimestamp(job.claimed_at, UTC)
         self.cancel_requested = False
-        # Whether the worker stops: end soon, at a place where the next attempt can continue. Iterations do so.
         self.stop_requested = False
         # Whether this attempt has advanced an iteration.
         self.has_advanced = False

@@ -72,5 +72,7 @@ def test_a_cursor_is_refused(work: Task[[], None], database_url: str) -> None:
 
 
 def test_a_connection_to_another_database_than_postgresql_is_refused(work: Task[[], None]) -> None:
-    with create_engine("sqlite://").connect() as callers:
+    engine = create_engine("sqlite://")
+    with engine.connect() as callers:
         assert_refused(work, callers)
+    engine.dispose()

@@ -698,3 +698,14 @@ begin
     perform sereno.notify_ready(enqueue.queue, extract(epoch from due - moment));
     return made;
 end $$;
+
+-- Comments of public functions; a function without one is internal. docs/reference/sql-functions.md is made of them.
+comment on function sereno.now is
+    'The clock that decides: the start of the statement by the clock of PostgreSQL, unless a test has moved it by '
+    'a row in sereno.clock.';
+comment on function sereno.enqueue is
+    'Create a job in the current transaction, and return its id. With a unique_key that a live job has, return '
+    'the id of that job. The queue and the priority that the task declares in Python are not known here; its '
+    'limits, fair and order keys are. run_at: not before then. expires_at: cancelled if it has not started by '
+    'then. after: ids of jobs that it waits for; on_dead: what a dead one of them means, wait, continue or '
+    'cancel. requires: what a worker must have, such as {"version": 2} of the task or {"key": "2026b"}.';

@@ -306,3 +306,11 @@ begin
     delete from sereno.schedules where schedules.key = unschedule.key;
     return found;
 end $$;
+
+-- Comments of public functions; a function without one is internal. docs/reference/sql-functions.md is made of them.
+comment on function sereno.schedule is
+    'Create or change a schedule in the current transaction, and return its id. Give exactly one of cron, every, '
+    'at and daily. The scheduler reads the rule; an invalid one is parked, and its note has the reason. missed: '
+    'skip, latest or all. overlap: skip, allow, queue_one or cancel_previous.';
+comment on function sereno.unschedule is
+    'Remove a schedule, and return whether there was one. Its jobs stay.';

@@ -987,3 +987,18 @@ create table sereno.channel_codes (
     count    integer not null,
     primary key (minute, channel, account, code)
 ) with (fillfactor = 70);
+
+-- Comments of public functions; a function without one is internal. docs/reference/sql-functions.md is made of them.
+comment on function sereno.notify is
+    'Write an event in the current transaction, and return its id. A second call with the same type, tenant, '
+    'subject and key returns the id of the first. "to": keys of recipients; without it, everyone who wants the '
+    'event. at: not sent before then. ttl: not sent after that.';
+comment on function sereno.put_recipient is
+    'Create a recipient, or change the given fields, and return its id. Omitted parameters leave values '
+    'unchanged.';
+comment on function sereno.put_address is
+    'Add an address of a recipient, or change it, and return its id. state: active, unverified, invalid or '
+    'unsubscribed.';
+comment on function sereno.put_preference is
+    'Write a preference, and return its id; without a recipient, the default of the tenant. clear: the fields to '
+    'clear, of wanted, filter and quiet. Returns null when the preference is empty.';

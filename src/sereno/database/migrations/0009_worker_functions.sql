@@ -1250,3 +1250,24 @@ revoke execute on function sereno.open_session(
     sereno.heartbeat(bigint, bigint[]), sereno.claim_jobs(bigint, text[], integer), sereno.close_session(bigint) from public;
 
 revoke execute on function sereno.settle_jobs(bigint, jsonb, boolean) from public;
+
+-- Comments of public functions; a function without one is internal. docs/reference/sql-functions.md is made of them.
+comment on function sereno.functions_version is
+    'Return the version of the functions for workers in another language.';
+comment on function sereno.open_session is
+    'Open a session of a worker, and return its id. It belongs to the role that opened it. slots: how many jobs '
+    'it runs at once; shown, not enforced. listens: new jobs are notified on the channel sereno.ready. '
+    'task_versions: versions of its tasks, such as {"resize": 2}. keys: ids of the keys that it has for encrypted '
+    'arguments.';
+comment on function sereno.heartbeat is
+    'Renew the lease of a session. held: all jobs that the worker holds; others that were claimed longer than a '
+    'third of the lease ago are released. Returns whether the session is alive, the end of its lease, and of the '
+    'held jobs those to cancel and those that it has lost.';
+comment on function sereno.close_session is
+    'Close a session: jobs that it holds are released. Returns their number.';
+comment on function sereno.claim_jobs is
+    'Claim up to "most" ready jobs of these queues, or of all queues of the session. One row for each job. Raises '
+    'SR001 when the session has no lease.';
+comment on function sereno.settle_jobs is
+    'Report the outcomes of up to 1000 attempts. One row for each, in their order: whether it was settled, the '
+    'new state of the job, and why not. strict: raise SR002 when one of them is not settled.';

@@ -98,3 +98,8 @@ begin
     end loop;
     return made;
 end $$;
+
+-- Comments of public functions; a function without one is internal. docs/reference/sql-functions.md is made of them.
+comment on function sereno.signal is
+    'Send a signal in the current transaction to the jobs that wait for its name, now or later, and return its '
+    'id.';

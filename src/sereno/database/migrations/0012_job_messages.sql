@@ -82,3 +82,9 @@ begin
 end $$;
 
 revoke execute on function sereno.emit(bigint, bigint, integer, jsonb, integer) from public;
+
+-- Comments of public functions; a function without one is internal. docs/reference/sql-functions.md is made of them.
+comment on function sereno.emit is
+    'Store chunks of the output of a running job for those who watch it, and return the number of the last one; '
+    'null if the session no longer holds the job. first: the number of the first of these chunks, so that the '
+    'call can be repeated.';

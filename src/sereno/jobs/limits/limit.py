@@ -53,6 +53,7 @@ class Limit:
 
     @property
     def numbers(self) -> dict[str, Any]:
+        """The numbers as they are stored: `slots`."""
         return {"slots": self.slots}
 
 
@@ -92,6 +93,7 @@ class Rate:
 
     @property
     def numbers(self) -> dict[str, Any]:
+        """The numbers as they are stored: `units` each `period` seconds, and the `burst`."""
         per_second = self.amount / seconds(self.per)
         cost = self.units if isinstance(self.units, int) else 1
         burst = self.burst if self.burst is not None else max(1, cost, math.ceil(per_second * BURST_TIME))
