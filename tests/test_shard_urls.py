@@ -24,7 +24,7 @@ def test_invalid_shards_are_refused_without_their_addresses(subtests: pytest.Sub
         f'{{"../a": "{URL}"}}',
         f'{{"a": "x{URL}"}}',
     ):
-        with subtests.test(text), pytest.raises(ConfigurationError, match="shards") as refused:
+        with subtests.test(text), pytest.raises(ConfigurationError, match="SERENO_SHARDS") as refused:
             load(environment={"SERENO_SHARDS": text})
         assert "hidden-password" not in str(refused.value)
     for words in ([URL], [f"{URL}?host=x"], [f"a={URL}", f"a={URL}"], [f"A={URL}"], ["a=host/db"]):

@@ -152,7 +152,7 @@ def _shown(path: Path) -> str:
     if path.suffix == ".md":
         return _page(path, path.read_text())
     if path.is_dir():
-        files = sorted(each for each in path.rglob("*") if each.is_file())
+        files = sorted(each for each in path.rglob("*") if each.is_file() and each.parent.name != "__pycache__")
         return f"# {path.name}\n\n" + "\n".join(_code(each, f"## {each.relative_to(path)}") for each in files)
     return _code(path, f"# {path.name}")
 

@@ -71,7 +71,7 @@ def test_a_password_is_never_shown(subtests: pytest.Subtests) -> None:
     with pytest.raises(ConfigurationError) as malformed:
         load({}, environment=environment)
     assert SECRET not in str(malformed.value)
-    assert str(malformed.value).startswith("carriers: write a JSON object of queues and addresses")
+    assert str(malformed.value).startswith("SERENO_CARRIERS: write a JSON object of queues and addresses")
 
 
 @pytest.mark.slow

@@ -108,7 +108,6 @@ def define(
         options.get("priority", DEFAULT_PRIORITY),
         options.get("timeout", DEFAULT_TIMEOUT),
     )
-    retry = options.get("retry")
     chosen = name or str(getattr(function, "__name__", ""))
     if not chosen.replace(".", "").replace("_", "").replace("-", "").isalnum():
         raise ConfigurationError(f"{chosen!r} is not a valid task name (letters, digits, '_', '-' and '.'): give name=")
@@ -136,7 +135,7 @@ def define(
         arguments=arguments,
         queue=check_queue_name(options.get("queue", "default")),
         priority=priority,
-        retry=Backoff(retry) if isinstance(retry, int) else retry or Backoff(),
+        retry=Backoff(retry) if isinstance(retry := options.get("retry"), int) else retry or Backoff(),
         timeout=None if timeout is None else seconds(timeout),
         isolate=isolate,
         batch=batch,

@@ -275,7 +275,7 @@ WHOLE_LISTS = {
     "select 'h', n, '1', '{}', '{}', sereno.now() + interval '1 hour'",
 }
 # Lists that are as long as something else: settings and tasks of the code, days of the archive, queues in use.
-# The queries of /attention, /procedures and /traces have limits of their own.
+# The queries of /attention, /procedures, /searches and /traces have limits of their own.
 FIXED_LISTS = {
     "/archive/days",
     "/archive/whereabouts",
@@ -283,8 +283,11 @@ FIXED_LISTS = {
     "/figures/channels",
     "/procedures",
     "/queues",
+    "/searches/{list_name}",
+    "/searches/{list_name}/fields",
     "/settings",
     "/tasks",
+    "/tasks/parameters",
     "/traces",
 }
 MOST_ROWS = 1000
