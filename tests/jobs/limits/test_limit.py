@@ -173,6 +173,8 @@ def test_a_declaration_that_contradicts_itself_is_refused(subtests: pytest.Subte
         ({"concurrency": Limit(1, name="x"), "rate": Rate(1, name="x")}, "the same name"),
         ({"concurrency": Rate(1)}, r"takes Limit\(…\)"),
         ({"rate": Limit(1)}, r"takes Rate\(…\)"),
+        ({"concurrency": 4}, r"takes Limit\(…\), not 4"),
+        ({"rate": "5/s"}, r"takes Rate\(…\), not '5/s'"),
         ({"fair_key": ""}, "fair_key is a template"),
         ({"order_key": 7}, "order_key is a template"),
         ({"dead_blocks": True}, "needs an order_key"),

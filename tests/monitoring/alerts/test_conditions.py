@@ -50,6 +50,7 @@ def test_an_unserved_queue_is_found(quiet: ManualWorker) -> None:
     quiet.enqueue(queue="mails")
     (each,) = found(quiet)
     assert (each.kind, each.subject, each.level, each.values["ready"]) == ("queue.unserved", "mails", "bad", 2)
+    assert each.values["age"] == "1 s"
     assert each.words.startswith("The queue mails has 2 ready jobs and no worker; the oldest waits for ")
     assert each.remedy == "sereno worker -q mails"
     assert each.since == quiet.run_at(quiet.enqueue(queue="mails")) or each.since is not None

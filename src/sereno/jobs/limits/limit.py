@@ -243,7 +243,8 @@ def _units(limit: Rate, values: Mapping[str, Any]) -> int:
 
 
 def _with_names(owner: str, word: str, kind: type, limits: Limits) -> list[AnyLimit]:
-    listed = [] if limits is None else [limits] if isinstance(limits, Limit | Rate) else list(limits)
+    given: Any = limits
+    listed: list[AnyLimit] = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
     found: list[AnyLimit] = []
     for number, limit in enumerate(listed, 1):
         if not isinstance(limit, kind):

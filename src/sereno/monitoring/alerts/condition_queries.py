@@ -109,7 +109,8 @@ def _work(_tenant: str | None, late: float) -> Operation[list[AlertCondition]]:
 def _queue(kind: str, row: Row, level: Level) -> AlertCondition:
     queue, ready, age, since, *_ = row
     remedy = command("sereno worker -q", queue) if kind == "queue.unserved" else "sereno queue list"
-    waits = duration_text(max(0.0, age or 0.0))
+    # Rounded up: a job that became ready just now does not wait for 0 ms.
+    waits = duration_text(max(1.0, age or 0.0))
     return condition(kind, queue, level, remedy, since=since, queue=queue, ready=_capped(ready), age=waits)
 
 
