@@ -124,3 +124,20 @@ def test_an_exhausted_pool_raises_an_error_that_names_the_setting(
     with app.database.connection(), pytest.raises(DatabaseUnavailable, match="SERENO_POOL_SIZE"):
         work.enqueue()
     app.close()
+
+
+def test_a_statement_is_prepared_again_after_the_driver_has_deallocated_all(app: Sereno) -> None:
+    """It does so after a rollback on a connection with prepared statements of its own."""
+
+    @app.task
+    def work(n: int) -> None: ...
+
+    first = work.enqueue(1)
+    with app.database.connection() as connection:
+        for _ in range(10):
+            connection.execute("select count(*) from sereno.jobs")
+        with connection.transaction(force_rollback=True):
+            connection.execute("select 1")
+        left = connection.execute("select count(*) from pg_prepared_statements where name like 'sereno_%'").fetchone()
+        assert left == (0,)
+    assert work.enqueue(2).id > first.id

@@ -112,9 +112,10 @@ def _blow(made: World, size: StormSize, seed: int, show: Show) -> FaultRunner:
 
 
 def _look(made: World, looked: float, seen: Progress, show: Show) -> float:
-    """Once a second: replace workers that have ended, retry dead jobs, show the progress."""
+    """Once a second: replace workers that have ended, retry dead jobs, show the progress; fail if a producer did."""
     if time.monotonic() - looked < LOOK_EVERY:
         return looked
+    made.producers_ended()
     made.replace_ended()
     made.retry_dead()
     show(Progress(made.accepted(), seen.faults, seen.planned, None, seen.seconds))

@@ -41,12 +41,14 @@ class PreparedStatement:
 class PooledConnection(Generic[C]):
     """A pooled connection with its prepared statements."""
 
-    __slots__ = ("_poll", "_prepared", "_prepares", "connection")
+    __slots__ = ("_last", "_poll", "_prepared", "_prepares", "connection")
 
     def __init__(self, connection: C) -> None:
         self.connection: C = connection
         self._prepares = connection.prepare_threshold is not None
         self._prepared: dict[bytes, bytes] = {}
+        # The number of the last prepared statement.
+        self._last = 0
         self._poll = select.poll()
         self._poll.register(connection.pgconn.socket, select.POLLIN)
 
@@ -65,17 +67,26 @@ class PooledConnection(Generic[C]):
 
     def first_row(self, text: bytes, values: Sequence[bytes | None]) -> list[bytes | None]:
         """Return the columns of the first row as text. Raises the errors of the driver."""
-        pgconn: pq.abc.PGconn = self.connection.pgconn
         if not self._prepares:
-            pgconn.send_query_params(text, values)
+            self.connection.pgconn.send_query_params(text, values)
+            result = self._result()
         else:
-            name = self._prepared.get(text) or self._prepare(text)
-            pgconn.send_query_prepared(name, values)
-        result = self._result()
+            try:
+                result = self._run_prepared(text, values)
+            except psycopg.errors.InvalidSqlStatementName:
+                # After a rollback the driver may deallocate all statements of the connection, also these.
+                self._prepared.clear()
+                result = self._run_prepared(text, values)
         return [result.get_value(0, column) for column in range(result.nfields)]
 
+    def _run_prepared(self, text: bytes, values: Sequence[bytes | None]) -> pq.abc.PGresult:
+        name = self._prepared.get(text) or self._prepare(text)
+        self.connection.pgconn.send_query_prepared(name, values)
+        return self._result()
+
     def _prepare(self, text: bytes) -> bytes:
-        name = b"sereno_%d" % len(self._prepared)
+        self._last += 1
+        name = b"sereno_%d" % self._last
         self.connection.pgconn.send_prepare(name, text)
         self._result()
         self._prepared[text] = name
