@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from sereno.server.web.messages import LANGUAGES, say
+from sereno.server.web.schedules import schedules
 from tests.plain_http import NO_CERTIFICATES
 from tests.server.api.conftest import Ask, Served
 from tests.server.web.visit import LIGHT_PHONE, InspectPage, Visits
@@ -49,14 +50,30 @@ def test_pages_of_errors_are_styled_and_lead_on(browse: Visits, inspect_page: In
 
 
 @pytest.mark.slow
-def test_a_failure_of_the_server_shows_no_internals(ask: Ask, served: Served, connection: psycopg.Connection) -> None:
+def test_a_failure_of_the_server_shows_no_internals(ask: Ask, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("secret detail")
+
     client = ask("admin")
     client.base_url = httpx.URL(served.url)
-    connection.execute("alter table sereno.schedules rename to gone")
+    monkeypatch.setattr(schedules, "_sentence", fails)
     for headers, kind in ((HTML, "text/html; charset=utf-8"), ({"Accept": "*/*"}, PROBLEM)):
         # After an error, the server closes the connection.
         answer = client.get("/schedules", headers={**headers, "Connection": "close"})
         assert (answer.status_code, answer.headers["content-type"]) == (500, kind), answer.text
-        assert "gone" not in answer.text
-        assert "psycopg" not in answer.text
+        assert "secret detail" not in answer.text
+        assert "RuntimeError" not in answer.text
         assert "log" in answer.text
+
+
+@pytest.mark.slow
+def test_a_missing_table_is_explained_without_its_name(
+    ask: Ask, served: Served, connection: psycopg.Connection
+) -> None:
+    client = ask("admin")
+    client.base_url = httpx.URL(served.url)
+    connection.execute("alter table sereno.schedules rename to gone")
+    answer = client.get("/schedules", headers=HTML)
+    assert answer.status_code == 503
+    assert "sereno migrate" in answer.text
+    assert "sereno.schedules" not in answer.text

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from sereno.access.identity import Role
-from sereno.errors import DatabaseUnavailable, JobNotFound, SerenoError
+from sereno.errors import DatabaseUnavailable, JobNotFound, PermissionDenied, SchemaError, SerenoError
 from sereno.server.shared.busy import BUSY
 from sereno.server.shared.cache import Cache
 from sereno.server.shared.context import ServerContext
@@ -66,6 +66,12 @@ class PageRoutes:
                     return problem_page(page, HTTPStatus.NOT_FOUND, str(error))
                 except (*BUSY, DatabaseUnavailable):
                     words = page.say("The database is busy or unavailable. This page retries automatically.")
+                    return problem_page(page, HTTPStatus.SERVICE_UNAVAILABLE, words)
+                except SchemaError:
+                    words = page.say("The database has no schema of sereno, or an older one. Run sereno migrate.")
+                    return problem_page(page, HTTPStatus.SERVICE_UNAVAILABLE, words)
+                except PermissionDenied:
+                    words = page.say("The server's database role lacks a privilege. See sereno migrate --roles print.")
                     return problem_page(page, HTTPStatus.SERVICE_UNAVAILABLE, words)
                 except (SerenoError, psycopg.DataError) as error:
                     return problem_page(page, HTTPStatus.UNPROCESSABLE_ENTITY, str(error))

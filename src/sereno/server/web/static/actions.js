@@ -41,7 +41,7 @@ function naming(label, path, would) {
   const words = document.getElementById("ask-what").dataset;
   const noun = path.split("/")[0].replace(/^./, (letter) => letter.toUpperCase());
   const form = count === undefined ? null : words[`${count === 1 ? "one" : "many"}${noun}`];
-  return form ? form.replace("%a", label).replace("%s", `${count}${would.exact === false ? "+" : ""}`) : label;
+  return form ? form.replace("%a", label).replace("%s", `${figure(count)}${would.exact === false ? "+" : ""}`) : label;
 }
 
 // `label`: of the button that does it; the other one says "Cancel", unless that is what is asked.
