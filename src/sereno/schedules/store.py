@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from sereno.database.clock import clock
-from sereno.database.json_values import encoder
+from sereno.database.json_values import encoder, is_too_deep
 from sereno.database.statement import Operation, Statement, queries
 from sereno.errors import InvalidSchedule
 from sereno.jobs.filters import ScheduleFilter
@@ -128,10 +128,10 @@ def lock_one(key: str) -> Operation[ScheduleRow]:
     rows = yield Statement(_sql["lock_one"], {"key": key, "most": MOST_SHOWN})
     if not rows:
         raise InvalidSchedule(f"there is no schedule {key!r:.80}; `sereno schedule list` lists all schedules")
-    try:
-        args = _arguments.decode(rows[0][1])
-    except (RecursionError, msgspec.DecodeError):
-        raise InvalidSchedule(f"schedule {key!r:.80}: its arguments are nested too deeply: write it again") from None
+    # A row of an older version; how deep a decoder can go depends on the version of Python.
+    if is_too_deep(rows[0][1].encode()):
+        raise InvalidSchedule(f"schedule {key!r:.80}: its arguments are nested too deeply: write it again")
+    args = _arguments.decode(rows[0][1])
     return msgspec.structs.replace(_row.decode(rows[0][0]), args=args)
 
 
