@@ -11,7 +11,7 @@ class LastingPosition:
     """The lowest of the positions that the carrier has answered with for a minute."""
 
     def __init__(self) -> None:
-        # Answers with their time: those of the last minute, and the last one before.
+        # Positions, each with the time of the answer: those of the last minute, and the last one before it.
         self._answers: deque[tuple[float, int]] = deque()
 
     def add(self, position: int, now: float) -> int:
