@@ -79,7 +79,7 @@ def _print_next_steps(directory: Path, ending: "DemoEnd") -> None:
     click.echo(f"  export SERENO_DIRECTORY={directory}")
     commands = {"sereno server": "the dashboard again", "sereno job list --state dead": "dead jobs, with reasons"}
     if ending.job is not None:
-        commands[f"sereno why {ending.job}"] = "why one of them is dead"
+        commands[f"sereno why {ending.job}"] = "why a job has failed"
     if (delivery := ending.delivery) is not None:
         commands |= {
             f"sereno delivery show {delivery.id}": "a failed delivery, with the response of the provider",

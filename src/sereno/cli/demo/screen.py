@@ -73,7 +73,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class DemoEnd:
-    """A dead job and a failed delivery for the user to inspect."""
+    """The job that failed last and a failed delivery for the user to inspect."""
 
     job: int | None
     delivery: DeliveryLine | None
