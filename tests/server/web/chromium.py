@@ -15,6 +15,7 @@ NOT_INSTALLED = "no Chromium: apt-get install chromium-headless-shell, or name o
 # Loopback only, and without a proxy.
 LOOPBACK_ONLY = ["--no-proxy-server", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"]
 EMPTY = "about:blank"
+HAS_OWN_CLOCK = "setTimeout.toString().includes('[native code]')"
 MOST_IDLE = 4  # pages that wait for the next test; each has a process of about 100 MB
 
 
@@ -63,7 +64,10 @@ class Chromium:
             page.context.close()
             return
         url = page.url
+        page.unroute_all()
         page.goto(EMPTY)
+        # A fake clock stays for good: the requests of later tests would never time out, or at once.
+        assert page.evaluate(HAS_OWN_CLOCK), "this test changed the clock of a page: open it with own=True"
         for other in page.context.pages:
             if other is not page:
                 other.close()

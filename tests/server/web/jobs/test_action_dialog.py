@@ -29,7 +29,7 @@ def test_the_parts_of_a_dry_run_add_up_to_its_total(browse: Visits, app: Sereno)
 def test_an_action_without_a_reply_ends_with_a_message(browse: Visits, app: Sereno) -> None:
     task = app.task(name="export")(_export)
     (job,) = app.enqueue_many([task.job()])
-    page = browse(f"jobs?job={job.id}", "operator")
+    page = browse(f"jobs?job={job.id}", "operator", own=True)
     page.route("**/api/v1/jobs/**", leave_open)
     page.clock.install()
     cancel = page.locator(".drawer").get_by_role("button", name="Cancel", exact=True)
