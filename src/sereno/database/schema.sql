@@ -4335,6 +4335,57 @@ ALTER TABLE sereno.addresses ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE sereno.recipients (
+    id bigint NOT NULL,
+    tenant text DEFAULT ''::text NOT NULL,
+    key text NOT NULL,
+    locale text,
+    zone text,
+    data jsonb,
+    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    CONSTRAINT recipients_data CHECK ((octet_length((data)::text) <= 98304))
+);
+
+CREATE VIEW sereno.addresses_v1 AS
+ SELECT a.id,
+    a.recipient_id,
+    r.key AS recipient,
+    NULLIF(r.tenant, ''::text) AS tenant,
+    a.channel,
+    a.address,
+    (a.keys IS NOT NULL) AS has_keys,
+    a.state,
+    a.reason,
+    a.created_at,
+    a.changed_at
+   FROM (sereno.addresses a
+     LEFT JOIN sereno.recipients r ON ((r.id = a.recipient_id)));
+
+COMMENT ON VIEW sereno.addresses_v1 IS 'One row per address of a recipient. Its secret keys are not shown.';
+
+COMMENT ON COLUMN sereno.addresses_v1.id IS 'deliveries_v1.address_id';
+
+COMMENT ON COLUMN sereno.addresses_v1.recipient_id IS 'recipients_v1.id; indexed';
+
+COMMENT ON COLUMN sereno.addresses_v1.recipient IS 'key of the recipient';
+
+COMMENT ON COLUMN sereno.addresses_v1.tenant IS 'tenant of the recipient; null: none';
+
+COMMENT ON COLUMN sereno.addresses_v1.channel IS 'channel that it is for';
+
+COMMENT ON COLUMN sereno.addresses_v1.address IS 'address itself: a device token, an e-mail address, a phone number, a URL';
+
+COMMENT ON COLUMN sereno.addresses_v1.has_keys IS 'it has secret keys';
+
+COMMENT ON COLUMN sereno.addresses_v1.state IS 'active, unverified, invalid, unsubscribed';
+
+COMMENT ON COLUMN sereno.addresses_v1.reason IS 'why it is not active';
+
+COMMENT ON COLUMN sereno.addresses_v1.created_at IS 'created';
+
+COMMENT ON COLUMN sereno.addresses_v1.changed_at IS 'last changed';
+
 CREATE TABLE sereno.alert_rules (
     name text NOT NULL,
     kinds text[],
@@ -4491,6 +4542,100 @@ CREATE TABLE sereno.attempts_default (
     fingerprint text,
     CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
 );
+
+CREATE TABLE sereno.history (
+    id bigint NOT NULL,
+    session_id bigint,
+    finished_at timestamp with time zone NOT NULL,
+    started_at timestamp with time zone,
+    run_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone,
+    attempt integer NOT NULL,
+    failures integer NOT NULL,
+    crashes integer NOT NULL,
+    snoozes integer NOT NULL,
+    releases integer NOT NULL,
+    priority smallint NOT NULL,
+    state text NOT NULL,
+    queue text NOT NULL,
+    task text NOT NULL,
+    tenant text,
+    unique_key text,
+    trace text,
+    tags text[],
+    args jsonb NOT NULL,
+    reason text,
+    error_type text,
+    error_message text,
+    traceback text,
+    schedule_id bigint,
+    planned_at timestamp with time zone,
+    stands_for integer,
+    keys jsonb,
+    fingerprint text,
+    result jsonb,
+    group_id bigint,
+    links jsonb,
+    requires jsonb
+)
+PARTITION BY LIST (state);
+
+CREATE VIEW sereno.attempts_v1 AS
+ SELECT attempts.job_id,
+    attempts.number,
+    attempts.session_id,
+    attempts.started_at,
+    attempts.finished_at,
+    attempts.outcome,
+    attempts.reason,
+    attempts.error_type,
+    attempts.error_message
+   FROM sereno.attempts
+UNION ALL
+ SELECT jobs.id AS job_id,
+    jobs.attempt AS number,
+    jobs.session_id,
+    jobs.claimed_at AS started_at,
+    NULL::timestamp with time zone AS finished_at,
+    'running'::text AS outcome,
+    NULL::text AS reason,
+    NULL::text AS error_type,
+    NULL::text AS error_message
+   FROM sereno.jobs
+  WHERE (jobs.state = 'running'::text)
+UNION ALL
+ SELECT history.id AS job_id,
+    history.attempt AS number,
+    history.session_id,
+    history.started_at,
+    history.finished_at,
+    history.state AS outcome,
+    history.reason,
+    history.error_type,
+    history.error_message
+   FROM sereno.history
+  WHERE ((history.session_id IS NOT NULL) AND (history.started_at IS NOT NULL));
+
+COMMENT ON VIEW sereno.attempts_v1 IS 'Every attempt of every job of jobs_v1, one row for each, the running ones included. A job that succeeded at the first attempt has one, if its task keeps its successes.';
+
+COMMENT ON COLUMN sereno.attempts_v1.job_id IS 'jobs_v1.id';
+
+COMMENT ON COLUMN sereno.attempts_v1.number IS '1, 2, 3 …; never reused';
+
+COMMENT ON COLUMN sereno.attempts_v1.session_id IS 'session that ran it';
+
+COMMENT ON COLUMN sereno.attempts_v1.started_at IS 'started; while it runs, when it was claimed';
+
+COMMENT ON COLUMN sereno.attempts_v1.finished_at IS 'null: running';
+
+COMMENT ON COLUMN sereno.attempts_v1.outcome IS 'running; retry, snooze, release, crash; succeeded, dead, cancelled';
+
+COMMENT ON COLUMN sereno.attempts_v1.reason IS 'why it ended so';
+
+COMMENT ON COLUMN sereno.attempts_v1.error_type IS 'class of the error';
+
+COMMENT ON COLUMN sereno.attempts_v1.error_message IS 'message of the error';
 
 CREATE TABLE sereno.audit (
     id bigint NOT NULL,
@@ -4685,6 +4830,167 @@ ALTER TABLE sereno.deliveries ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE sereno.events (
+    id bigint NOT NULL,
+    type text NOT NULL,
+    tenant text DEFAULT ''::text NOT NULL,
+    subject text,
+    key text,
+    category text,
+    payload sereno.bounded_json NOT NULL,
+    channels text[] NOT NULL,
+    audience text[],
+    critical boolean DEFAULT false NOT NULL,
+    opt_in boolean DEFAULT false NOT NULL,
+    steps jsonb,
+    throttle_most integer,
+    throttle_seconds double precision,
+    digest text,
+    digest_seconds double precision,
+    due_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    expires_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    walked bigint DEFAULT 0 NOT NULL,
+    matched_at timestamp with time zone,
+    note text,
+    unchecked boolean DEFAULT false NOT NULL,
+    trace text
+);
+
+CREATE TABLE sereno.inbox (
+    id bigint NOT NULL,
+    recipient_id bigint NOT NULL,
+    delivery_id bigint NOT NULL,
+    event text NOT NULL,
+    title text NOT NULL,
+    body text NOT NULL,
+    data jsonb,
+    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    seen_at timestamp with time zone,
+    read_at timestamp with time zone,
+    archived_at timestamp with time zone
+);
+
+CREATE TABLE sereno.receipts (
+    id bigint NOT NULL,
+    channel text NOT NULL,
+    receipt_id text NOT NULL,
+    delivery_id bigint,
+    outcome text NOT NULL,
+    code text,
+    at timestamp with time zone DEFAULT sereno.now() NOT NULL
+);
+
+CREATE VIEW sereno.deliveries_v1 AS
+ SELECT d.id,
+    d.event_id,
+    e.type AS event,
+    e.subject,
+    e.key AS event_key,
+    d.recipient_id,
+    r.key AS recipient,
+    NULLIF(d.tenant, ''::text) AS tenant,
+    d.channel,
+    NULLIF(d.account, ''::text) AS account,
+    d.address_id,
+    d.state,
+    d.reason,
+    d.attempts,
+    d.due_at,
+    d.expires_at,
+    d.created_at,
+    d.changed_at,
+    d.sent_at,
+        CASE d.state
+            WHEN 'delivered'::text THEN d.changed_at
+            WHEN 'read'::text THEN COALESCE(( SELECT min(receipts.at) AS min
+               FROM sereno.receipts
+              WHERE ((receipts.delivery_id = d.id) AND (receipts.outcome = 'delivered'::text))), ( SELECT inbox.created_at
+               FROM sereno.inbox
+              WHERE (inbox.delivery_id = d.id)), d.changed_at)
+            ELSE NULL::timestamp with time zone
+        END AS delivered_at,
+        CASE d.state
+            WHEN 'read'::text THEN d.changed_at
+            ELSE NULL::timestamp with time zone
+        END AS read_at,
+        CASE
+            WHEN (d.state = ANY (ARRAY['sent'::text, 'delivered'::text, 'read'::text])) THEN COALESCE(d.sent_at, d.changed_at)
+            WHEN (d.state = ANY (ARRAY['bounced'::text, 'skipped'::text, 'failed'::text, 'invalid'::text, 'expired'::text, 'dead'::text])) THEN d.changed_at
+            ELSE NULL::timestamp with time zone
+        END AS completed_at,
+    d.error_code,
+    d.error_message,
+    d.provider_id,
+    ( SELECT receipts.receipt_id
+           FROM sereno.receipts
+          WHERE (receipts.delivery_id = d.id)
+          ORDER BY receipts.id DESC
+         LIMIT 1) AS receipt_id,
+    d.job_id,
+    d.unknowns
+   FROM ((sereno.deliveries d
+     LEFT JOIN sereno.events e ON ((e.id = d.event_id)))
+     LEFT JOIN sereno.recipients r ON ((r.id = d.recipient_id)));
+
+COMMENT ON VIEW sereno.deliveries_v1 IS 'One row per event, recipient, channel and address, until it is deleted or archived. Addresses are in addresses_v1 only.';
+
+COMMENT ON COLUMN sereno.deliveries_v1.id IS 'never reused';
+
+COMMENT ON COLUMN sereno.deliveries_v1.event_id IS 'events_v1.id; indexed';
+
+COMMENT ON COLUMN sereno.deliveries_v1.event IS 'type of the event; null if it was deleted, as the next two';
+
+COMMENT ON COLUMN sereno.deliveries_v1.subject IS 'subject of the event; indexed';
+
+COMMENT ON COLUMN sereno.deliveries_v1.event_key IS 'idempotency key of the event';
+
+COMMENT ON COLUMN sereno.deliveries_v1.recipient_id IS 'recipients_v1.id; indexed';
+
+COMMENT ON COLUMN sereno.deliveries_v1.recipient IS 'key of the recipient; null if it was deleted';
+
+COMMENT ON COLUMN sereno.deliveries_v1.tenant IS 'null: none';
+
+COMMENT ON COLUMN sereno.deliveries_v1.channel IS 'in_app, email, …: also the kind of the address';
+
+COMMENT ON COLUMN sereno.deliveries_v1.account IS 'tenant whose account with the provider is used; null: the one of the code';
+
+COMMENT ON COLUMN sereno.deliveries_v1.address_id IS 'addresses_v1.id; null: the recipient has none, or in-app';
+
+COMMENT ON COLUMN sereno.deliveries_v1.state IS 'pending, sending, sent, delivered, read; skipped, failed, bounced, invalid, expired, dead; unknown (it may have been sent)';
+
+COMMENT ON COLUMN sereno.deliveries_v1.reason IS 'why it is in that state';
+
+COMMENT ON COLUMN sereno.deliveries_v1.attempts IS 'number of times that it was given to the provider';
+
+COMMENT ON COLUMN sereno.deliveries_v1.due_at IS 'next attempt, or the last one';
+
+COMMENT ON COLUMN sereno.deliveries_v1.expires_at IS 'not sent after then';
+
+COMMENT ON COLUMN sereno.deliveries_v1.created_at IS 'created';
+
+COMMENT ON COLUMN sereno.deliveries_v1.changed_at IS 'last change of the state';
+
+COMMENT ON COLUMN sereno.deliveries_v1.sent_at IS 'last accepted by the provider';
+
+COMMENT ON COLUMN sereno.deliveries_v1.delivered_at IS 'delivered, in the states delivered and read; of a read one whose delivery the provider did not report, when it was read';
+
+COMMENT ON COLUMN sereno.deliveries_v1.read_at IS 'read, in the state read';
+
+COMMENT ON COLUMN sereno.deliveries_v1.completed_at IS 'sereno had done its part: sent_at in the states sent, delivered and read, changed_at in the states skipped, failed, bounced, invalid, expired and dead; null: pending, sending or unknown';
+
+COMMENT ON COLUMN sereno.deliveries_v1.error_code IS 'code of the last error, as the provider reports it';
+
+COMMENT ON COLUMN sereno.deliveries_v1.error_message IS 'message of the last error';
+
+COMMENT ON COLUMN sereno.deliveries_v1.provider_id IS 'id of the message at the provider';
+
+COMMENT ON COLUMN sereno.deliveries_v1.receipt_id IS 'id of the newest receipt of the provider';
+
+COMMENT ON COLUMN sereno.deliveries_v1.job_id IS 'job that is sending it';
+
+COMMENT ON COLUMN sereno.deliveries_v1.unknowns IS 'attempts with an unknown outcome; above 0: it may have arrived twice';
+
 CREATE TABLE sereno.delivery_hours (
     hour timestamp with time zone NOT NULL,
     event text NOT NULL,
@@ -4786,33 +5092,6 @@ CREATE TABLE sereno.event_types (
     declared_at timestamp with time zone DEFAULT sereno.now() NOT NULL
 );
 
-CREATE TABLE sereno.events (
-    id bigint NOT NULL,
-    type text NOT NULL,
-    tenant text DEFAULT ''::text NOT NULL,
-    subject text,
-    key text,
-    category text,
-    payload sereno.bounded_json NOT NULL,
-    channels text[] NOT NULL,
-    audience text[],
-    critical boolean DEFAULT false NOT NULL,
-    opt_in boolean DEFAULT false NOT NULL,
-    steps jsonb,
-    throttle_most integer,
-    throttle_seconds double precision,
-    digest text,
-    digest_seconds double precision,
-    due_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
-    expires_at timestamp with time zone,
-    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
-    walked bigint DEFAULT 0 NOT NULL,
-    matched_at timestamp with time zone,
-    note text,
-    unchecked boolean DEFAULT false NOT NULL,
-    trace text
-);
-
 ALTER TABLE sereno.events ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME sereno.events_id_seq
     START WITH 1
@@ -4821,6 +5100,62 @@ ALTER TABLE sereno.events ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE VIEW sereno.events_v1 AS
+ SELECT id,
+    type,
+    NULLIF(tenant, ''::text) AS tenant,
+    subject,
+    key,
+    category,
+    (payload)::jsonb AS payload,
+    channels,
+    audience,
+    critical,
+    opt_in,
+    due_at,
+    expires_at,
+    created_at,
+    matched_at,
+    note,
+    trace
+   FROM sereno.events;
+
+COMMENT ON VIEW sereno.events_v1 IS 'One row per event, until it is deleted or archived.';
+
+COMMENT ON COLUMN sereno.events_v1.id IS 'deliveries_v1.event_id';
+
+COMMENT ON COLUMN sereno.events_v1.type IS 'type of the event';
+
+COMMENT ON COLUMN sereno.events_v1.tenant IS 'null: none';
+
+COMMENT ON COLUMN sereno.events_v1.subject IS 'what it is about; indexed';
+
+COMMENT ON COLUMN sereno.events_v1.key IS 'idempotency key: an event of the same type, tenant, subject and key is written once';
+
+COMMENT ON COLUMN sereno.events_v1.category IS 'category for preferences';
+
+COMMENT ON COLUMN sereno.events_v1.payload IS 'an object';
+
+COMMENT ON COLUMN sereno.events_v1.channels IS 'channels by which it is sent';
+
+COMMENT ON COLUMN sereno.events_v1.audience IS 'keys of the named recipients; null: everyone who wants it';
+
+COMMENT ON COLUMN sereno.events_v1.critical IS 'preferences, quiet hours and throttles do not apply';
+
+COMMENT ON COLUMN sereno.events_v1.opt_in IS 'only recipients whose preference wants it get it';
+
+COMMENT ON COLUMN sereno.events_v1.due_at IS 'not sent before then';
+
+COMMENT ON COLUMN sereno.events_v1.expires_at IS 'not sent after then';
+
+COMMENT ON COLUMN sereno.events_v1.created_at IS 'written';
+
+COMMENT ON COLUMN sereno.events_v1.matched_at IS 'all its deliveries had been made; null: not yet';
+
+COMMENT ON COLUMN sereno.events_v1.note IS 'problem with the event, such as an unknown channel or a payload of the wrong shape';
+
+COMMENT ON COLUMN sereno.events_v1.trace IS 'id of the trace that it belongs to';
 
 CREATE TABLE sereno.fires (
     planned_at timestamp with time zone NOT NULL,
@@ -4840,6 +5175,104 @@ CREATE TABLE sereno.fires_default (
     stands_for integer DEFAULT 1 CONSTRAINT fires_stands_for_not_null NOT NULL,
     reason text
 );
+
+CREATE TABLE sereno.schedules (
+    id bigint NOT NULL,
+    next_run_at timestamp with time zone,
+    planned boolean DEFAULT true NOT NULL,
+    state text DEFAULT 'enabled'::text NOT NULL,
+    key text NOT NULL COLLATE pg_catalog."C",
+    rule jsonb NOT NULL,
+    shift bigint DEFAULT 0 NOT NULL,
+    task text NOT NULL,
+    queue text DEFAULT 'default'::text NOT NULL,
+    priority smallint DEFAULT 5 NOT NULL,
+    tenant text,
+    trace text,
+    tags text[],
+    args sereno.arguments DEFAULT '{}'::jsonb NOT NULL,
+    templated boolean DEFAULT false NOT NULL,
+    unique_key text,
+    unique_for double precision,
+    unique_forever boolean,
+    on_conflict text,
+    expires_after double precision,
+    missed text DEFAULT 'latest'::text NOT NULL,
+    missed_limit integer DEFAULT 100 NOT NULL,
+    missed_window double precision DEFAULT 86400 NOT NULL,
+    max_lateness double precision,
+    overlap text DEFAULT 'skip'::text NOT NULL,
+    disable_after integer,
+    starts_at timestamp with time zone,
+    ends_at timestamp with time zone,
+    max_fires bigint,
+    paused_until timestamp with time zone,
+    note text,
+    changed_by text,
+    declared_by text,
+    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    last_planned_at timestamp with time zone,
+    last_fired_at timestamp with time zone,
+    last_job_id bigint,
+    last_finished_at timestamp with time zone,
+    last_state text,
+    last_error text,
+    held_at timestamp with time zone,
+    held_for integer DEFAULT 1 NOT NULL,
+    held_free boolean DEFAULT false NOT NULL,
+    fired bigint DEFAULT 0 NOT NULL,
+    missed_count bigint DEFAULT 0 NOT NULL,
+    succeeded bigint DEFAULT 0 NOT NULL,
+    failed bigint DEFAULT 0 NOT NULL,
+    failed_in_row integer DEFAULT 0 NOT NULL,
+    skipped jsonb DEFAULT '{}'::jsonb NOT NULL,
+    lateness integer[] DEFAULT '{0}'::integer[] NOT NULL,
+    last_base_at timestamp with time zone,
+    requires jsonb,
+    CONSTRAINT schedules_disable_after_check CHECK ((disable_after > 0)),
+    CONSTRAINT schedules_max_fires_check CHECK ((max_fires > 0)),
+    CONSTRAINT schedules_missed_check CHECK ((missed = ANY (ARRAY['skip'::text, 'latest'::text, 'all'::text]))),
+    CONSTRAINT schedules_missed_limit_check CHECK ((missed_limit > 0)),
+    CONSTRAINT schedules_next CHECK (((next_run_at IS NULL) OR (state = 'enabled'::text))),
+    CONSTRAINT schedules_on_conflict_check CHECK ((on_conflict = ANY (ARRAY['keep'::text, 'replace'::text]))),
+    CONSTRAINT schedules_overlap_check CHECK ((overlap = ANY (ARRAY['skip'::text, 'allow'::text, 'queue_one'::text, 'cancel_previous'::text]))),
+    CONSTRAINT schedules_priority_check CHECK (((priority >= 0) AND (priority <= 9))),
+    CONSTRAINT schedules_rule_check CHECK ((jsonb_typeof(rule) = 'object'::text)),
+    CONSTRAINT schedules_state_check CHECK ((state = ANY (ARRAY['enabled'::text, 'paused'::text, 'disabled'::text, 'parked'::text, 'finished'::text]))),
+    CONSTRAINT schedules_tags CHECK (((tags IS NULL) OR sereno.are_tags(tags)))
+)
+WITH (fillfactor='80', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_scale_factor='0.1');
+
+CREATE VIEW sereno.fires_v1 AS
+ SELECT fires.planned_at,
+    fires.schedule_id,
+    schedules.key AS schedule,
+    schedules.tenant,
+    fires.fired_at,
+    fires.job_id,
+    fires.stands_for,
+    fires.reason
+   FROM (sereno.fires
+     LEFT JOIN sereno.schedules ON ((schedules.id = fires.schedule_id)));
+
+COMMENT ON VIEW sereno.fires_v1 IS 'Instants of schedules: each has made a job, or was skipped. A condition on planned_at limits how much is read.';
+
+COMMENT ON COLUMN sereno.fires_v1.planned_at IS 'the instant; unique for each schedule';
+
+COMMENT ON COLUMN sereno.fires_v1.schedule_id IS 'schedules_v1.id';
+
+COMMENT ON COLUMN sereno.fires_v1.schedule IS 'key of the schedule; null if it was deleted';
+
+COMMENT ON COLUMN sereno.fires_v1.tenant IS 'tenant of the schedule';
+
+COMMENT ON COLUMN sereno.fires_v1.fired_at IS 'when it fired or was skipped';
+
+COMMENT ON COLUMN sereno.fires_v1.job_id IS 'the job; of a skipped duplicate, the job that holds the unique key';
+
+COMMENT ON COLUMN sereno.fires_v1.stands_for IS 'number of instants that it stands for: itself and the missed or skipped ones before it';
+
+COMMENT ON COLUMN sereno.fires_v1.reason IS 'why it was skipped; null: it fired';
 
 CREATE TABLE sereno.group_parts (
     group_id bigint NOT NULL,
@@ -4869,44 +5302,6 @@ ALTER TABLE sereno.groups ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
-
-CREATE TABLE sereno.history (
-    id bigint NOT NULL,
-    session_id bigint,
-    finished_at timestamp with time zone NOT NULL,
-    started_at timestamp with time zone,
-    run_at timestamp with time zone NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    expires_at timestamp with time zone,
-    attempt integer NOT NULL,
-    failures integer NOT NULL,
-    crashes integer NOT NULL,
-    snoozes integer NOT NULL,
-    releases integer NOT NULL,
-    priority smallint NOT NULL,
-    state text NOT NULL,
-    queue text NOT NULL,
-    task text NOT NULL,
-    tenant text,
-    unique_key text,
-    trace text,
-    tags text[],
-    args jsonb NOT NULL,
-    reason text,
-    error_type text,
-    error_message text,
-    traceback text,
-    schedule_id bigint,
-    planned_at timestamp with time zone,
-    stands_for integer,
-    keys jsonb,
-    fingerprint text,
-    result jsonb,
-    group_id bigint,
-    links jsonb,
-    requires jsonb
-)
-PARTITION BY LIST (state);
 
 CREATE TABLE sereno.history_dead (
     id bigint CONSTRAINT history_id_not_null NOT NULL,
@@ -5029,20 +5424,6 @@ CREATE TABLE sereno.idempotency_keys (
     at timestamp with time zone DEFAULT sereno.now() NOT NULL
 );
 
-CREATE TABLE sereno.inbox (
-    id bigint NOT NULL,
-    recipient_id bigint NOT NULL,
-    delivery_id bigint NOT NULL,
-    event text NOT NULL,
-    title text NOT NULL,
-    body text NOT NULL,
-    data jsonb,
-    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
-    seen_at timestamp with time zone,
-    read_at timestamp with time zone,
-    archived_at timestamp with time zone
-);
-
 ALTER TABLE sereno.inbox ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME sereno.inbox_id_seq
     START WITH 1
@@ -5078,6 +5459,197 @@ ALTER TABLE sereno.jobs ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE VIEW sereno.jobs_v1 AS
+ SELECT every.id,
+    every.task,
+    every.queue,
+    every.state,
+    every.priority,
+    every.tenant,
+    every.tags,
+    every.trace,
+    every.args,
+    every.unique_key,
+    every.attempt,
+    every.failures,
+    every.crashes,
+    every.snoozes,
+    every.releases,
+    every.run_at,
+    every.created_at,
+    every.started_at,
+    every.finished_at,
+    every.expires_at,
+    every.cancel_requested,
+    every.session_id,
+    sessions.host,
+    sessions.pid,
+    COALESCE(every.reason, last.reason) AS reason,
+    COALESCE(every.error_type, last.error_type) AS error_type,
+    COALESCE(every.error_message, last.error_message) AS error_message,
+    every.result,
+    every.group_id,
+    every.schedule_id,
+    schedules.key AS schedule,
+    every.planned_at,
+    every.stands_for,
+    every.keys,
+    every.requires
+   FROM (((( SELECT jobs.id,
+            jobs.task,
+            jobs.queue,
+            jobs.state,
+            jobs.priority,
+            jobs.tenant,
+            jobs.tags,
+            jobs.trace,
+            (jobs.args)::jsonb AS args,
+            jobs.unique_key,
+            jobs.attempt,
+            jobs.failures,
+            jobs.crashes,
+            jobs.snoozes,
+            jobs.releases,
+            jobs.run_at,
+            jobs.created_at,
+                CASE
+                    WHEN (jobs.state = 'running'::text) THEN jobs.claimed_at
+                    ELSE NULL::timestamp with time zone
+                END AS started_at,
+            NULL::timestamp with time zone AS finished_at,
+            jobs.expires_at,
+            jobs.cancel_requested,
+            jobs.session_id,
+            NULL::text AS reason,
+            NULL::text AS error_type,
+            NULL::text AS error_message,
+            NULL::jsonb AS result,
+            jobs.group_id,
+            jobs.schedule_id,
+            jobs.planned_at,
+            jobs.stands_for,
+            jobs.keys,
+            jobs.requires
+           FROM sereno.jobs
+        UNION ALL
+         SELECT history.id,
+            history.task,
+            history.queue,
+            history.state,
+            history.priority,
+            history.tenant,
+            history.tags,
+            history.trace,
+            history.args,
+            history.unique_key,
+            history.attempt,
+            history.failures,
+            history.crashes,
+            history.snoozes,
+            history.releases,
+            history.run_at,
+            history.created_at,
+            history.started_at,
+            history.finished_at,
+            history.expires_at,
+            false,
+            history.session_id,
+            history.reason,
+            history.error_type,
+            history.error_message,
+            history.result,
+            history.group_id,
+            history.schedule_id,
+            history.planned_at,
+            history.stands_for,
+            history.keys,
+            history.requires
+           FROM sereno.history) every
+     LEFT JOIN LATERAL ( SELECT max(newest.reason) AS reason,
+            max(newest.error_type) AS error_type,
+            max(newest.error_message) AS error_message
+           FROM ( SELECT attempts.reason,
+                    attempts.error_type,
+                    attempts.error_message
+                   FROM sereno.attempts
+                  WHERE ((every.finished_at IS NULL) AND (attempts.job_id = every.id) AND (attempts.partition_at >= (every.created_at - '1 day'::interval)))
+                  ORDER BY attempts.number DESC
+                 LIMIT 1) newest) last ON (true))
+     LEFT JOIN sereno.sessions ON ((sessions.id = every.session_id)))
+     LEFT JOIN sereno.schedules ON ((schedules.id = every.schedule_id)));
+
+COMMENT ON VIEW sereno.jobs_v1 IS 'Live jobs and the history, one row per job, until it is deleted or archived. A condition on finished_at limits how much of the history is read.';
+
+COMMENT ON COLUMN sereno.jobs_v1.id IS 'never reused';
+
+COMMENT ON COLUMN sereno.jobs_v1.task IS 'name of the task';
+
+COMMENT ON COLUMN sereno.jobs_v1.queue IS 'queue that it waits in';
+
+COMMENT ON COLUMN sereno.jobs_v1.state IS 'waiting (for other jobs), scheduled, ready, running; succeeded, dead, cancelled';
+
+COMMENT ON COLUMN sereno.jobs_v1.priority IS '0 (first) to 9';
+
+COMMENT ON COLUMN sereno.jobs_v1.tenant IS 'null: none';
+
+COMMENT ON COLUMN sereno.jobs_v1.tags IS 'null: none';
+
+COMMENT ON COLUMN sereno.jobs_v1.trace IS 'id of the trace that it belongs to';
+
+COMMENT ON COLUMN sereno.jobs_v1.args IS 'arguments, an object; encrypted ones are ciphertext';
+
+COMMENT ON COLUMN sereno.jobs_v1.unique_key IS 'while the job lives, no other one of its task and tenant has the same';
+
+COMMENT ON COLUMN sereno.jobs_v1.attempt IS 'number of its last attempt; 0: none yet';
+
+COMMENT ON COLUMN sereno.jobs_v1.failures IS 'attempts that failed';
+
+COMMENT ON COLUMN sereno.jobs_v1.crashes IS 'attempts whose worker process died';
+
+COMMENT ON COLUMN sereno.jobs_v1.snoozes IS 'attempts that asked to be continued later';
+
+COMMENT ON COLUMN sereno.jobs_v1.releases IS 'attempts that a worker returned, for example on shutdown';
+
+COMMENT ON COLUMN sereno.jobs_v1.run_at IS 'due; after a failure, the next attempt';
+
+COMMENT ON COLUMN sereno.jobs_v1.created_at IS 'enqueued';
+
+COMMENT ON COLUMN sereno.jobs_v1.started_at IS 'start of the last attempt, of a running job when it was claimed; null: it does not run and has not finished, or it never started';
+
+COMMENT ON COLUMN sereno.jobs_v1.finished_at IS 'null: live';
+
+COMMENT ON COLUMN sereno.jobs_v1.expires_at IS 'cancelled if it has not started by then';
+
+COMMENT ON COLUMN sereno.jobs_v1.cancel_requested IS 'it is running, and was told to stop';
+
+COMMENT ON COLUMN sereno.jobs_v1.session_id IS 'session that runs it, or ran its last attempt';
+
+COMMENT ON COLUMN sereno.jobs_v1.host IS 'host of that session; null a week after the session has ended';
+
+COMMENT ON COLUMN sereno.jobs_v1.pid IS 'process id of that session';
+
+COMMENT ON COLUMN sereno.jobs_v1.reason IS 'why its last attempt ended as it did; of a live job, the last one that has ended';
+
+COMMENT ON COLUMN sereno.jobs_v1.error_type IS 'class of the error of that attempt';
+
+COMMENT ON COLUMN sereno.jobs_v1.error_message IS 'message of the error of that attempt';
+
+COMMENT ON COLUMN sereno.jobs_v1.result IS 'what the task returned, if it keeps results; null otherwise';
+
+COMMENT ON COLUMN sereno.jobs_v1.group_id IS 'group that it belongs to';
+
+COMMENT ON COLUMN sereno.jobs_v1.schedule_id IS 'schedule that made it; indexed';
+
+COMMENT ON COLUMN sereno.jobs_v1.schedule IS 'key of that schedule; null if the schedule was deleted';
+
+COMMENT ON COLUMN sereno.jobs_v1.planned_at IS 'instant of the schedule that it stands for';
+
+COMMENT ON COLUMN sereno.jobs_v1.stands_for IS 'number of instants that it stands for: itself and the missed ones before it';
+
+COMMENT ON COLUMN sereno.jobs_v1.keys IS 'its limits (name, key and units of each), fair and order keys, and blocks: a dead letter that blocks its order key';
+
+COMMENT ON COLUMN sereno.jobs_v1.requires IS 'what its worker must have: a version of the task, the key of its encrypted arguments';
 
 CREATE TABLE sereno.key_rules (
     kind text NOT NULL,
@@ -5318,16 +5890,6 @@ CREATE SEQUENCE sereno.ready_seq
     NO MAXVALUE
     CACHE 1;
 
-CREATE TABLE sereno.receipts (
-    id bigint NOT NULL,
-    channel text NOT NULL,
-    receipt_id text NOT NULL,
-    delivery_id bigint,
-    outcome text NOT NULL,
-    code text,
-    at timestamp with time zone DEFAULT sereno.now() NOT NULL
-);
-
 ALTER TABLE sereno.receipts ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME sereno.receipts_id_seq
     START WITH 1
@@ -5337,17 +5899,31 @@ ALTER TABLE sereno.receipts ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
-CREATE TABLE sereno.recipients (
-    id bigint NOT NULL,
-    tenant text DEFAULT ''::text NOT NULL,
-    key text NOT NULL,
-    locale text,
-    zone text,
-    data jsonb,
-    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
-    changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
-    CONSTRAINT recipients_data CHECK ((octet_length((data)::text) <= 98304))
-);
+CREATE VIEW sereno.receipts_v1 AS
+ SELECT id,
+    delivery_id,
+    channel,
+    receipt_id,
+    outcome,
+    code,
+    at
+   FROM sereno.receipts;
+
+COMMENT ON VIEW sereno.receipts_v1 IS 'Receipts that providers reported with an id, one row for each and each delivery.';
+
+COMMENT ON COLUMN sereno.receipts_v1.id IS 'in the order in which they came';
+
+COMMENT ON COLUMN sereno.receipts_v1.delivery_id IS 'deliveries_v1.id; indexed';
+
+COMMENT ON COLUMN sereno.receipts_v1.channel IS 'channel';
+
+COMMENT ON COLUMN sereno.receipts_v1.receipt_id IS 'id at the provider';
+
+COMMENT ON COLUMN sereno.receipts_v1.outcome IS 'delivered, read, bounced, failed, invalid, retry, down';
+
+COMMENT ON COLUMN sereno.receipts_v1.code IS 'code of the provider';
+
+COMMENT ON COLUMN sereno.receipts_v1.at IS 'when it came';
 
 ALTER TABLE sereno.recipients ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME sereno.recipients_id_seq
@@ -5357,6 +5933,35 @@ ALTER TABLE sereno.recipients ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE VIEW sereno.recipients_v1 AS
+ SELECT id,
+    key,
+    NULLIF(tenant, ''::text) AS tenant,
+    locale,
+    zone,
+    data,
+    created_at,
+    changed_at
+   FROM sereno.recipients;
+
+COMMENT ON VIEW sereno.recipients_v1 IS 'One row per recipient.';
+
+COMMENT ON COLUMN sereno.recipients_v1.id IS 'deliveries_v1.recipient_id';
+
+COMMENT ON COLUMN sereno.recipients_v1.key IS 'key of the application; unique in its tenant';
+
+COMMENT ON COLUMN sereno.recipients_v1.tenant IS 'null: none';
+
+COMMENT ON COLUMN sereno.recipients_v1.locale IS 'language of messages';
+
+COMMENT ON COLUMN sereno.recipients_v1.zone IS 'time zone, for quiet hours';
+
+COMMENT ON COLUMN sereno.recipients_v1.data IS 'what the application stored, an object';
+
+COMMENT ON COLUMN sereno.recipients_v1.created_at IS 'created';
+
+COMMENT ON COLUMN sereno.recipients_v1.changed_at IS 'last changed';
 
 CREATE TABLE sereno.refused_declarations (
     service text NOT NULL,
@@ -5429,74 +6034,6 @@ ALTER TABLE sereno.schedule_ends ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTIT
     CACHE 1
 );
 
-CREATE TABLE sereno.schedules (
-    id bigint NOT NULL,
-    next_run_at timestamp with time zone,
-    planned boolean DEFAULT true NOT NULL,
-    state text DEFAULT 'enabled'::text NOT NULL,
-    key text NOT NULL COLLATE pg_catalog."C",
-    rule jsonb NOT NULL,
-    shift bigint DEFAULT 0 NOT NULL,
-    task text NOT NULL,
-    queue text DEFAULT 'default'::text NOT NULL,
-    priority smallint DEFAULT 5 NOT NULL,
-    tenant text,
-    trace text,
-    tags text[],
-    args sereno.arguments DEFAULT '{}'::jsonb NOT NULL,
-    templated boolean DEFAULT false NOT NULL,
-    unique_key text,
-    unique_for double precision,
-    unique_forever boolean,
-    on_conflict text,
-    expires_after double precision,
-    missed text DEFAULT 'latest'::text NOT NULL,
-    missed_limit integer DEFAULT 100 NOT NULL,
-    missed_window double precision DEFAULT 86400 NOT NULL,
-    max_lateness double precision,
-    overlap text DEFAULT 'skip'::text NOT NULL,
-    disable_after integer,
-    starts_at timestamp with time zone,
-    ends_at timestamp with time zone,
-    max_fires bigint,
-    paused_until timestamp with time zone,
-    note text,
-    changed_by text,
-    declared_by text,
-    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
-    changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
-    last_planned_at timestamp with time zone,
-    last_fired_at timestamp with time zone,
-    last_job_id bigint,
-    last_finished_at timestamp with time zone,
-    last_state text,
-    last_error text,
-    held_at timestamp with time zone,
-    held_for integer DEFAULT 1 NOT NULL,
-    held_free boolean DEFAULT false NOT NULL,
-    fired bigint DEFAULT 0 NOT NULL,
-    missed_count bigint DEFAULT 0 NOT NULL,
-    succeeded bigint DEFAULT 0 NOT NULL,
-    failed bigint DEFAULT 0 NOT NULL,
-    failed_in_row integer DEFAULT 0 NOT NULL,
-    skipped jsonb DEFAULT '{}'::jsonb NOT NULL,
-    lateness integer[] DEFAULT '{0}'::integer[] NOT NULL,
-    last_base_at timestamp with time zone,
-    requires jsonb,
-    CONSTRAINT schedules_disable_after_check CHECK ((disable_after > 0)),
-    CONSTRAINT schedules_max_fires_check CHECK ((max_fires > 0)),
-    CONSTRAINT schedules_missed_check CHECK ((missed = ANY (ARRAY['skip'::text, 'latest'::text, 'all'::text]))),
-    CONSTRAINT schedules_missed_limit_check CHECK ((missed_limit > 0)),
-    CONSTRAINT schedules_next CHECK (((next_run_at IS NULL) OR (state = 'enabled'::text))),
-    CONSTRAINT schedules_on_conflict_check CHECK ((on_conflict = ANY (ARRAY['keep'::text, 'replace'::text]))),
-    CONSTRAINT schedules_overlap_check CHECK ((overlap = ANY (ARRAY['skip'::text, 'allow'::text, 'queue_one'::text, 'cancel_previous'::text]))),
-    CONSTRAINT schedules_priority_check CHECK (((priority >= 0) AND (priority <= 9))),
-    CONSTRAINT schedules_rule_check CHECK ((jsonb_typeof(rule) = 'object'::text)),
-    CONSTRAINT schedules_state_check CHECK ((state = ANY (ARRAY['enabled'::text, 'paused'::text, 'disabled'::text, 'parked'::text, 'finished'::text]))),
-    CONSTRAINT schedules_tags CHECK (((tags IS NULL) OR sereno.are_tags(tags)))
-)
-WITH (fillfactor='80', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_scale_factor='0.1');
-
 ALTER TABLE sereno.schedules ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME sereno.schedules_id_seq
     START WITH 1
@@ -5506,6 +6043,128 @@ ALTER TABLE sereno.schedules ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE VIEW sereno.schedules_v1 AS
+ SELECT id,
+    key,
+    state,
+    next_run_at,
+    rule,
+    task,
+    queue,
+    priority,
+    tenant,
+    tags,
+    trace,
+    (args)::jsonb AS args,
+    unique_key,
+    missed,
+    overlap,
+    max_lateness,
+    disable_after,
+    starts_at,
+    ends_at,
+    max_fires,
+    paused_until,
+    note,
+    changed_by,
+    declared_by,
+    created_at,
+    changed_at,
+    last_planned_at,
+    last_fired_at,
+    last_job_id,
+    last_finished_at,
+    last_state,
+    last_error,
+    fired,
+    missed_count,
+    succeeded,
+    failed,
+    failed_in_row,
+    skipped,
+    requires
+   FROM sereno.schedules;
+
+COMMENT ON VIEW sereno.schedules_v1 IS 'One row per schedule, with its job, its policies and the results of its runs.';
+
+COMMENT ON COLUMN sereno.schedules_v1.id IS 'jobs_v1.schedule_id, fires_v1.schedule_id';
+
+COMMENT ON COLUMN sereno.schedules_v1.key IS 'unique name';
+
+COMMENT ON COLUMN sereno.schedules_v1.state IS 'enabled, paused, disabled (after failures), parked (its rule is invalid), finished';
+
+COMMENT ON COLUMN sereno.schedules_v1.next_run_at IS 'next instant; null: none is planned';
+
+COMMENT ON COLUMN sereno.schedules_v1.rule IS 'when: an object; its kind is once, every, cron or daily';
+
+COMMENT ON COLUMN sereno.schedules_v1.task IS 'task of its jobs';
+
+COMMENT ON COLUMN sereno.schedules_v1.queue IS 'queue of its jobs';
+
+COMMENT ON COLUMN sereno.schedules_v1.priority IS 'priority of its jobs';
+
+COMMENT ON COLUMN sereno.schedules_v1.tenant IS 'null: none';
+
+COMMENT ON COLUMN sereno.schedules_v1.tags IS 'tags of its jobs';
+
+COMMENT ON COLUMN sereno.schedules_v1.trace IS 'trace of its jobs';
+
+COMMENT ON COLUMN sereno.schedules_v1.args IS 'arguments of its jobs; fields such as {fire:%Y-%m} are filled in for each';
+
+COMMENT ON COLUMN sereno.schedules_v1.unique_key IS 'unique key of its jobs';
+
+COMMENT ON COLUMN sereno.schedules_v1.missed IS 'what it does about missed instants: skip, latest, all';
+
+COMMENT ON COLUMN sereno.schedules_v1.overlap IS 'what it does while a run is under way: skip, allow, queue_one, cancel_previous';
+
+COMMENT ON COLUMN sereno.schedules_v1.max_lateness IS 'seconds; later instants are skipped';
+
+COMMENT ON COLUMN sereno.schedules_v1.disable_after IS 'disabled after that many failed runs in a row';
+
+COMMENT ON COLUMN sereno.schedules_v1.starts_at IS 'no instant before then';
+
+COMMENT ON COLUMN sereno.schedules_v1.ends_at IS 'no instant after then';
+
+COMMENT ON COLUMN sereno.schedules_v1.max_fires IS 'finished after that many fires';
+
+COMMENT ON COLUMN sereno.schedules_v1.paused_until IS 'an enabled schedule is paused until then';
+
+COMMENT ON COLUMN sereno.schedules_v1.note IS 'why it is paused, disabled or parked';
+
+COMMENT ON COLUMN sereno.schedules_v1.changed_by IS 'user or program that changed it last';
+
+COMMENT ON COLUMN sereno.schedules_v1.declared_by IS 'service whose code declares it; null: created at run time';
+
+COMMENT ON COLUMN sereno.schedules_v1.created_at IS 'created';
+
+COMMENT ON COLUMN sereno.schedules_v1.changed_at IS 'changed by a user or a program';
+
+COMMENT ON COLUMN sereno.schedules_v1.last_planned_at IS 'last instant that fired';
+
+COMMENT ON COLUMN sereno.schedules_v1.last_fired_at IS 'when that fired';
+
+COMMENT ON COLUMN sereno.schedules_v1.last_job_id IS 'the job that it made';
+
+COMMENT ON COLUMN sereno.schedules_v1.last_finished_at IS 'end of the last run that has ended';
+
+COMMENT ON COLUMN sereno.schedules_v1.last_state IS 'state in which that run ended';
+
+COMMENT ON COLUMN sereno.schedules_v1.last_error IS 'error of that run';
+
+COMMENT ON COLUMN sereno.schedules_v1.fired IS 'number of fires';
+
+COMMENT ON COLUMN sereno.schedules_v1.missed_count IS 'number of instants that were missed';
+
+COMMENT ON COLUMN sereno.schedules_v1.succeeded IS 'number of runs that succeeded';
+
+COMMENT ON COLUMN sereno.schedules_v1.failed IS 'number of runs that failed';
+
+COMMENT ON COLUMN sereno.schedules_v1.failed_in_row IS 'number of failed runs since the last success';
+
+COMMENT ON COLUMN sereno.schedules_v1.skipped IS 'number of skipped instants by reason, an object';
+
+COMMENT ON COLUMN sereno.schedules_v1.requires IS 'what the workers of its jobs must have, as in jobs_v1';
+
 ALTER TABLE sereno.sessions ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME sereno.sessions_id_seq
     START WITH 1
@@ -5514,6 +6173,41 @@ ALTER TABLE sereno.sessions ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE VIEW sereno.sessions_v1 AS
+ SELECT id,
+    state,
+    host,
+    pid,
+    version,
+    release,
+    started_at,
+    seen_at,
+    lease_until,
+    ended_at
+   FROM sereno.sessions;
+
+COMMENT ON VIEW sereno.sessions_v1 IS 'One row per run of a worker process; deleted a week after its end.';
+
+COMMENT ON COLUMN sereno.sessions_v1.id IS 'jobs_v1.session_id';
+
+COMMENT ON COLUMN sereno.sessions_v1.state IS 'alive, closed, dead';
+
+COMMENT ON COLUMN sereno.sessions_v1.host IS 'host name';
+
+COMMENT ON COLUMN sereno.sessions_v1.pid IS 'process id';
+
+COMMENT ON COLUMN sereno.sessions_v1.version IS 'version of sereno';
+
+COMMENT ON COLUMN sereno.sessions_v1.release IS 'release of its code, if it names one';
+
+COMMENT ON COLUMN sereno.sessions_v1.started_at IS 'started';
+
+COMMENT ON COLUMN sereno.sessions_v1.seen_at IS 'last heartbeat';
+
+COMMENT ON COLUMN sereno.sessions_v1.lease_until IS 'after that, other workers take over its jobs';
+
+COMMENT ON COLUMN sereno.sessions_v1.ended_at IS 'null: alive';
 
 CREATE TABLE sereno.shares (
     queue text NOT NULL,
