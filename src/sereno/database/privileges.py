@@ -47,6 +47,7 @@ error_groups           siud    su      s
 error_hours            siud    s       s
 event_types            siu     siu     s
 events                 siud    si      s
+failed_deliveries      siud    siud    s
 fires                  siud    siu     s
 fires_default          sud     -       s
 group_parts            siud    siud    s
