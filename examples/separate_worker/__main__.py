@@ -21,7 +21,10 @@ def main() -> None:
     import uvicorn  # noqa: PLC0415 - a worker needs none
 
     from separate_worker.app import app  # noqa: PLC0415 - see above
+    from sereno.telemetry.log_events import configure  # noqa: PLC0415 - see above
 
+    # A monolith logs its jobs and cycles as a worker does.
+    configure(app.settings.log_level, app.settings.log_format)
     app.check_schema()
     uvicorn.run(
         "separate_worker.api:api",

@@ -5,7 +5,9 @@ import contextlib
 from collections.abc import AsyncIterator
 from itertools import count, cycle
 
-from separate_worker.app import CYCLE, PER_ORGANISATION, add_lead, add_organisation, connect, create_tables
+from separate_worker.leads import NewLead, add_lead, add_organisation
+from separate_worker.queues import PER_ORGANISATION, connect, create_tables
+from separate_worker.runner import CYCLE
 from separate_worker.stand_ins import Crm
 from sereno import Every, Sereno
 from sereno.schedules.rules.when import When
@@ -14,7 +16,7 @@ APP = "separate_worker.app:app"
 FAST: dict[str, When] = {CYCLE: Every("3s")}
 LINKS = [
     (
-        "The leading scheduler, its last tick, and every live worker: the seed had two tables for it",
+        "The leading scheduler, its last tick, and every live worker: the original design had two tables for it",
         "system",
     ),
     (
@@ -53,7 +55,7 @@ async def _send() -> None:
         began = await (await connection.execute("select coalesce(max(id), 0) from separate_worker.leads")).fetchone()
         for number, whose in zip(count(began[0] + 1 if began else 1), cycle(WHOSE), strict=False):
             ending = "invalid" if number % OF == REFUSED else "example.org"
-            await add_lead(connection, whose, f"demo-{number}", f"lead-{number}@{ending}")
+            await add_lead(connection, whose, NewLead(f"demo-{number}", f"lead-{number}@{ending}"))
             await connection.execute(
                 "update separate_worker.leads set follow_up_at = now() "
                 "where pushed_at is not null and followed_by is null and follow_up_at > now()"

@@ -1,23 +1,23 @@
-"""The metrics of the seed's endpoint, as JSON and for Prometheus. All are read from sereno's tables."""
+"""The metrics of the original design's endpoint, as JSON and for Prometheus."""
 
+import os
+import socket
 from datetime import datetime
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from psycopg.rows import dict_row
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from separate_worker.app import CYCLE, app, connect
-from sereno import InvalidSchedule
+from separate_worker.queues import app, connect, settings
 from sereno.jobs.queries.rows import SessionRow
-from sereno.monitoring.status import SchedulerLine, status
+from sereno.monitoring.status import status
 from sereno.worker.operations import list_workers
-
-# Runs to read: the newest finished one is among them unless a cycle hangs.
-LAST_RUNS = 20
 
 
 class Named(BaseModel):
-    """Serialized in camel case, as in the seed: lastRunAt."""
+    """Serialized in camel case, as in the original design: lastRunAt."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
@@ -33,20 +33,27 @@ class Worker(Named):
 
 
 class LastRun(Named):
-    """The last finished run of the cycle; nulls before the first one."""
+    """job_runner_state: the last finished run of the cycle; nulls before the first one."""
 
     last_run_at: datetime | None = None
-    last_run_duration_ms: float | None = None
+    last_run_duration_ms: int | None = None
     last_run_job_count: int | None = None
     last_run_error: str | None = None
 
 
-class Metrics(LastRun):
-    """The lock fields describe the lease of the leading scheduler."""
+class Lock(Named):
+    """job_runner_lock: the lease of the leading scheduler; nulls if no worker is alive."""
 
     locked_by: str | None = None
     locked_at: datetime | None = None
     expires_at: datetime | None = None
+
+
+class Metrics(LastRun, Lock):
+    """`job_runner_enabled`, `process`: of the process that answers. The rest is from the database, the same in all."""
+
+    job_runner_enabled: bool
+    process: str
     workers: list[Worker]
     waiting: int
     running: int
@@ -57,12 +64,11 @@ async def metrics() -> Metrics:
     """Return all metrics, with a handful of small queries."""
     current = await app.database.arun(status())
     sessions = await app.database.arun(list_workers())
-    leader = current.scheduler if current.scheduler.alive else SchedulerLine({})
     return Metrics(
-        **(await last_run()).model_dump(),
-        locked_by=leader.holder,
-        locked_at=leader.since,
-        expires_at=leader.until,
+        **await _only_row("job_runner_state", LastRun),
+        **await _only_row("job_runner_lock", Lock),
+        job_runner_enabled=settings.runs_jobs,
+        process=f"{socket.gethostname()}-{os.getpid()}",
         workers=[_worker(each) for each in sessions if each.state == "alive"],
         waiting=sum(queue.ready.value + queue.scheduled.value for queue in current.queues),
         running=sum(queue.running.value for queue in current.queues),
@@ -81,27 +87,15 @@ def _worker(row: SessionRow) -> Worker:
 
 
 async def last_run() -> LastRun:
-    try:
-        runs = await app.schedules.ahistory(CYCLE, LAST_RUNS)
-    except InvalidSchedule:
-        # The first worker that starts creates the schedule; none has started yet.
-        return LastRun()
-    for run in runs:
-        if run.started_at and run.finished_at:
-            return LastRun(
-                last_run_at=run.started_at,
-                last_run_duration_ms=(run.finished_at - run.started_at).total_seconds() * 1000,
-                last_run_job_count=await _jobs_of(run.job_id),
-                last_run_error=run.error,
-            )
-    return LastRun()
+    return LastRun(**await _only_row("job_runner_state", LastRun))
 
 
-async def _jobs_of(run: int | None) -> int:
-    async with await connect() as connection:
-        counted = await connection.execute("select count(*) from separate_worker.leads where followed_by = %s", [run])
-        row = await counted.fetchone()
-    return int(row[0]) if row else 0
+async def _only_row(view: str, kind: type[Named]) -> dict[str, Any]:
+    """Return the fields of this kind from a view with at most one row."""
+    async with await connect() as connection, connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(f"select * from separate_worker.{view}".encode())  # noqa: S608 - one of the two above
+        row = await cursor.fetchone()
+    return {name: row[name] for name in kind.model_fields} if row else {}
 
 
 async def exposition() -> bytes:
@@ -125,7 +119,7 @@ async def exposition() -> bytes:
         "has_leader": ("Whether a scheduler leads", int(current.scheduler.alive)),
         "last_run_timestamp_seconds": ("Time of the last run", last_run_at.timestamp() if last_run_at else 0),
         "last_run_duration_seconds": ("Duration of the last run", (last.last_run_duration_ms or 0) / 1000),
-        "last_run_jobs": ("Jobs enqueued by the last run", last.last_run_job_count or 0),
+        "last_run_jobs": ("Jobs that ended in the last cycle", last.last_run_job_count or 0),
         "last_run_failed": ("Whether the last run failed", int(last.last_run_error is not None)),
     }
     for name, (text, value) in figures.items():

@@ -20,6 +20,8 @@ class Crm(Provider):
         self.trouble = trouble
         self.open = asyncio.Event()
         self.open.set()
+        # Requests that are being answered, and the most there were at once.
+        self.at_once = self.most_at_once = 0
         self._chance = Random(seed)  # noqa: S311 - trouble with a seed, so that a demo can be repeated
 
     def calls(self, key: str) -> int:
@@ -27,7 +29,15 @@ class Crm(Provider):
         return sum(request.headers["idempotency-key"] == key for request in self.log)
 
     async def answer(self, request: Request) -> web.StreamResponse:
-        await self.open.wait()
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await self.open.wait()
+            return self._response(request)
+        finally:
+            self.at_once -= 1
+
+    def _response(self, request: Request) -> web.StreamResponse:
         if self._chance.random() < self.trouble:
             status = self._chance.choice([429, 503, 503])
             return web.Response(status=status, headers={"Retry-After": "2"})

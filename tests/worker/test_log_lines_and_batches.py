@@ -20,7 +20,7 @@ async def test_log_lines_name_the_job_and_never_its_arguments(
 ) -> None:
     @app.task(retry=Backoff(0))
     async def work(ctx: Context, secret: str) -> None:
-        ctx.log.warning("half way", extra={"event": "shop.half_way"})
+        ctx.log.warning("half way", extra={"event": "shop.half_way", "note": None})
         raise ValueError("went wrong")
 
     caplog.set_level(logging.DEBUG, "sereno")
@@ -37,6 +37,9 @@ async def test_log_lines_name_the_job_and_never_its_arguments(
     for line in by_event.values():
         assert (line["task"], line["tenant"], line["attempt"], line["trace_id"]) == ("work", "r42", 1, "t-1")
     assert by_event["job.dead"]["error_type"] == "ValueError"
+    # A null that the handler gave is written; the engine's own lines omit what they do not have.
+    assert by_event["shop.half_way"]["note"] is None
+    assert None not in by_event["job.dead"].values()
 
 
 async def test_outcomes_are_written_in_batches_or_at_once_if_a_task_requires_it(

@@ -1,6 +1,7 @@
 """`python -m separate_worker` for real: APIs, monoliths and workers, each with a log of its own."""
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import httpx
+import aiohttp
 
 from sereno import Sereno
 from sereno.testing.process import WorkerProcess
@@ -47,11 +48,15 @@ class Process(WorkerProcess):
         return await asyncio.to_thread(self._process.wait, PATIENCE)
 
     async def metrics(self) -> dict[str, Any]:
-        async with httpx.AsyncClient(timeout=PATIENCE) as client:
-            response = await client.get(f"{self.url}/api/integrations/jobs/metrics")
-        response.raise_for_status()
-        found: dict[str, Any] = response.json()
+        timeout = aiohttp.ClientTimeout(total=PATIENCE)
+        async with aiohttp.ClientSession(self.url, timeout=timeout, raise_for_status=True) as client:
+            found: dict[str, Any] = await (await client.get("/api/integrations/jobs/metrics")).json()
         return found
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Return the lines of its JSON log with this event."""
+        lines = [json.loads(line) for line in self.output.splitlines() if line.startswith("{")]
+        return [line for line in lines if line["event"] == name]
 
 
 class Processes:
@@ -66,7 +71,12 @@ class Processes:
 
     def start(self, **environment: str) -> Process:
         """Start an API, a monolith or a worker, as the environment says."""
-        given = {"SEPARATE_WORKER_PORT": "0", "SEPARATE_WORKER_RATE": "1000", "SERENO_POLL": "0.5"}
+        given = {
+            "SEPARATE_WORKER_PORT": "0",
+            "SEPARATE_WORKER_RATE": "1000",
+            "SERENO_POLL": "0.5",
+            "SERENO_LOG_FORMAT": "json",
+        }
         self._started += 1
         log = self._directory / f"process-{self._started}.log"
         command = [sys.executable, "-m", "separate_worker"]
@@ -74,13 +84,16 @@ class Processes:
         self._stack.callback(process.kill)
         return process
 
-    async def sereno(self, *words: str) -> tuple[int, str]:
-        """Run a command of sereno; return its exit code and output."""
-        command = [sys.executable, "-m", "sereno", *words]
+    async def run(self, module: str, *words: str, **environment: str) -> tuple[int, str]:
+        """Run `python -m` with a module; return its exit code and output."""
+        return await self.python("-m", module, *words, **environment)
+
+    async def python(self, *words: str, **environment: str) -> tuple[int, str]:
+        command = [sys.executable, *words]
         ran = await asyncio.to_thread(
             subprocess.run,
             command,
-            env=self._environment,
+            env={**self._environment, **environment},
             capture_output=True,
             text=True,
             timeout=PATIENCE,

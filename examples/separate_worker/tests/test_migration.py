@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import httpx
+import aiohttp
 import pytest
 from psycopg import sql
 
-from separate_worker.app import add_lead, app, connect, follow_up, push_lead
+from separate_worker.app import app
+from separate_worker.leads import NewLead, add_lead, follow_up, push_lead
+from separate_worker.queues import connect
 from separate_worker.stand_ins import Crm
 from separate_worker.tests.conftest import ORGANISATIONS, until, violated_invariants
 from separate_worker.tests.processes import Process, Processes
@@ -36,17 +38,17 @@ class Traffic:
             self.api = api
 
     async def run(self) -> None:
-        async with httpx.AsyncClient(timeout=30) as http:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30), raise_for_status=True) as http:
             while self.running:
                 async with self._between_leads:
                     await self._send_one(http)
                 await asyncio.sleep(PAUSE)
 
-    async def _send_one(self, http: httpx.AsyncClient) -> None:
+    async def _send_one(self, http: aiohttp.ClientSession) -> None:
         whose = ORGANISATIONS[self.accepted % len(ORGANISATIONS)]
         body = {"reference": f"form-{self.accepted}", "email": f"lead-{self.accepted}@example.org"}
         key = {"Authorization": f"Bearer key-of-{whose}"}
-        (await http.post(f"{self.api.url}/api/leads", json=body, headers=key)).raise_for_status()
+        (await http.post(f"{self.api.url}/api/leads", json=body, headers=key)).release()
         self.accepted += 1
 
 
@@ -133,22 +135,24 @@ async def test_from_a_monolith_to_a_separate_worker_without_a_gap(kit: Kit, crm:
     assert await worker.ended() == 0
 
 
-async def test_in_the_order_of_the_seed_jobs_wait_and_none_is_lost(kit: Kit, crm: Crm, processes: Processes) -> None:
+async def test_in_the_order_of_the_original_design_jobs_wait_and_none_is_lost(
+    kit: Kit, crm: Crm, processes: Processes
+) -> None:
     monolith = processes.start(**RHYTHM, JOB_RUNNER_ENABLED="true")
     async with await connect() as connection:
         for number in range(20):
-            await add_lead(connection, "acme", f"form-{number}", "ada@example.org")
+            await add_lead(connection, "acme", NewLead(f"form-{number}", "ada@example.org"))
         await until(lambda: crm.log)
-        # The seed's phase 1: no process runs jobs any more.
+        # The original design's phase 1: no process runs jobs any more.
         monolith.terminate()
         await monolith.ended()
         for number in range(20, 40):
-            await add_lead(connection, "acme", f"form-{number}", "ada@example.org")
+            await add_lead(connection, "acme", NewLead(f"form-{number}", "ada@example.org"))
     done = len(kit.jobs(push_lead, state="succeeded"))
     assert [job for job in kit.jobs(push_lead) if job.state == "running"] == []
     assert 0 < done <= 20
     await make_follow_ups_due()
-    # The seed's phase 2: a worker; here two.
+    # The original design's phase 2: a worker; here two.
     for _ in range(2):
         processes.start(**RHYTHM, WORKER_MODE="1")
     await until(lambda: kit.jobs(follow_up))

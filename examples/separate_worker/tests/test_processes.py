@@ -3,17 +3,20 @@
 import asyncio
 import re
 
-import httpx
+import aiohttp
 import pytest
 from psycopg import sql
 
-from separate_worker.app import add_lead, app, connect
+from separate_worker.app import app
+from separate_worker.leads import NewLead, add_lead
 from separate_worker.metrics import metrics
+from separate_worker.queues import connect, settings
+from separate_worker.runner import CYCLE
 from separate_worker.settings import read
 from separate_worker.stand_ins import Crm
 from separate_worker.tests.conftest import PATIENCE, until, violated_invariants
 from separate_worker.tests.processes import Process, Processes
-from sereno import ConfigurationError
+from sereno import ConfigurationError, Every
 from sereno.testing.kit import Kit
 
 # Each test starts several processes, possibly on a busy machine.
@@ -28,7 +31,7 @@ _HEALTH = re.compile(r'"msg": "[^"]*:(\d+)[^"]*", "event": "health.started"')
 
 async def leads(*references: str, organisation: str = "acme") -> list[int]:
     async with await connect() as connection:
-        jobs = [await add_lead(connection, organisation, each, f"{each}@example.org") for each in references]
+        jobs = [await add_lead(connection, organisation, NewLead(each, f"{each}@example.org")) for each in references]
     return [job.id for job in jobs if job is not None]
 
 
@@ -45,15 +48,28 @@ def test_the_environment_selects_the_mode(subtests: pytest.Subtests) -> None:
             assert (found.is_worker, found.runs_jobs) == (is_worker, runs_jobs)
 
 
+def test_the_interval_of_the_cycle_is_a_variable() -> None:
+    assert [read(given).interval for given in ({}, {"JOB_RUNNER_INTERVAL_MS": "300"})] == [5.0, 0.3]
+    declared = app.schedules.declared[CYCLE]
+    assert declared.when == Every(settings.interval)
+
+
 def test_invalid_settings_are_refused(subtests: pytest.Subtests) -> None:
     for given in [
         {"WORKER_MODE": "1", "JOB_RUNNER_ENABLED": "false"},
         {"WORKER_MODE": "maybe"},
         {"JOB_RUNNER_INTERVAL_MS": "0"},
+        {"SEPARATE_WORKER_ONE_AT_A_TIME": "2"},
+        {"SEPARATE_WORKER_RETRIES": "-1"},
         {"JOB_RUNNER_INTERVAL_MS": "-5\x1b[31m"},
     ]:
         with subtests.test(given=given), pytest.raises(ConfigurationError, match=next(iter(given))):
             read(given)
+
+
+async def test_a_worker_imports_no_http_server(processes: Processes) -> None:
+    loaded = "import sys, separate_worker.app; print(*{'fastapi', 'starlette', 'uvicorn'} & sys.modules.keys())"
+    assert await processes.python("-c", loaded) == (0, "\n")
 
 
 async def test_a_worker_with_jobs_disabled_does_not_start(processes: Processes) -> None:
@@ -70,25 +86,27 @@ async def test_an_api_runs_no_jobs_a_worker_does_and_all_interfaces_name_it(
     (job,) = await leads("form-1")
     found = await api.metrics()
     assert (found["workers"], found["lockedBy"], found["waiting"]) == ([], None, 1)
-    code, text = await processes.sereno("why", str(job))
+    code, text = await processes.run("sereno", "why", str(job))
     assert (code, "no worker is alive" in text.lower()) == (0, True), text
     assert (kit.job(job).state, crm.log) == ("ready", [])
-    worker = processes.start(**WORKER, SERENO_HEALTH_PORT="0", SERENO_LOG_FORMAT="json")
+    worker = processes.start(**WORKER, SERENO_HEALTH_PORT="0")
     await until(lambda: kit.job(job).state == "succeeded" and _HEALTH.search(worker.output))
-    _, secret = await processes.sereno("token", "create", "me", "--role", "viewer")
+    _, secret = await processes.run("sereno", "token", "create", "me", "--role", "viewer")
     token = next(line for line in secret.splitlines() if line.startswith("srn_"))
-    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE) as http:
+    headers, timeout = {"Authorization": f"Bearer {token}"}, aiohttp.ClientTimeout(total=PATIENCE)
+    async with aiohttp.ClientSession(headers=headers, timeout=timeout, raise_for_status=True) as http:
 
         async def leader() -> str | None:
-            found = (await http.get(f"{api.url}/sereno/api/v1/status")).raise_for_status().json()["scheduler"]
+            found = (await (await http.get(f"{api.url}/sereno/api/v1/status")).json())["scheduler"]
             return str(found["holder"]) if found["alive"] else None
 
         holder = await until(leader)
-        (session,) = (await http.get(f"{api.url}/sereno/api/v1/workers")).json()["items"]
+        (session,) = (await (await http.get(f"{api.url}/sereno/api/v1/workers")).json())["items"]
 
         async def is_counted() -> bool:
             """The job process sends its counters to the health endpoint's process every second."""
-            text = (await http.get(f"http://127.0.0.1:{_HEALTH.findall(worker.output)[0]}/metrics")).text
+            url = f"http://127.0.0.1:{_HEALTH.findall(worker.output)[0]}/metrics"
+            text = await (await http.get(url)).text()
             return 'task="separate_worker.push_lead"' in text
 
         await until(is_counted)
@@ -97,7 +115,7 @@ async def test_an_api_runs_no_jobs_a_worker_does_and_all_interfaces_name_it(
     assert found["lockedBy"] == holder
     assert [each["session"] for each in found["workers"]] == [session["id"]]
     status, workers = await asyncio.gather(
-        processes.sereno("status", "-o", "json"), processes.sereno("worker", "list", "-o", "jsonl")
+        processes.run("sereno", "status", "-o", "json"), processes.run("sereno", "worker", "list", "-o", "jsonl")
     )
     assert holder in status[1]
     assert f'"pid":{session["pid"]}' in workers[1]
@@ -113,14 +131,14 @@ async def test_each_organisation_has_its_own_rate(kit: Kit, crm: Crm, processes:
     (other,) = await leads("form-1", organisation="globex")
     await until(lambda: kit.job(other).state == "succeeded" and kit.job(waiting[0]).state == "succeeded")
     assert [kit.job(job).state for job in waiting] == ["succeeded", "ready", "ready"]
-    _, text = await processes.sereno("why", str(waiting[1]))
+    _, text = await processes.run("sereno", "why", str(waiting[1]))
     assert "separate_worker.organisation" in text
     assert "acme" in text
     kit.travel("1h")
     await until(lambda: kit.job(waiting[1]).state == "succeeded")
     assert kit.job(waiting[2]).state == "ready"
     # An operator resets the limit, and the last job runs.
-    assert (await processes.sereno("limit", "reset", "separate_worker.organisation"))[0] == 0
+    assert (await processes.run("sereno", "limit", "reset", "separate_worker.organisation"))[0] == 0
     await until(lambda: kit.job(waiting[2]).state == "succeeded")
 
 

@@ -8,6 +8,7 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from sereno.error_text import class_name
@@ -23,7 +24,7 @@ def emit(level: int, event: str, message: str, *, error: BaseException | None = 
     if not logger.isEnabledFor(level):
         return
     try:
-        logger.log(level, message, exc_info=error, extra={"event": event, FIELDS: fields})
+        logger.log(level, message, exc_info=error, extra={"event": event, FIELDS: _without_none(fields)})
     except TimeoutError:
         # The deadline of a job, raised in its thread from outside; it must reach the handler of the job.
         raise
@@ -32,11 +33,15 @@ def emit(level: int, event: str, message: str, *, error: BaseException | None = 
             sys.stderr.write(f"sereno: a log line ({event}) was not written: {class_name(raised)}\n")
 
 
+def _without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 class JobLogger(logging.LoggerAdapter[logging.Logger]):
-    """The logger of `ctx.log`: its lines carry the fields of the job."""
+    """The logger of `ctx.log`: its lines carry the fields of the job. What the caller adds is written as it is."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
-        super().__init__(logging.getLogger("sereno.job"), fields)
+        super().__init__(logging.getLogger("sereno.job"), _without_none(fields))
 
     def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
         extra = dict(kwargs.pop("extra", None) or {})
@@ -56,7 +61,7 @@ class JsonFormatter(logging.Formatter):
             "msg": record.getMessage(),
             "event": getattr(record, "event", record.name),
         }
-        line.update((k, v) for k, v in getattr(record, FIELDS, {}).items() if v is not None)
+        line.update(getattr(record, FIELDS, {}))
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str, ensure_ascii=False)
@@ -70,7 +75,7 @@ class ConsoleFormatter(logging.Formatter):
         self._colour = colour
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = " ".join(f"{k}={v}" for k, v in getattr(record, FIELDS, {}).items() if v is not None)
+        fields = " ".join(f"{name}={value}" for name, value in getattr(record, FIELDS, {}).items())
         level = record.levelname.lower().ljust(7)
         if self._colour:
             level = f"{_COLOURS.get(record.levelname, '')}{level}\x1b[0m"
