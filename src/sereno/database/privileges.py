@@ -17,6 +17,7 @@ TABLES = """
 table                  worker  server  reader
 accounts               s       s       -
 addresses              siu     siu     s
+addresses_v1           s       s       s
 alert_rules            siu     siud    s
 alerts                 siud    su      s
 idempotency_keys       ds(at)  siud    -
@@ -25,6 +26,7 @@ archive_files          siu     s       s
 archived_again         si      s       s
 attempts               sid     sid     s
 attempts_default       sd      s       s
+attempts_v1            s       s       s
 audit                  i(actor,action,subject,detail)  si(actor,action,subject,detail)  s
 batches                siud    si      s
 bulk_operations        sud     siu     s
@@ -36,6 +38,7 @@ channel_minutes        siud    s       s
 channel_pauses         sid     sid     s
 clock                  s       s       s
 deliveries             siud    su      s
+deliveries_v1          s       s       s
 deleted_jobs           sid     si      s
 dependencies           siud    siud    s
 delivery_hours         siud    s       s
@@ -47,8 +50,10 @@ error_groups           siud    su      s
 error_hours            siud    s       s
 event_types            siu     siu     s
 events                 siud    si      s
+events_v1              s       s       s
 fires                  siud    siu     s
 fires_default          sud     -       s
+fires_v1               s       s       s
 group_parts            siud    siud    s
 groups                 siud    siud    s
 limiters                  siud    siu     s
@@ -60,6 +65,7 @@ inbox                  siu     su      s
 job_chunks             sid     sd      s
 job_streams            siud    sd      s
 jobs                   siud    siud    s
+jobs_v1                s       s       s
 key_rules              siud    s       s
 lane_queues            si      -       s
 lane_wakes             sid     si      s
@@ -76,7 +82,9 @@ procedure_runs         siud    sd      s
 procedures             s       siud    s
 progress               siud    sd      s
 receipts               sid     si      s
+receipts_v1            s       s       s
 recipients             siud    siud    s
+recipients_v1          s       s       s
 refused_declarations   siud    s       s
 relay_batches          siud    siud    s
 repeated_messages      sid     -       s
@@ -84,7 +92,9 @@ restored               siud    s       s
 saved_searches         -       siud    s
 schedule_ends          siud    siud    s
 schedules              siud    siud    s
+schedules_v1           s       s       s
 sessions               siud    s       s
+sessions_v1            s       s       s
 shares                 siud    -       s
 signal_waits           siud    sd      s
 signals                sud     s       s

@@ -4335,6 +4335,33 @@ ALTER TABLE sereno.addresses ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE sereno.recipients (
+    id bigint NOT NULL,
+    tenant text DEFAULT ''::text NOT NULL,
+    key text NOT NULL,
+    locale text,
+    zone text,
+    data jsonb,
+    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    CONSTRAINT recipients_data CHECK ((octet_length((data)::text) <= 98304))
+);
+
+CREATE VIEW sereno.addresses_v1 AS
+ SELECT a.id,
+    a.recipient_id,
+    r.key AS recipient,
+    NULLIF(r.tenant, ''::text) AS tenant,
+    a.channel,
+    a.address,
+    (a.keys IS NOT NULL) AS has_keys,
+    a.state,
+    a.reason,
+    a.created_at,
+    a.changed_at
+   FROM (sereno.addresses a
+     LEFT JOIN sereno.recipients r ON ((r.id = a.recipient_id)));
+
 CREATE TABLE sereno.alert_rules (
     name text NOT NULL,
     kinds text[],
@@ -4491,6 +4518,80 @@ CREATE TABLE sereno.attempts_default (
     fingerprint text,
     CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'snooze'::text, 'release'::text, 'crash'::text, 'dead'::text, 'cancelled'::text, 'succeeded'::text])))
 );
+
+CREATE TABLE sereno.history (
+    id bigint NOT NULL,
+    session_id bigint,
+    finished_at timestamp with time zone NOT NULL,
+    started_at timestamp with time zone,
+    run_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone,
+    attempt integer NOT NULL,
+    failures integer NOT NULL,
+    crashes integer NOT NULL,
+    snoozes integer NOT NULL,
+    releases integer NOT NULL,
+    priority smallint NOT NULL,
+    state text NOT NULL,
+    queue text NOT NULL,
+    task text NOT NULL,
+    tenant text,
+    unique_key text,
+    trace text,
+    tags text[],
+    args jsonb NOT NULL,
+    reason text,
+    error_type text,
+    error_message text,
+    traceback text,
+    schedule_id bigint,
+    planned_at timestamp with time zone,
+    stands_for integer,
+    keys jsonb,
+    fingerprint text,
+    result jsonb,
+    group_id bigint,
+    links jsonb,
+    requires jsonb
+)
+PARTITION BY LIST (state);
+
+CREATE VIEW sereno.attempts_v1 AS
+ SELECT attempts.job_id,
+    attempts.number,
+    attempts.session_id,
+    attempts.started_at,
+    attempts.finished_at,
+    attempts.outcome,
+    attempts.reason,
+    attempts.error_type,
+    attempts.error_message
+   FROM sereno.attempts
+UNION ALL
+ SELECT jobs.id AS job_id,
+    jobs.attempt AS number,
+    jobs.session_id,
+    jobs.claimed_at AS started_at,
+    NULL::timestamp with time zone AS finished_at,
+    'running'::text AS outcome,
+    NULL::text AS reason,
+    NULL::text AS error_type,
+    NULL::text AS error_message
+   FROM sereno.jobs
+  WHERE (jobs.state = 'running'::text)
+UNION ALL
+ SELECT history.id AS job_id,
+    history.attempt AS number,
+    history.session_id,
+    history.started_at,
+    history.finished_at,
+    history.state AS outcome,
+    history.reason,
+    history.error_type,
+    history.error_message
+   FROM sereno.history
+  WHERE ((history.session_id IS NOT NULL) AND (history.started_at IS NOT NULL));
 
 CREATE TABLE sereno.audit (
     id bigint NOT NULL,
@@ -4685,6 +4786,108 @@ ALTER TABLE sereno.deliveries ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE sereno.events (
+    id bigint NOT NULL,
+    type text NOT NULL,
+    tenant text DEFAULT ''::text NOT NULL,
+    subject text,
+    key text,
+    category text,
+    payload sereno.bounded_json NOT NULL,
+    channels text[] NOT NULL,
+    audience text[],
+    critical boolean DEFAULT false NOT NULL,
+    opt_in boolean DEFAULT false NOT NULL,
+    steps jsonb,
+    throttle_most integer,
+    throttle_seconds double precision,
+    digest text,
+    digest_seconds double precision,
+    due_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    expires_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    walked bigint DEFAULT 0 NOT NULL,
+    matched_at timestamp with time zone,
+    note text,
+    unchecked boolean DEFAULT false NOT NULL,
+    trace text
+);
+
+CREATE TABLE sereno.inbox (
+    id bigint NOT NULL,
+    recipient_id bigint NOT NULL,
+    delivery_id bigint NOT NULL,
+    event text NOT NULL,
+    title text NOT NULL,
+    body text NOT NULL,
+    data jsonb,
+    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    seen_at timestamp with time zone,
+    read_at timestamp with time zone,
+    archived_at timestamp with time zone
+);
+
+CREATE TABLE sereno.receipts (
+    id bigint NOT NULL,
+    channel text NOT NULL,
+    receipt_id text NOT NULL,
+    delivery_id bigint,
+    outcome text NOT NULL,
+    code text,
+    at timestamp with time zone DEFAULT sereno.now() NOT NULL
+);
+
+CREATE VIEW sereno.deliveries_v1 AS
+ SELECT d.id,
+    d.event_id,
+    e.type AS event,
+    e.subject,
+    e.key AS event_key,
+    d.recipient_id,
+    r.key AS recipient,
+    NULLIF(d.tenant, ''::text) AS tenant,
+    d.channel,
+    NULLIF(d.account, ''::text) AS account,
+    d.address_id,
+    d.state,
+    d.reason,
+    d.attempts,
+    d.due_at,
+    d.expires_at,
+    d.created_at,
+    d.changed_at,
+    d.sent_at,
+        CASE d.state
+            WHEN 'delivered'::text THEN d.changed_at
+            WHEN 'read'::text THEN COALESCE(( SELECT min(receipts.at) AS min
+               FROM sereno.receipts
+              WHERE ((receipts.delivery_id = d.id) AND (receipts.outcome = 'delivered'::text))), ( SELECT inbox.created_at
+               FROM sereno.inbox
+              WHERE (inbox.delivery_id = d.id)), d.changed_at)
+            ELSE NULL::timestamp with time zone
+        END AS delivered_at,
+        CASE d.state
+            WHEN 'read'::text THEN d.changed_at
+            ELSE NULL::timestamp with time zone
+        END AS read_at,
+        CASE
+            WHEN (d.state = ANY (ARRAY['sent'::text, 'delivered'::text, 'read'::text])) THEN COALESCE(d.sent_at, d.changed_at)
+            WHEN (d.state = ANY (ARRAY['bounced'::text, 'skipped'::text, 'failed'::text, 'invalid'::text, 'expired'::text, 'dead'::text])) THEN d.changed_at
+            ELSE NULL::timestamp with time zone
+        END AS completed_at,
+    d.error_code,
+    d.error_message,
+    d.provider_id,
+    ( SELECT receipts.receipt_id
+           FROM sereno.receipts
+          WHERE (receipts.delivery_id = d.id)
+          ORDER BY receipts.id DESC
+         LIMIT 1) AS receipt_id,
+    d.job_id
+   FROM ((sereno.deliveries d
+     LEFT JOIN sereno.events e ON ((e.id = d.event_id)))
+     LEFT JOIN sereno.recipients r ON ((r.id = d.recipient_id)));
+
 CREATE TABLE sereno.delivery_hours (
     hour timestamp with time zone NOT NULL,
     event text NOT NULL,
@@ -4786,33 +4989,6 @@ CREATE TABLE sereno.event_types (
     declared_at timestamp with time zone DEFAULT sereno.now() NOT NULL
 );
 
-CREATE TABLE sereno.events (
-    id bigint NOT NULL,
-    type text NOT NULL,
-    tenant text DEFAULT ''::text NOT NULL,
-    subject text,
-    key text,
-    category text,
-    payload sereno.bounded_json NOT NULL,
-    channels text[] NOT NULL,
-    audience text[],
-    critical boolean DEFAULT false NOT NULL,
-    opt_in boolean DEFAULT false NOT NULL,
-    steps jsonb,
-    throttle_most integer,
-    throttle_seconds double precision,
-    digest text,
-    digest_seconds double precision,
-    due_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
-    expires_at timestamp with time zone,
-    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
-    walked bigint DEFAULT 0 NOT NULL,
-    matched_at timestamp with time zone,
-    note text,
-    unchecked boolean DEFAULT false NOT NULL,
-    trace text
-);
-
 ALTER TABLE sereno.events ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME sereno.events_id_seq
     START WITH 1
@@ -4821,6 +4997,26 @@ ALTER TABLE sereno.events ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE VIEW sereno.events_v1 AS
+ SELECT id,
+    type,
+    NULLIF(tenant, ''::text) AS tenant,
+    subject,
+    key,
+    category,
+    (payload)::jsonb AS payload,
+    channels,
+    audience,
+    critical,
+    opt_in,
+    due_at,
+    expires_at,
+    created_at,
+    matched_at,
+    note,
+    trace
+   FROM sereno.events;
 
 CREATE TABLE sereno.fires (
     planned_at timestamp with time zone NOT NULL,
@@ -4840,6 +5036,86 @@ CREATE TABLE sereno.fires_default (
     stands_for integer DEFAULT 1 CONSTRAINT fires_stands_for_not_null NOT NULL,
     reason text
 );
+
+CREATE TABLE sereno.schedules (
+    id bigint NOT NULL,
+    next_run_at timestamp with time zone,
+    planned boolean DEFAULT true NOT NULL,
+    state text DEFAULT 'enabled'::text NOT NULL,
+    key text NOT NULL COLLATE pg_catalog."C",
+    rule jsonb NOT NULL,
+    shift bigint DEFAULT 0 NOT NULL,
+    task text NOT NULL,
+    queue text DEFAULT 'default'::text NOT NULL,
+    priority smallint DEFAULT 5 NOT NULL,
+    tenant text,
+    trace text,
+    tags text[],
+    args sereno.arguments DEFAULT '{}'::jsonb NOT NULL,
+    templated boolean DEFAULT false NOT NULL,
+    unique_key text,
+    unique_for double precision,
+    unique_forever boolean,
+    on_conflict text,
+    expires_after double precision,
+    missed text DEFAULT 'latest'::text NOT NULL,
+    missed_limit integer DEFAULT 100 NOT NULL,
+    missed_window double precision DEFAULT 86400 NOT NULL,
+    max_lateness double precision,
+    overlap text DEFAULT 'skip'::text NOT NULL,
+    disable_after integer,
+    starts_at timestamp with time zone,
+    ends_at timestamp with time zone,
+    max_fires bigint,
+    paused_until timestamp with time zone,
+    note text,
+    changed_by text,
+    declared_by text,
+    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    last_planned_at timestamp with time zone,
+    last_fired_at timestamp with time zone,
+    last_job_id bigint,
+    last_finished_at timestamp with time zone,
+    last_state text,
+    last_error text,
+    held_at timestamp with time zone,
+    held_for integer DEFAULT 1 NOT NULL,
+    held_free boolean DEFAULT false NOT NULL,
+    fired bigint DEFAULT 0 NOT NULL,
+    missed_count bigint DEFAULT 0 NOT NULL,
+    succeeded bigint DEFAULT 0 NOT NULL,
+    failed bigint DEFAULT 0 NOT NULL,
+    failed_in_row integer DEFAULT 0 NOT NULL,
+    skipped jsonb DEFAULT '{}'::jsonb NOT NULL,
+    lateness integer[] DEFAULT '{0}'::integer[] NOT NULL,
+    last_base_at timestamp with time zone,
+    requires jsonb,
+    CONSTRAINT schedules_disable_after_check CHECK ((disable_after > 0)),
+    CONSTRAINT schedules_max_fires_check CHECK ((max_fires > 0)),
+    CONSTRAINT schedules_missed_check CHECK ((missed = ANY (ARRAY['skip'::text, 'latest'::text, 'all'::text]))),
+    CONSTRAINT schedules_missed_limit_check CHECK ((missed_limit > 0)),
+    CONSTRAINT schedules_next CHECK (((next_run_at IS NULL) OR (state = 'enabled'::text))),
+    CONSTRAINT schedules_on_conflict_check CHECK ((on_conflict = ANY (ARRAY['keep'::text, 'replace'::text]))),
+    CONSTRAINT schedules_overlap_check CHECK ((overlap = ANY (ARRAY['skip'::text, 'allow'::text, 'queue_one'::text, 'cancel_previous'::text]))),
+    CONSTRAINT schedules_priority_check CHECK (((priority >= 0) AND (priority <= 9))),
+    CONSTRAINT schedules_rule_check CHECK ((jsonb_typeof(rule) = 'object'::text)),
+    CONSTRAINT schedules_state_check CHECK ((state = ANY (ARRAY['enabled'::text, 'paused'::text, 'disabled'::text, 'parked'::text, 'finished'::text]))),
+    CONSTRAINT schedules_tags CHECK (((tags IS NULL) OR sereno.are_tags(tags)))
+)
+WITH (fillfactor='80', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_scale_factor='0.1');
+
+CREATE VIEW sereno.fires_v1 AS
+ SELECT fires.planned_at,
+    fires.schedule_id,
+    schedules.key AS schedule,
+    schedules.tenant,
+    fires.fired_at,
+    fires.job_id,
+    fires.stands_for,
+    fires.reason
+   FROM (sereno.fires
+     LEFT JOIN sereno.schedules ON ((schedules.id = fires.schedule_id)));
 
 CREATE TABLE sereno.group_parts (
     group_id bigint NOT NULL,
@@ -4869,44 +5145,6 @@ ALTER TABLE sereno.groups ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
-
-CREATE TABLE sereno.history (
-    id bigint NOT NULL,
-    session_id bigint,
-    finished_at timestamp with time zone NOT NULL,
-    started_at timestamp with time zone,
-    run_at timestamp with time zone NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    expires_at timestamp with time zone,
-    attempt integer NOT NULL,
-    failures integer NOT NULL,
-    crashes integer NOT NULL,
-    snoozes integer NOT NULL,
-    releases integer NOT NULL,
-    priority smallint NOT NULL,
-    state text NOT NULL,
-    queue text NOT NULL,
-    task text NOT NULL,
-    tenant text,
-    unique_key text,
-    trace text,
-    tags text[],
-    args jsonb NOT NULL,
-    reason text,
-    error_type text,
-    error_message text,
-    traceback text,
-    schedule_id bigint,
-    planned_at timestamp with time zone,
-    stands_for integer,
-    keys jsonb,
-    fingerprint text,
-    result jsonb,
-    group_id bigint,
-    links jsonb,
-    requires jsonb
-)
-PARTITION BY LIST (state);
 
 CREATE TABLE sereno.history_dead (
     id bigint CONSTRAINT history_id_not_null NOT NULL,
@@ -5029,20 +5267,6 @@ CREATE TABLE sereno.idempotency_keys (
     at timestamp with time zone DEFAULT sereno.now() NOT NULL
 );
 
-CREATE TABLE sereno.inbox (
-    id bigint NOT NULL,
-    recipient_id bigint NOT NULL,
-    delivery_id bigint NOT NULL,
-    event text NOT NULL,
-    title text NOT NULL,
-    body text NOT NULL,
-    data jsonb,
-    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
-    seen_at timestamp with time zone,
-    read_at timestamp with time zone,
-    archived_at timestamp with time zone
-);
-
 ALTER TABLE sereno.inbox ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME sereno.inbox_id_seq
     START WITH 1
@@ -5078,6 +5302,104 @@ ALTER TABLE sereno.jobs ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE VIEW sereno.jobs_v1 AS
+ SELECT jobs.id,
+    jobs.task,
+    jobs.queue,
+    jobs.state,
+    jobs.priority,
+    jobs.tenant,
+    jobs.tags,
+    jobs.trace,
+    (jobs.args)::jsonb AS args,
+    jobs.unique_key,
+    jobs.attempt,
+    jobs.failures,
+    jobs.crashes,
+    jobs.snoozes,
+    jobs.releases,
+    jobs.run_at,
+    jobs.created_at,
+        CASE
+            WHEN (jobs.state = 'running'::text) THEN jobs.claimed_at
+            ELSE NULL::timestamp with time zone
+        END AS started_at,
+    NULL::timestamp with time zone AS finished_at,
+    jobs.expires_at,
+    jobs.cancel_requested,
+    jobs.session_id,
+    ( SELECT sessions.host
+           FROM sereno.sessions
+          WHERE (sessions.id = jobs.session_id)) AS host,
+    ( SELECT sessions.pid
+           FROM sereno.sessions
+          WHERE (sessions.id = jobs.session_id)) AS pid,
+    ( SELECT attempts.reason
+           FROM sereno.attempts
+          WHERE ((attempts.job_id = jobs.id) AND (attempts.partition_at >= (jobs.created_at - '1 day'::interval)))
+          ORDER BY attempts.number DESC
+         LIMIT 1) AS reason,
+    ( SELECT attempts.error_type
+           FROM sereno.attempts
+          WHERE ((attempts.job_id = jobs.id) AND (attempts.partition_at >= (jobs.created_at - '1 day'::interval)))
+          ORDER BY attempts.number DESC
+         LIMIT 1) AS error_type,
+    ( SELECT attempts.error_message
+           FROM sereno.attempts
+          WHERE ((attempts.job_id = jobs.id) AND (attempts.partition_at >= (jobs.created_at - '1 day'::interval)))
+          ORDER BY attempts.number DESC
+         LIMIT 1) AS error_message,
+    NULL::jsonb AS result,
+    jobs.group_id,
+    jobs.schedule_id,
+    ( SELECT schedules.key
+           FROM sereno.schedules
+          WHERE (schedules.id = jobs.schedule_id)) AS schedule,
+    jobs.planned_at,
+    jobs.stands_for
+   FROM sereno.jobs
+UNION ALL
+ SELECT history.id,
+    history.task,
+    history.queue,
+    history.state,
+    history.priority,
+    history.tenant,
+    history.tags,
+    history.trace,
+    history.args,
+    history.unique_key,
+    history.attempt,
+    history.failures,
+    history.crashes,
+    history.snoozes,
+    history.releases,
+    history.run_at,
+    history.created_at,
+    history.started_at,
+    history.finished_at,
+    history.expires_at,
+    false AS cancel_requested,
+    history.session_id,
+    ( SELECT sessions.host
+           FROM sereno.sessions
+          WHERE (sessions.id = history.session_id)) AS host,
+    ( SELECT sessions.pid
+           FROM sereno.sessions
+          WHERE (sessions.id = history.session_id)) AS pid,
+    history.reason,
+    history.error_type,
+    history.error_message,
+    history.result,
+    history.group_id,
+    history.schedule_id,
+    ( SELECT schedules.key
+           FROM sereno.schedules
+          WHERE (schedules.id = history.schedule_id)) AS schedule,
+    history.planned_at,
+    history.stands_for
+   FROM sereno.history;
 
 CREATE TABLE sereno.key_rules (
     kind text NOT NULL,
@@ -5318,16 +5640,6 @@ CREATE SEQUENCE sereno.ready_seq
     NO MAXVALUE
     CACHE 1;
 
-CREATE TABLE sereno.receipts (
-    id bigint NOT NULL,
-    channel text NOT NULL,
-    receipt_id text NOT NULL,
-    delivery_id bigint,
-    outcome text NOT NULL,
-    code text,
-    at timestamp with time zone DEFAULT sereno.now() NOT NULL
-);
-
 ALTER TABLE sereno.receipts ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME sereno.receipts_id_seq
     START WITH 1
@@ -5337,17 +5649,15 @@ ALTER TABLE sereno.receipts ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
-CREATE TABLE sereno.recipients (
-    id bigint NOT NULL,
-    tenant text DEFAULT ''::text NOT NULL,
-    key text NOT NULL,
-    locale text,
-    zone text,
-    data jsonb,
-    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
-    changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
-    CONSTRAINT recipients_data CHECK ((octet_length((data)::text) <= 98304))
-);
+CREATE VIEW sereno.receipts_v1 AS
+ SELECT id,
+    delivery_id,
+    channel,
+    receipt_id,
+    outcome,
+    code,
+    at
+   FROM sereno.receipts;
 
 ALTER TABLE sereno.recipients ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME sereno.recipients_id_seq
@@ -5357,6 +5667,17 @@ ALTER TABLE sereno.recipients ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE VIEW sereno.recipients_v1 AS
+ SELECT id,
+    key,
+    NULLIF(tenant, ''::text) AS tenant,
+    locale,
+    zone,
+    data,
+    created_at,
+    changed_at
+   FROM sereno.recipients;
 
 CREATE TABLE sereno.refused_declarations (
     service text NOT NULL,
@@ -5429,74 +5750,6 @@ ALTER TABLE sereno.schedule_ends ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTIT
     CACHE 1
 );
 
-CREATE TABLE sereno.schedules (
-    id bigint NOT NULL,
-    next_run_at timestamp with time zone,
-    planned boolean DEFAULT true NOT NULL,
-    state text DEFAULT 'enabled'::text NOT NULL,
-    key text NOT NULL COLLATE pg_catalog."C",
-    rule jsonb NOT NULL,
-    shift bigint DEFAULT 0 NOT NULL,
-    task text NOT NULL,
-    queue text DEFAULT 'default'::text NOT NULL,
-    priority smallint DEFAULT 5 NOT NULL,
-    tenant text,
-    trace text,
-    tags text[],
-    args sereno.arguments DEFAULT '{}'::jsonb NOT NULL,
-    templated boolean DEFAULT false NOT NULL,
-    unique_key text,
-    unique_for double precision,
-    unique_forever boolean,
-    on_conflict text,
-    expires_after double precision,
-    missed text DEFAULT 'latest'::text NOT NULL,
-    missed_limit integer DEFAULT 100 NOT NULL,
-    missed_window double precision DEFAULT 86400 NOT NULL,
-    max_lateness double precision,
-    overlap text DEFAULT 'skip'::text NOT NULL,
-    disable_after integer,
-    starts_at timestamp with time zone,
-    ends_at timestamp with time zone,
-    max_fires bigint,
-    paused_until timestamp with time zone,
-    note text,
-    changed_by text,
-    declared_by text,
-    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
-    changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
-    last_planned_at timestamp with time zone,
-    last_fired_at timestamp with time zone,
-    last_job_id bigint,
-    last_finished_at timestamp with time zone,
-    last_state text,
-    last_error text,
-    held_at timestamp with time zone,
-    held_for integer DEFAULT 1 NOT NULL,
-    held_free boolean DEFAULT false NOT NULL,
-    fired bigint DEFAULT 0 NOT NULL,
-    missed_count bigint DEFAULT 0 NOT NULL,
-    succeeded bigint DEFAULT 0 NOT NULL,
-    failed bigint DEFAULT 0 NOT NULL,
-    failed_in_row integer DEFAULT 0 NOT NULL,
-    skipped jsonb DEFAULT '{}'::jsonb NOT NULL,
-    lateness integer[] DEFAULT '{0}'::integer[] NOT NULL,
-    last_base_at timestamp with time zone,
-    requires jsonb,
-    CONSTRAINT schedules_disable_after_check CHECK ((disable_after > 0)),
-    CONSTRAINT schedules_max_fires_check CHECK ((max_fires > 0)),
-    CONSTRAINT schedules_missed_check CHECK ((missed = ANY (ARRAY['skip'::text, 'latest'::text, 'all'::text]))),
-    CONSTRAINT schedules_missed_limit_check CHECK ((missed_limit > 0)),
-    CONSTRAINT schedules_next CHECK (((next_run_at IS NULL) OR (state = 'enabled'::text))),
-    CONSTRAINT schedules_on_conflict_check CHECK ((on_conflict = ANY (ARRAY['keep'::text, 'replace'::text]))),
-    CONSTRAINT schedules_overlap_check CHECK ((overlap = ANY (ARRAY['skip'::text, 'allow'::text, 'queue_one'::text, 'cancel_previous'::text]))),
-    CONSTRAINT schedules_priority_check CHECK (((priority >= 0) AND (priority <= 9))),
-    CONSTRAINT schedules_rule_check CHECK ((jsonb_typeof(rule) = 'object'::text)),
-    CONSTRAINT schedules_state_check CHECK ((state = ANY (ARRAY['enabled'::text, 'paused'::text, 'disabled'::text, 'parked'::text, 'finished'::text]))),
-    CONSTRAINT schedules_tags CHECK (((tags IS NULL) OR sereno.are_tags(tags)))
-)
-WITH (fillfactor='80', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_scale_factor='0.1');
-
 ALTER TABLE sereno.schedules ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME sereno.schedules_id_seq
     START WITH 1
@@ -5506,6 +5759,47 @@ ALTER TABLE sereno.schedules ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE VIEW sereno.schedules_v1 AS
+ SELECT id,
+    key,
+    state,
+    next_run_at,
+    rule,
+    task,
+    queue,
+    priority,
+    tenant,
+    tags,
+    trace,
+    (args)::jsonb AS args,
+    unique_key,
+    missed,
+    overlap,
+    max_lateness,
+    disable_after,
+    starts_at,
+    ends_at,
+    max_fires,
+    paused_until,
+    note,
+    changed_by,
+    declared_by,
+    created_at,
+    changed_at,
+    last_planned_at,
+    last_fired_at,
+    last_job_id,
+    last_finished_at,
+    last_state,
+    last_error,
+    fired,
+    missed_count,
+    succeeded,
+    failed,
+    failed_in_row,
+    skipped
+   FROM sereno.schedules;
+
 ALTER TABLE sereno.sessions ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME sereno.sessions_id_seq
     START WITH 1
@@ -5514,6 +5808,19 @@ ALTER TABLE sereno.sessions ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE VIEW sereno.sessions_v1 AS
+ SELECT id,
+    state,
+    host,
+    pid,
+    version,
+    release,
+    started_at,
+    seen_at,
+    lease_until,
+    ended_at
+   FROM sereno.sessions;
 
 CREATE TABLE sereno.shares (
     queue text NOT NULL,
