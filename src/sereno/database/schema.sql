@@ -5623,6 +5623,19 @@ CREATE TABLE sereno.procedures (
     CONSTRAINT procedures_timeout_check CHECK ((timeout > (0)::double precision))
 );
 
+CREATE VIEW sereno.procedures_v1 AS
+ SELECT target,
+    (signature ->> 'schema'::text) AS schema,
+    (signature ->> 'name'::text) AS name,
+    (signature ->> 'kind'::text) AS kind,
+    given,
+    timeout,
+    lock_timeout,
+    note,
+    allowed_by,
+    allowed_at
+   FROM sereno.procedures;
+
 CREATE TABLE sereno.progress (
     job_id bigint NOT NULL,
     attempt integer NOT NULL,

@@ -100,3 +100,9 @@ create view sereno.addresses_v1 as
 select a.id, a.recipient_id, r.key as recipient, nullif(r.tenant, '') as tenant, a.channel, a.address, a.keys is not null as has_keys,
        a.state, a.reason, a.created_at, a.changed_at
 from sereno.addresses a left join sereno.recipients r on r.id = a.recipient_id;
+
+-- The allow-list. `given`: the parameters that are filled from the job. The timeouts are seconds.
+create view sereno.procedures_v1 as
+select target, signature ->> 'schema' as schema, signature ->> 'name' as name, signature ->> 'kind' as kind,
+       given, timeout, lock_timeout, note, allowed_by, allowed_at
+from sereno.procedures;
