@@ -36,7 +36,8 @@ PAUSE = 0.25
 
 def trigger(procedure: str, concurrency_key: str, **params: str) -> NewJob:
     """Return the job of a trigger that is retried after 1, 2 and 4 seconds."""
-    return call.job("triggers", procedure, concurrency_key, dict(params), max_retries=3, backoff_seconds=1)
+    job: NewJob = call.job("triggers", procedure, concurrency_key, dict(params), max_retries=3, backoff_seconds=1)
+    return job
 
 
 TRIGGERS: dict[str, tuple[When, NewJob]] = {

@@ -22,7 +22,7 @@ from triggers.app import app, call
 
 HERE = Path(__file__).parent
 MADRID = ZoneInfo("Europe/Madrid")
-# The first rows of the allow-list: the parameters that the worker fills in and no trigger can set, and the longest call.
+# First rows of the allow-list: the parameters that the worker fills in and no trigger can set, and the longest call.
 ALLOWED: dict[str, tuple[dict[str, str], str]] = {
     "triggers.refresh_stock": ({"planned_at": "planned_at"}, "1m"),
     "triggers.close_day": ({"job": "job"}, "10m"),

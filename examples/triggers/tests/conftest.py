@@ -74,12 +74,14 @@ def assert_verified(kit: Kit) -> Callable[[], None]:
 
 def job_of(procedure: str, concurrency_key: str = "norte", /, **params: Any) -> NewJob:
     """Return the job of a trigger that calls this procedure, with the defaults of retries and backoff."""
-    return call.job("triggers", procedure, concurrency_key, params)
+    job: NewJob = call.job("triggers", procedure, concurrency_key, params)
+    return job
 
 
 def enqueue(procedure: str, concurrency_key: str = "norte", /, **params: Any) -> Job[None]:
     """Enqueue a call, without a trigger."""
-    return call.enqueue("triggers", procedure, concurrency_key, params)
+    job: Job[None] = call.enqueue("triggers", procedure, concurrency_key, params)
+    return job
 
 
 def jobs_of(kit: Kit, procedure: str, *, state: str | None = None) -> list[JobState]:

