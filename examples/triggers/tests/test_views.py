@@ -20,8 +20,8 @@ pytestmark = pytest.mark.slow
 # As the runbooks write them: PostgreSQL folds the case of names that are not quoted.
 TRIGGERS = (
     "select TriggerId, ProcedureSchema, ProcedureName, ParamsJson, ScheduleType, RunAtUtc, IntervalSeconds, "
-    "AlignToClock, CronExpression, TimeZoneId, IsEnabled, NextRunAtUtc, LastRunAtUtc, LastStatus, CurrentRetryCount, MaxRetries, "
-    "LockedUntilUtc, ConcurrencyKey "
+    "AlignToClock, CronExpression, TimeZoneId, IsEnabled, NextRunAtUtc, LastRunAtUtc, LastStatus, CurrentRetryCount, "
+    "MaxRetries, LockedUntilUtc, ConcurrencyKey "
     "from triggers.event_triggers where IsEnabled = 1 and NextRunAtUtc > %s"
 )
 RUNS = (
