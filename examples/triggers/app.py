@@ -29,12 +29,13 @@ async def call(
     max_retries: Retries = 5,
     backoff_seconds: Seconds = 60,
     timeout_seconds: Seconds | None = None,
+    target: str = "here",
 ) -> None:
     """Call schema.procedure with these parameters.
 
     concurrency_key: triggers that share it never run at the same time; "{key}", the trigger's own, if it has none.
     backoff_seconds: after the first failure; doubled by each further one, up to an hour. timeout_seconds: of the call,
-    if it is shorter than that of the allow-list.
+    if it is shorter than that of the allow-list. target: another database, by its name in SERENO_PROCEDURE_TARGETS.
     """
     ctx.retry = Backoff(max_retries, first=backoff_seconds, cap="1h")
-    await app.call_procedure(ctx, (schema, procedure), params, timeout=timeout_seconds)
+    await app.call_procedure(ctx, (schema, procedure), params, target=target, timeout=timeout_seconds)

@@ -9,11 +9,12 @@ language sql security definer set search_path = pg_catalog, pg_temp as $$
 $$;
 
 -- Returns why a procedure must not be called; null for one that is on the list and exists, and that the caller may execute.
-create or replace function triggers.refusal(procedure_schema text, procedure_name text) returns text
+create or replace function triggers.refusal(target text, procedure_schema text, procedure_name text) returns text
 language sql stable set search_path = pg_catalog, pg_temp as $$
     select case
+        when target <> 'here' then 'is on ' || target || ', and a worker in another language calls procedures here only'
         when not exists (select from triggers.allowed_procedures
-                         where (schemaname, procedurename) = (refusal.procedure_schema, refusal.procedure_name))
+                         where (targetname, schemaname, procedurename) = ('here', refusal.procedure_schema, refusal.procedure_name))
             then 'is not allowed on here: sereno procedure allow'
         when not exists (select from pg_proc p join pg_namespace n on n.oid = p.pronamespace
                          where (n.nspname, p.proname) = (refusal.procedure_schema, refusal.procedure_name)
@@ -37,7 +38,7 @@ begin
     loop
         procedure_schema := run.args ->> 'schema';
         procedure_name := run.args ->> 'procedure';
-        reason := triggers.refusal(procedure_schema, procedure_name);
+        reason := triggers.refusal(coalesce(run.args ->> 'target', 'here'), procedure_schema, procedure_name);
         if reason is not null then
             perform sereno.settle_jobs(session, jsonb_build_array(jsonb_build_object(
                 'id', run.id, 'attempt', run.attempt, 'outcome', 'dead',
@@ -45,7 +46,8 @@ begin
             continue;
         end if;
         select filledin, timeoutseconds into allowed from triggers.allowed_procedures a
-        where (a.schemaname, a.procedurename) = (claim_due_triggers.procedure_schema, claim_due_triggers.procedure_name);
+        where (a.targetname, a.schemaname, a.procedurename)
+            = ('here', claim_due_triggers.procedure_schema, claim_due_triggers.procedure_name);
         run_id := run.id;
         attempt := run.attempt;
         planned_at := run.planned_at;

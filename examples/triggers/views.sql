@@ -11,10 +11,9 @@ values ('running', 'Running'), ('succeeded', 'Success'), ('retry', 'Failed'), ('
 
 -- AllowedProcedures: the allow-list of sereno. `sereno procedure allow` writes it.
 create or replace view triggers.allowed_procedures as
-select p.schema as SchemaName, p.name as ProcedureName, p.given as FilledIn, p.timeout as TimeoutSeconds, p.note as Note,
-       p.allowed_by as AllowedBy, p.allowed_at as AllowedAtUtc
-from sereno.procedures_v1 p
-where p.target = 'here';
+select p.schema as SchemaName, p.name as ProcedureName, p.target as TargetName, p.given as FilledIn, p.timeout as TimeoutSeconds,
+       p.note as Note, p.allowed_by as AllowedBy, p.allowed_at as AllowedAtUtc
+from sereno.procedures_v1 p;
 
 -- EventTriggers: one row for each trigger.
 create or replace view triggers.event_triggers as
@@ -22,9 +21,11 @@ select s.id as TriggerId,
        s.key as TriggerName,
        s.args ->> 'schema' as ProcedureSchema,
        s.args ->> 'procedure' as ProcedureName,
+       coalesce(s.args ->> 'target', 'here') as TargetName,
        coalesce(s.args -> 'params', '{}') as ParamsJson,
        exists (select from triggers.allowed_procedures a
-               where (a.SchemaName, a.ProcedureName) = (s.args ->> 'schema', s.args ->> 'procedure'))::integer as IsAllowed,
+               where (a.TargetName, a.SchemaName, a.ProcedureName)
+                   = (coalesce(s.args ->> 'target', 'here'), s.args ->> 'schema', s.args ->> 'procedure'))::integer as IsAllowed,
        (s.state = 'enabled')::integer as IsEnabled,
        -- 1 once, 2 interval, 3 cron.
        case s.rule ->> 'kind' when 'once' then 1 when 'every' then 2 else 3 end as ScheduleType,

@@ -1,12 +1,14 @@
 """Triggers and procedures are added, changed and removed while the worker runs: rows, not code."""
 
+import asyncio
 import json
 
 import pytest
 
 from sereno import Cron, Every, InvalidSchedule
+from sereno.procedures.operations import ProcedureOperations, allow
 from sereno.testing.kit import Kit
-from triggers.app import app
+from triggers.app import app, call
 from triggers.demo import APP
 from triggers.tests.conftest import PATIENCE, RunSql, command, job_of, jobs_of, real_worker
 
@@ -79,6 +81,24 @@ def test_a_new_procedure_needs_rows_only(kit: Kit, run_sql: RunSql, login: str) 
         sereno("procedure", "revoke", "triggers.weigh")
         worker.until(lambda: app.schedules.get("triggers.weigh:sur").state == "disabled", PATIENCE)
         assert run_sql("select id from sereno.sessions where state = 'alive'") == [(session,)]
+
+
+def test_a_trigger_can_name_another_database(kit: Kit, run_sql: RunSql) -> None:
+    """The allow-list is one for all databases, and says for which one."""
+    app.override(procedure_targets={"books": app.settings.procedure_url})
+    schedule = call.job("triggers", "refresh_stock", "norte", {"plant": "norte"}, target="books")
+    app.schedules.upsert("triggers.stock:books", schedule, Every("1h"))
+    assert run_sql("select TargetName, IsAllowed from triggers.event_triggers") == [("books", 0)]
+    kit.travel("1h")
+    (dead,) = kit.drain().failed
+    assert "triggers.refresh_stock is not allowed on books" in (dead.reason or "")
+    catalogue = ProcedureOperations(app.settings, lambda: app.url)
+    signature = asyncio.run(catalogue.resolve("books", "triggers.refresh_stock"))
+    app.database.run(allow("books", signature, given={"planned_at": "planned_at"}))
+    assert run_sql("select TargetName, IsAllowed from triggers.event_triggers") == [("books", 1)]
+    kit.travel("1h")
+    assert not kit.drain().failed
+    assert run_sql("select plant from triggers.stock") == [("norte",)]
 
 
 def test_an_invalid_trigger_is_refused_before_it_is_stored(kit: Kit) -> None:

@@ -166,6 +166,9 @@ def test_the_allow_list_is_that_of_sereno_and_read_at_each_claim(
         assert why in (last.reason or "")
 
     refused("triggers.weigh is not allowed on here")
+    due(kit, procedure="weigh", target="books")
+    assert node.execute(CLAIM, [session]).fetchall() == []
+    assert "calls procedures here only" in (jobs_of(kit, "weigh")[-1].reason or "")
     run_sql("create procedure triggers.weigh(plant text, night date) language sql as 'select 1'")
     run_sql(f"grant execute on procedure triggers.weigh to {login}")
     assert command("procedure", "allow", "triggers.weigh").returncode == 0
