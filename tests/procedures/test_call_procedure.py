@@ -6,13 +6,13 @@ import psycopg
 import pytest
 
 from sereno import Backoff, Context, Sereno
-from sereno.jobs.task_handle import AsyncTask
+from sereno.jobs.task_handle import Task
 from sereno.procedures.operations import revoke
 from tests.facts import one
 from tests.procedures.conftest import Allow, ended, reason, result, run
 
 
-def caller(app: Sereno) -> AsyncTask[..., list[Any]]:
+def caller(app: Sereno) -> Task[..., list[Any]]:
     """Return a task that calls what its arguments name, and returns the rows."""
 
     @app.task(retry=Backoff(0))
@@ -26,7 +26,8 @@ def caller(app: Sereno) -> AsyncTask[..., list[Any]]:
         found = await app.call_procedure(ctx, (schema, name), params, timeout=timeout)
         return found.rows
 
-    return call
+    made: Task[..., list[Any]] = call
+    return made
 
 
 async def test_a_procedure_is_called_by_the_name_in_the_arguments(
@@ -57,7 +58,7 @@ async def test_a_wrong_call_makes_the_job_dead(
     call = caller(reporting)
     connection.execute("create function reporting.twice(n integer) returns integer language sql as 'select n * 2'")
     await allow("reporting.twice")
-    rows = (
+    rows: tuple[tuple[tuple[Any, ...], str], ...] = (
         (("reporting", "twice", {}), "wrong parameters: reporting.twice: n (integer) is missing"),
         (("reporting", "twice", {"n": "x"}), 'invalid input syntax for type integer: "x"'),
         (("reporting", "", {"n": 1}), "is not a name of a procedure"),
