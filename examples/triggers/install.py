@@ -95,7 +95,7 @@ async def add_first_triggers(to: Sereno) -> None:
             call.job("triggers", "recount_tanks", "norte", {"plant": "norte"}, timeout_seconds=4 * 3600),
             Every("6h", count_from="end"),
         ),
-        # No ConcurrencyKey: it only waits for itself. Somebody has to enter the price: it is tried for a day.
+        # No ConcurrencyKey: it only waits for itself. Until the price has been entered, it is tried for a day.
         new(
             f"triggers.settle:{this_month:%Y-%m}",
             call.job("triggers", "settle_month", "{key}", {"month": f"{this_month:%Y-%m-01}"}, max_retries=28),
