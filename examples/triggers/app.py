@@ -1,30 +1,41 @@
-"""The procedures that triggers may call, with retries and limits. Triggers are rows: no deployment to change one."""
+"""One task for every trigger: it calls the procedure that the trigger's row names, if it is on the allow-list.
 
-import os
+A trigger is a row, a schedule of sereno. Its arguments say what is called, and how: the columns of the original design.
+"""
 
-from sereno import Backoff, Limit, Sereno
+from typing import Annotated, Any
 
-MAX_RETRIES = int(os.environ.get("TRIGGERS_MAX_RETRIES", "5"))
-FIRST_RETRY = os.environ.get("TRIGGERS_FIRST_RETRY", "1m")
+from msgspec import Meta
+
+from sereno import Backoff, Context, Limit, Sereno
 
 app = Sereno(service="triggers")
 
-# One call per plant at a time, shared by all procedures with this limit.
-one_per_plant = Limit(1, key="{plant}", name="triggers.plant")
-# 1, 2, 4, 8, 16 minutes; then the run is a dead letter.
-patient = Backoff(MAX_RETRIES, first=FIRST_RETRY, factor=2, cap="1h")
+# Checked when a trigger is added, and again when it runs.
+Retries = Annotated[int, Meta(ge=0, le=100)]
+Seconds = Annotated[float, Meta(gt=0, le=7 * 86400)]
 
-refresh_stock = app.procedure(
-    "triggers.refresh_stock", task="triggers.refresh_stock", queue="triggers", concurrency=one_per_plant, retry=2
-)
-close_day = app.procedure(
-    "triggers.close_day", task="triggers.close_day", queue="triggers", concurrency=one_per_plant, retry=patient
-)
-recount_tanks = app.procedure(
-    "triggers.recount_tanks", task="triggers.recount_tanks", queue="triggers", concurrency=one_per_plant, retry=patient
-)
-settle_month = app.procedure("triggers.settle_month", task="triggers.settle_month", queue="triggers", retry=patient)
-# Declared but not allowed yet: its jobs become dead letters without a call.
-purge_readings = app.procedure(
-    "triggers.purge_readings", task="triggers.purge_readings", queue="triggers", retry=patient
-)
+# One call at a time for each key, over all triggers, procedures and workers.
+one_per_key = Limit(1, key="{concurrency_key}", name="triggers.concurrency_key")
+
+
+@app.task(name="triggers.call", queue="triggers", concurrency=one_per_key, timeout=None, tenants=False)
+async def call(
+    ctx: Context,
+    schema: str,
+    procedure: str,
+    concurrency_key: str,
+    params: dict[str, Any] | None = None,
+    max_retries: Retries = 5,
+    backoff_seconds: Seconds = 60,
+    timeout_seconds: Seconds | None = None,
+    target: str = "here",
+) -> None:
+    """Call schema.procedure with these parameters.
+
+    concurrency_key: triggers that share it never run at the same time; "{key}", the trigger's own, if it has none.
+    backoff_seconds: after the first failure; doubled by each further one, up to an hour. timeout_seconds: of the call,
+    if it is shorter than that of the allow-list. target: another database, by its name in SERENO_PROCEDURE_TARGETS.
+    """
+    ctx.retry = Backoff(max_retries, first=backoff_seconds, cap="1h")
+    await app.call_procedure(ctx, (schema, procedure), params, target=target, timeout=timeout_seconds)

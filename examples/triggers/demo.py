@@ -1,26 +1,23 @@
-"""The demo of this example: two plants, a tank that is filled now and then, a month without a price, and a purge."""
+"""The demo of this example: two plants, a tank that is filled now and then, a month without a price, and a purge.
+
+`python -m triggers.demo` runs it alone.
+"""
 
 import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 
 import psycopg
 
-from sereno import Cron, Every, Sereno
+from sereno import Cron, Every, NewJob, Sereno
 from sereno.schedules.rules.when import When
-from triggers.app import close_day, purge_readings, recount_tanks, refresh_stock, settle_month
+from triggers.app import app, call
 from triggers.install import install
 
 APP = "triggers.app:app"
-FAST: dict[str, When] = {
-    "triggers.stock:norte": Every("5s", count_from="clock"),
-    "triggers.stock:sur": Every("5s", count_from="clock"),
-    "triggers.close:norte": Cron("*/10 * * * * *", tz="Europe/Madrid"),
-    "triggers.recount:norte": Every("3s", count_from="end"),
-    "triggers.settle:2026-10": Every("4s"),
-    "triggers.purge": Every("4s"),
-}
 LINKS: list[tuple[str, str]] = [
     (
         "settle:2026-10 fails four times, is disabled, and is enabled when the price has been entered",
@@ -32,45 +29,50 @@ LINKS: list[tuple[str, str]] = [
     ),
     ("recount:norte waits for a tank that is being filled, longer than a lease at times", "schedules?q=triggers"),
 ]
-TROUBLE = {"TRIGGERS_MAX_RETRIES": "3", "TRIGGERS_FIRST_RETRY": "1s"}
 # Rounds per cycle, rounds in which the tank is being filled, and the round that enters the price.
 ROUNDS, FILLING, PRICE_AT = 40, 24, 80
 PAUSE = 0.25
 
 
+def trigger(procedure: str, concurrency_key: str, **params: str) -> NewJob:
+    """Return the job of a trigger that is retried after 1, 2 and 4 seconds."""
+    job: NewJob = call.job("triggers", procedure, concurrency_key, dict(params), max_retries=3, backoff_seconds=1)
+    return job
+
+
+TRIGGERS: dict[str, tuple[When, NewJob]] = {
+    "triggers.stock:norte": (Every("5s", count_from="clock"), trigger("refresh_stock", "norte", plant="norte")),
+    "triggers.stock:sur": (Every("5s", count_from="clock"), trigger("refresh_stock", "sur", plant="sur")),
+    "triggers.close:norte": (
+        Cron("*/10 * * * * *", tz="Europe/Madrid"),
+        trigger("close_day", "norte", plant="norte", night="{fire:%Y-%m-%d}"),
+    ),
+    "triggers.recount:norte": (Every("3s", count_from="end"), trigger("recount_tanks", "norte", plant="norte")),
+    "triggers.settle:2026-10": (Every("4s"), trigger("settle_month", "{key}", month="2026-10-01")),
+    "triggers.purge": (Every("4s"), trigger("purge_readings", "{key}", before="{fire:%Y-%m-%d}")),
+}
+
+
 @asynccontextmanager
-async def stage(app: Sereno) -> AsyncIterator[dict[str, str]]:
+async def stage(to: Sereno) -> AsyncIterator[dict[str, str]]:
     """Create tables, login, allow-list and triggers, and simulate the dairy's day."""
-    address = await install(app)
-    async with await psycopg.AsyncConnection.connect(app.url, autocommit=True) as connection:
+    address = await install(to)
+    async with await psycopg.AsyncConnection.connect(to.url, autocommit=True) as connection:
         await connection.execute("truncate triggers.tanks, triggers.prices, triggers.settlements")
         await connection.execute("insert into triggers.tanks values ('norte', 'a'), ('norte', 'b'), ('sur', 'a')")
-        await add_triggers(app)
-        day = asyncio.create_task(a_day(app, connection))
+        await to.schedules.aupsert_many(
+            [to.schedules.new(key, job, when, disable_after=1) for key, (when, job) in TRIGGERS.items()]
+        )
+        day = asyncio.create_task(a_day(to, connection))
         try:
-            yield {"SERENO_PROCEDURE_URL": address, **TROUBLE}
+            yield {"SERENO_PROCEDURE_URL": address}
         finally:
             day.cancel()
             with suppress(asyncio.CancelledError):
                 await day
 
 
-async def add_triggers(app: Sereno) -> None:
-    """Add the triggers as rows, as the command line or the dashboard would."""
-    jobs = {
-        "triggers.stock:norte": refresh_stock.job(plant="norte"),
-        "triggers.stock:sur": refresh_stock.job(plant="sur"),
-        "triggers.close:norte": close_day.job(plant="norte", night="{fire:%Y-%m-%d}"),
-        "triggers.recount:norte": recount_tanks.job(plant="norte"),
-        "triggers.settle:2026-10": settle_month.job(month="2026-10-01"),
-        "triggers.purge": purge_readings.job(before="{fire:%Y-%m-%d}"),
-    }
-    await app.schedules.aupsert_many(
-        [app.schedules.new(key, job, FAST[key], disable_after=1) for key, job in jobs.items()]
-    )
-
-
-async def a_day(app: Sereno, connection: psycopg.AsyncConnection) -> None:
+async def a_day(to: Sereno, connection: psycopg.AsyncConnection) -> None:
     """Insert readings, fill a tank for a while, and enter the price after some seconds."""
     for number in count():
         await connection.execute("insert into triggers.readings values ('norte', 'b', 100), ('sur', 'a', 40)")
@@ -80,5 +82,25 @@ async def a_day(app: Sereno, connection: psycopg.AsyncConnection) -> None:
         )
         if number == PRICE_AT:
             await connection.execute("insert into triggers.prices values ('2026-10-01', 48)")
-            await app.schedules.aresume("triggers.settle:2026-10")
+            await to.schedules.aresume("triggers.settle:2026-10")
         await asyncio.sleep(PAUSE)
+
+
+async def main() -> None:
+    """Run the worker and the dashboard of this example until Ctrl-C."""
+    app.migrate()
+    async with stage(app) as environment:
+        given = {**os.environ, **environment, "SERENO_DATABASE_URL": app.url}
+        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "sereno", "run", APP, env=given)
+        try:
+            await process.wait()
+        finally:
+            if process.returncode is None:
+                process.terminate()
+                await process.wait()
+    await app.aclose()
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main())

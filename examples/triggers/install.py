@@ -18,11 +18,11 @@ from psycopg.conninfo import make_conninfo
 
 from sereno import Cron, Every, Once, Sereno
 from sereno.procedures import operations as procedures
-from triggers.app import app, close_day, recount_tanks, refresh_stock, settle_month
+from triggers.app import app, call
 
 HERE = Path(__file__).parent
 MADRID = ZoneInfo("Europe/Madrid")
-# The allow-list: the parameters that the worker fills in and no trigger can set, and the timeout of a call.
+# First rows of the allow-list: the parameters that the worker fills in and no trigger can set, and the longest call.
 ALLOWED: dict[str, tuple[dict[str, str], str]] = {
     "triggers.refresh_stock": ({"planned_at": "planned_at"}, "1m"),
     "triggers.close_day": ({"job": "job"}, "10m"),
@@ -44,17 +44,17 @@ async def install(to: Sereno) -> str:
     """Install everything but the triggers; return the URL with which procedures are called."""
     role, password = os.environ.get("TRIGGERS_LOGIN", "triggers_caller"), secrets.token_urlsafe(24)
     with psycopg.connect(to.url, autocommit=True) as connection:
-        for name in ("schema.sql", "runs.sql", "claiming.sql"):
+        for name in ("schema.sql", "views.sql", "claiming.sql"):
             connection.execute((HERE / name).read_text().replace("sereno.", f"{to.settings.schema}.").encode())
         create_login(connection, role, password)
     address = make_conninfo(to.url, user=role, password=password)
-    board = procedures.ProcedureOperations(replace(to.settings, procedure_url=address), lambda: to.url)
+    catalogue = procedures.ProcedureOperations(replace(to.settings, procedure_url=address), lambda: to.url)
     for name, (given, timeout) in ALLOWED.items():
-        signature = await board.resolve("here", name)
+        signature = await catalogue.resolve("here", name)
         await to.database.arun(procedures.allow("here", signature, given=given, timeout=timeout))
-    # Starting a worker stores the declared limits, so that they exist before the first trigger fires.
-    async with to.working({"triggers.install": 1}):
-        return address
+    # The limit must exist before the first trigger fires.
+    await to.adeclare()
+    return address
 
 
 def create_login(connection: psycopg.Connection, role: str, password: str) -> None:
@@ -73,21 +73,35 @@ async def add_first_triggers(to: Sereno) -> None:
     this_month = datetime.now(MADRID).replace(day=1, hour=6, minute=0, second=0, microsecond=0)
     next_month = (this_month + timedelta(days=31)).replace(day=1)
     first = [
-        # A snapshot: one run replaces all that were missed.
-        new("triggers.stock:norte", refresh_stock.job(plant="norte"), Every("300s", count_from="clock")),
+        # A snapshot: one run replaces all that were missed, and a failed one is soon followed by the next.
+        new(
+            "triggers.stock:norte",
+            call.job("triggers", "refresh_stock", "norte", {"plant": "norte"}, max_retries=2),
+            Every("300s", count_from="clock"),
+        ),
         # Every day has to be closed: after an outage, each missed one runs.
         new(
             "triggers.close:norte",
-            close_day.job(plant="norte", night="{fire:%Y-%m-%d}"),
+            call.job("triggers", "close_day", "norte", {"plant": "norte", "night": "{fire:%Y-%m-%d}"}),
             Cron("30 2 * * *", tz="Europe/Madrid"),
             missed="all",
             missed_window="30d",
             overlap="allow",
             disable_after=1,
         ),
-        # Six hours after the last count has ended, however long it took.
-        new("triggers.recount:norte", recount_tanks.job(plant="norte"), Every("6h", count_from="end")),
-        new(f"triggers.settle:{this_month:%Y-%m}", settle_month.job(month=f"{this_month:%Y-%m-01}"), Once(next_month)),
+        # Six hours after the last count has ended, however long it took; a count that takes four hangs.
+        new(
+            "triggers.recount:norte",
+            call.job("triggers", "recount_tanks", "norte", {"plant": "norte"}, timeout_seconds=4 * 3600),
+            Every("6h", count_from="end"),
+        ),
+        # No ConcurrencyKey: it only waits for itself. Until the price has been entered, it is tried for a day.
+        new(
+            f"triggers.settle:{this_month:%Y-%m}",
+            call.job("triggers", "settle_month", "{key}", {"month": f"{this_month:%Y-%m-01}"}, max_retries=28),
+            Once(next_month),
+            disable_after=1,
+        ),
     ]
     there = {row.key for row in await to.schedules.alist("triggers.*")}
     await to.schedules.aupsert_many([each for each in first if each.key not in there])

@@ -42,7 +42,7 @@ from sereno.notifications.event import EventOptions
 from sereno.notifications.event_handle import ChannelName, Event
 from sereno.notifications.jobs import QUEUE
 from sereno.notifications.recipients.client import Inbox, Recipients
-from sereno.procedures.task import ProcedureOptions, declared
+from sereno.procedures.methods import ProcedureMethods
 from sereno.schedules.client import Schedules
 from sereno.schedules.rules.when import Every, When
 from sereno.schedules.schedule import ScheduleOptions
@@ -61,7 +61,7 @@ R = TypeVar("R")
 Payload = TypeVar("Payload")
 
 
-class Sereno(SignalMethods, GroupMethods, QueueMethods, ExtensionPoints):
+class Sereno(SignalMethods, GroupMethods, QueueMethods, ProcedureMethods, ExtensionPoints):
     """One application: its tasks, schedules and events, and their database. Nothing connects before first use.
 
     The database is `database_url`, `SERENO_DATABASE_URL` or `DATABASE_URL`; if none is set, an embedded PostgreSQL
@@ -169,16 +169,6 @@ class Sereno(SignalMethods, GroupMethods, QueueMethods, ExtensionPoints):
 
     def _keys(self) -> KeyRing:
         return key_ring(self.settings.encryption_keys)
-
-    def procedure(self, name: str, /, **options: Unpack[ProcedureOptions]) -> Task[..., None]:
-        """Return a task for a stored procedure: `app.procedure("reporting.close_day").enqueue(day="2026-11-01")`.
-
-        It must be on the allow-list (`sereno procedure allow`). `target`: another database. `task`: another name for
-        the task. `tenant`: the tenant of its jobs. `tenants`: False by default. Other options: as in `@app.task`.
-        """
-        definition, common = declared(self.database, name, options)
-        self.registry.add(definition)
-        return Task(definition, self.database, self.registry, common)
 
     # Schedules
 

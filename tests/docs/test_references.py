@@ -47,5 +47,5 @@ def test_sql_functions_on_the_hand_written_page_have_comments(connection: psycop
 def test_the_reference_of_the_sql_views_is_up_to_date(connection: psycopg.Connection) -> None:
     page = sql_reference.VIEWS_PAGE.read_text()
     assert page == sql_reference.views_reference(connection), STALE
-    assert page.count("\n## `sereno.") == 10
+    assert page.count("\n## `sereno.") == 11
     assert re.findall(r"\|  \||^\n\n\n", page) == [], "a view or a column has no comment"

@@ -57,6 +57,26 @@ async def test_an_exception_is_stored_with_its_traceback_and_never_retried_early
     assert dead == (3, 3, "failed 3 times", "ValueError")
 
 
+async def test_a_handler_can_set_the_retry_policy_of_its_job(app: Sereno, connection: psycopg.Connection) -> None:
+    """The arguments of a job say how it is retried; the policy of the task is for jobs that set none."""
+
+    @app.task(retry=QUICK)
+    async def work(ctx: Context, retries: int, delay: int) -> None:
+        ctx.retry = Backoff(retries, delays=[delay], jitter=0)
+        raise ValueError("no luck")
+
+    never, later = await work.aenqueue(0, 0), await work.aenqueue(1, 3600)
+    async with app.working():
+        await auntil(lambda: state(connection, never.id) == "dead")
+        await auntil(lambda: one(connection, "select failures from sereno.jobs where id = %s", later.id) == 1)
+        wait = one(connection, "select run_at - finished_at from sereno.jobs join sereno.attempts on job_id = id")
+        assert wait == timedelta(hours=1)
+        advance(connection, 3600)
+        await auntil(lambda: state(connection, later.id) == "dead")
+    reasons = connection.execute("select reason from sereno.history order by id").fetchall()
+    assert reasons == [("failed 1 times",), ("failed 2 times",)]
+
+
 async def test_a_permanent_error_makes_a_job_dead_at_once(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(retry=Backoff(5, permanent=(KeyError,)))
     async def work() -> None:

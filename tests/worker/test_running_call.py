@@ -237,17 +237,21 @@ def isolated(app: Sereno) -> None:
 async def test_isolated_tasks_run_in_separate_processes_with_the_database_of_their_worker(
     app: Sereno, connection: psycopg.Connection, isolated: None
 ) -> None:
-    """Such a process imports the application again, whose database was given on the command line."""
+    """Such a process imports the application again, whose database was given on the command line.
+
+    The retry policy that a handler sets for its job applies there too.
+    """
     connection.execute("create table seen (pid integer, attempt integer)")
     jobs = await app.aenqueue_many(
         [
             isolated_tasks.in_own_process.job("here"),
             isolated_tasks.enqueues_another.job(),
             isolated_tasks.writes_a_step_and_commits.job(),
+            isolated_tasks.gives_up.job(),
         ]
     )
     async with app.working():
-        await auntil(lambda: {state(connection, job.id) for job in jobs} == {"succeeded"})
+        await auntil(lambda: [state(connection, job.id) for job in jobs] == ["succeeded"] * 3 + ["dead"])
         assert one(connection, SIDE_ROWS) == 0, "steps are deleted with the commit of the job"
     assert one(connection, "select pid from seen") != os.getpid()
     assert one(connection, "select args ->> 'parent' from sereno.jobs where task = 'follow'") == str(jobs[1].id)

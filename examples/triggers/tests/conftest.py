@@ -13,11 +13,12 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from sereno import Sereno
+from sereno import Job, NewJob, Sereno
 from sereno.monitoring.verify import verify
 from sereno.testing.kit import Kit
 from sereno.testing.process import WorkerProcess
-from triggers.app import app
+from sereno.testing.test_support import JobState
+from triggers.app import app, call
 from triggers.install import install
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -69,6 +70,23 @@ def assert_verified(kit: Kit) -> Callable[[], None]:
         assert broken == []
 
     return well
+
+
+def job_of(procedure: str, concurrency_key: str = "norte", /, **params: Any) -> NewJob:
+    """Return the job of a trigger that calls this procedure, with the defaults of retries and backoff."""
+    job: NewJob = call.job("triggers", procedure, concurrency_key, params)
+    return job
+
+
+def enqueue(procedure: str, concurrency_key: str = "norte", /, **params: Any) -> Job[None]:
+    """Enqueue a call, without a trigger."""
+    job: Job[None] = call.enqueue("triggers", procedure, concurrency_key, params)
+    return job
+
+
+def jobs_of(kit: Kit, procedure: str, *, state: str | None = None) -> list[JobState]:
+    """Return the jobs that call this procedure, in the order of their creation."""
+    return [job for job in kit.jobs(call, state=state) if job.args["procedure"] == procedure]
 
 
 def real_worker(kit: Kit) -> AbstractContextManager[WorkerProcess]:

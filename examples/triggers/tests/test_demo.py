@@ -4,7 +4,7 @@ import pytest
 
 from sereno.testing.kit import Kit
 from triggers.app import app
-from triggers.demo import FAST, stage
+from triggers.demo import TRIGGERS, stage
 
 pytestmark = pytest.mark.slow
 
@@ -13,11 +13,11 @@ async def test_the_demo_runs_its_triggers(kit: Kit) -> None:
     async with stage(app) as environment:
         assert environment["SERENO_PROCEDURE_URL"] not in repr(app.settings)
         app.override(procedure_url=environment["SERENO_PROCEDURE_URL"])
-        assert {row.key for row in await app.schedules.alist("triggers.*")} == FAST.keys()
+        assert {row.key for row in await app.schedules.alist("triggers.*")} == TRIGGERS.keys()
         # Longer than the longest interval.
         kit.travel("11s")
         await kit.adrain()
-    ended = {job.task: job.state for job in kit.jobs()}
-    assert ended["triggers.refresh_stock"] == ended["triggers.close_day"] == "succeeded"
-    assert ended["triggers.settle_month"] == "scheduled"
-    assert ended["triggers.purge_readings"] == "dead"
+    ended = {job.args["procedure"]: job.state for job in kit.jobs()}
+    assert ended["refresh_stock"] == ended["close_day"] == "succeeded"
+    assert ended["settle_month"] == "scheduled"
+    assert ended["purge_readings"] == "dead"

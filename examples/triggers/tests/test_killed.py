@@ -7,8 +7,8 @@ import pytest
 from sereno import Every
 from sereno.testing import test_support
 from sereno.testing.kit import Kit
-from triggers.app import app, recount_tanks, refresh_stock
-from triggers.tests.conftest import PATIENCE, RunSql, real_worker
+from triggers.app import app
+from triggers.tests.conftest import PATIENCE, RunSql, enqueue, job_of, real_worker
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ def test_a_procedure_may_take_longer_than_the_lease(
     monkeypatch.setenv("SERENO_LEASE", "30")
     monkeypatch.setenv("SERENO_HEARTBEAT", "0.5")
     run_sql("insert into triggers.tanks values ('norte', 'a', true)")
-    job = recount_tanks.enqueue(plant="norte")
+    job = enqueue("recount_tanks", plant="norte")
     with real_worker(kit) as first, real_worker(kit) as second:
         first.until(lambda: len(run_sql(CALLS)) == 1 and len(run_sql(JUST_BEATEN)) == 2, PATIENCE)
         # Most of a lease passes three times, and each time there is a heartbeat before the rest of it has passed.
@@ -45,7 +45,7 @@ def test_a_procedure_of_a_killed_worker_continues_without_duplicates(
 ) -> None:
     """Committed tanks stay, the next attempt counts the rest, and no tank is counted twice."""
     run_sql("insert into triggers.tanks values ('norte', 'a', false), ('norte', 'b', true)")
-    job = recount_tanks.enqueue(plant="norte")
+    job = enqueue("recount_tanks", plant="norte")
     with real_worker(kit) as worker:
         worker.until(lambda: run_sql(COUNTED) == [("a", 1)], PATIENCE)
         worker.kill()
@@ -86,7 +86,7 @@ def test_a_killed_leader_among_two_schedulers_loses_and_repeats_no_instant(
         plant = key.partition(":")[2]
         app.schedules.upsert(
             f"triggers.{key}",
-            refresh_stock.job(plant=plant),
+            job_of("refresh_stock", plant, plant=plant),
             Every("1s", count_from="clock"),
             missed="all",
             overlap="allow",

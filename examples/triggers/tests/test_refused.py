@@ -10,8 +10,8 @@ from sereno import Every
 from sereno.errors import InvalidArguments, Refused
 from sereno.procedures import operations as procedures
 from sereno.testing.kit import Kit
-from triggers.app import app, close_day, purge_readings, refresh_stock
-from triggers.tests.conftest import RunSql, command
+from triggers.app import app, call
+from triggers.tests.conftest import RunSql, command, enqueue, job_of
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ def _milk(run_sql: RunSql) -> None:
 
 def test_a_procedure_that_is_not_allowed_does_not_run(kit: Kit, run_sql: RunSql) -> None:
     """The procedure exists and is declared, and a trigger names it: the run is dead, with the command to allow it."""
-    app.schedules.upsert("triggers.purge", purge_readings.job(before="2026-01-01"), Every("1h"), disable_after=1)
+    app.schedules.upsert("triggers.purge", job_of("purge_readings", before="2026-01-01"), Every("1h"), disable_after=1)
     kit.travel("1h")
     (dead,) = kit.drain().failed
     assert (dead.attempt, dead.reason) == (
@@ -50,7 +50,7 @@ def test_the_login_needs_the_privilege_besides_the_allow_list(kit: Kit, run_sql:
 def test_another_procedure_under_an_allowed_name_does_not_run(kit: Kit, run_sql: RunSql) -> None:
     run_sql("drop procedure triggers.refresh_stock")
     run_sql("create procedure triggers.refresh_stock(plant text) language sql as 'delete from triggers.readings'")
-    refresh_stock.enqueue(plant="norte")
+    enqueue("refresh_stock", plant="norte")
     (dead,) = kit.drain().failed
     assert "has changed since it was allowed" in (dead.reason or "")
     assert len(run_sql("select 1 from triggers.readings")) == 1
@@ -66,22 +66,36 @@ def test_wrong_parameters_are_refused_before_the_call(kit: Kit, run_sql: RunSql,
     )
     for params, why in rows:
         with subtests.test(params=repr(params)):
-            close_day.enqueue(**params)
+            enqueue("close_day", **params)
             (dead,) = kit.drain().failed
             assert (dead.attempt, (dead.reason or "").partition(":")[0]) == (1, "wrong parameters")
             assert why in (dead.reason or "")
     assert run_sql("select 1 from triggers.closed_days") == []
 
 
-def test_an_invalid_concurrency_key_is_refused_at_enqueue(kit: Kit) -> None:
-    """The plant is the concurrency key: a list is not a valid key, and no job is created."""
-    with pytest.raises(InvalidArguments):
-        close_day.enqueue(plant=["norte"], night="2026-11-01")
-    assert kit.jobs() == []
+def test_a_row_with_an_impossible_number_or_key_is_refused(kit: Kit, subtests: pytest.Subtests) -> None:
+    """It is checked when a trigger is added, so that it does not fail at night."""
+    right: dict[str, Any] = {"schema": "triggers", "procedure": "close_day", "concurrency_key": "norte"}
+    wrong: tuple[dict[str, Any], ...] = (
+        {"concurrency_key": ["norte"]},
+        {"concurrency_key": None},
+        {"max_retries": -1},
+        {"max_retries": 101},
+        {"max_retries": "5"},
+        {"backoff_seconds": 0},
+        {"timeout_seconds": 0},
+        {"timeout_seconds": 8 * 86400},
+        {"params": [1]},
+        {"lease": 30},
+    )
+    for change in wrong:
+        with subtests.test(change=repr(change)), pytest.raises(InvalidArguments):
+            call.job(**{**right, **change})
+    call.job(**right)
 
 
 def test_hostile_text_is_passed_as_a_value(kit: Kit, run_sql: RunSql) -> None:
-    close_day.enqueue(plant=HOSTILE, night="2026-11-01")
+    enqueue("close_day", HOSTILE, plant=HOSTILE, night="2026-11-01")
     assert not kit.drain().failed
     assert run_sql("select plant, day from triggers.closed_days") == [(HOSTILE, date(2026, 10, 31))]
     assert len(run_sql("select 1 from triggers.readings")) == 1
@@ -93,7 +107,7 @@ def test_a_procedure_cannot_reach_what_its_login_cannot(kit: Kit, run_sql: RunSq
         "create or replace procedure triggers.refresh_stock(plant text, planned_at timestamptz) language plpgsql as "
         "$$ begin reset role; delete from triggers.readings; end $$"
     )
-    refresh_stock.enqueue(plant="norte")
+    enqueue("refresh_stock", plant="norte")
     kit.drain()
     assert run_sql("select error_message from sereno.attempts")[0][0].startswith("permission denied for table readings")
     assert len(run_sql("select 1 from triggers.readings")) == 1

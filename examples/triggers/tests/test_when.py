@@ -8,9 +8,9 @@ import pytest
 
 from sereno import Cron, Every, Once
 from sereno.testing.kit import Kit
-from triggers.app import app, close_day, refresh_stock, settle_month
+from triggers.app import app
 from triggers.install import add_first_triggers
-from triggers.tests.conftest import RunSql
+from triggers.tests.conftest import RunSql, job_of, jobs_of
 
 pytestmark = pytest.mark.slow
 
@@ -22,20 +22,22 @@ def test_a_once_trigger_fires_once(kit: Kit, run_sql: RunSql) -> None:
     run_sql("insert into triggers.prices values ('2026-10-01', 48)")
     run_sql("insert into triggers.closed_days values ('norte', '2026-10-07', 1000, 0)")
     at = kit.now() + timedelta(hours=3)
-    app.schedules.upsert("triggers.settle:2026-10", settle_month.job(month="2026-10-01"), Once(at))
+    app.schedules.upsert("triggers.settle:2026-10", job_of("settle_month", month="2026-10-01"), Once(at))
     kit.drain()
-    assert kit.jobs(settle_month) == []
+    assert jobs_of(kit, "settle_month") == []
     kit.travel("3h")
     kit.drain()
     kit.travel("30d")
     kit.drain()
-    (only,) = kit.jobs(settle_month)
+    (only,) = jobs_of(kit, "settle_month")
     assert run_sql("select month::text, cents, job from triggers.settlements") == [("2026-10-01", 48_000, only.id)]
     assert app.schedules.get("triggers.settle:2026-10").state == "finished"
 
 
 def test_an_interval_of_300_seconds_is_aligned_to_the_clock(kit: Kit, run_sql: RunSql) -> None:
-    app.schedules.upsert("triggers.stock:norte", refresh_stock.job(plant="norte"), Every("300s", count_from="clock"))
+    app.schedules.upsert(
+        "triggers.stock:norte", job_of("refresh_stock", plant="norte"), Every("300s", count_from="clock")
+    )
     start = kit.now().replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
     for late in (2, 303, 617):
         kit.travel_to(start + timedelta(seconds=late))
@@ -51,8 +53,8 @@ def test_an_outage_causes_one_run_for_stock_and_one_per_night_for_the_books(kit:
     asyncio.run(add_first_triggers(app))
     kit.travel("3d")
     kit.drain()
-    assert len(kit.jobs(refresh_stock)) == 1
-    assert len(kit.jobs(close_day)) == 3
+    assert len(jobs_of(kit, "refresh_stock")) == 1
+    assert len(jobs_of(kit, "close_day")) == 3
     assert len(run_sql("select distinct day from triggers.closed_days")) == 3
 
 
@@ -66,7 +68,7 @@ def test_a_nightly_trigger_fires_once_across_clock_changes(
         kit.travel_to(sunday - timedelta(days=2) + NOON)
         app.schedules.upsert(
             f"triggers.close:{sunday:%B}",
-            close_day.job(plant="norte", night="{fire:%Y-%m-%d}"),
+            job_of("close_day", plant="norte", night="{fire:%Y-%m-%d}"),
             Cron("30 2 * * *", tz="Europe/Madrid"),
             missed="all",
             overlap="allow",

@@ -81,6 +81,7 @@ pauses                 s       siud    s
 preferences            siud    siud    s
 procedure_runs         siud    sd      s
 procedures             s       siud    s
+procedures_v1          s       s       s
 progress               siud    sd      s
 receipts               sid     si      s
 receipts_v1            s       s       s

@@ -5899,6 +5899,41 @@ CREATE TABLE sereno.procedures (
     CONSTRAINT procedures_timeout_check CHECK ((timeout > (0)::double precision))
 );
 
+CREATE VIEW sereno.procedures_v1 AS
+ SELECT target,
+    (signature ->> 'schema'::text) AS schema,
+    (signature ->> 'name'::text) AS name,
+    (signature ->> 'kind'::text) AS kind,
+    given,
+    timeout,
+    lock_timeout,
+    note,
+    allowed_by,
+    allowed_at
+   FROM sereno.procedures;
+
+COMMENT ON VIEW sereno.procedures_v1 IS 'One row per procedure that jobs may call.';
+
+COMMENT ON COLUMN sereno.procedures_v1.target IS 'database that has it; here: the one of this schema';
+
+COMMENT ON COLUMN sereno.procedures_v1.schema IS 'its schema';
+
+COMMENT ON COLUMN sereno.procedures_v1.name IS 'its name in the schema';
+
+COMMENT ON COLUMN sereno.procedures_v1.kind IS 'procedure or function';
+
+COMMENT ON COLUMN sereno.procedures_v1.given IS 'parameters that are filled from the job and that no caller can set, an object: {"run": "job"}';
+
+COMMENT ON COLUMN sereno.procedures_v1.timeout IS 'longest call, in seconds';
+
+COMMENT ON COLUMN sereno.procedures_v1.lock_timeout IS 'longest wait for a lock, in seconds';
+
+COMMENT ON COLUMN sereno.procedures_v1.note IS 'note of the operator';
+
+COMMENT ON COLUMN sereno.procedures_v1.allowed_by IS 'user or program that allowed it';
+
+COMMENT ON COLUMN sereno.procedures_v1.allowed_at IS 'allowed';
+
 CREATE TABLE sereno.progress (
     job_id bigint NOT NULL,
     attempt integer NOT NULL,

@@ -82,7 +82,10 @@ def allow(
     check_given(signature, facts)
     if note is not None and (len(note) > LONGEST_NOTE or "\x00" in note):
         raise InvalidArguments(f"a note has at most {LONGEST_NOTE} characters, without NUL bytes")
-    lengths = {"timeout": _length("timeout", timeout), "lock_timeout": _length("lock_timeout", lock_timeout)}
+    lengths = {
+        "timeout": check_timeout("timeout", timeout),
+        "lock_timeout": check_timeout("lock_timeout", lock_timeout),
+    }
     made, is_new = yield from store.allow(target, signature, given=facts, note=note, actor=who, **lengths)
     detail = {"signature": str(signature), "given": facts, "new": is_new, **lengths}
     yield from audit.audit(who, "procedure.allow", _subject(target, signature.full_name), detail)
@@ -205,7 +208,8 @@ def standings() -> Operation[ProcedureChecks]:
     return ProcedureChecks(len(ours), len(allowed) - len(ours), wrong)
 
 
-def _length(name: str, value: Duration) -> float:
+def check_timeout(name: str, value: Duration) -> float:
+    """Return the timeout in seconds. Raises InvalidArguments if it is out of range."""
     length = seconds(value)
     if not 0 < length <= LONGEST_TIMEOUT:
         raise InvalidArguments(f"{name} must be more than 0 and at most a week")

@@ -9,6 +9,7 @@ is retried according to the task's retry policy.
 
 import asyncio
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from time import monotonic
@@ -79,7 +80,7 @@ def declared(database: Database, name: str, options: ProcedureOptions) -> tuple[
 
     # Async, so that a job whose process died is not isolated in a process of its own: the procedure did not cause it.
     async def call(ctx: Context, params: dict[str, Any]) -> None:
-        await _call(database, ctx, target, procedure, params)
+        await call_allowed(database, ctx, target, procedure, params)
 
     plain = define(
         call,
@@ -115,7 +116,15 @@ def _task_name(target: str, procedure: ProcedureName) -> str:
     return TASK_PREFIX + ".".join(parts)
 
 
-async def _call(database: Database, ctx: Context, target: str, name: ProcedureName, params: Mapping[str, Any]) -> None:
+async def call_allowed(
+    database: Database,
+    ctx: Context,
+    target: str,
+    name: ProcedureName,
+    params: Mapping[str, Any],
+    timeout: float = math.inf,
+) -> ProcedureResult:
+    """Call the procedure if it is allowed, and store the result. `timeout`: in seconds; only ever a shorter one."""
     allowed = await database.arun_one(procedures.find(target, name))
     if allowed is None:
         raise Dead(f"{name} is not allowed on {target}: sereno procedure allow '{name}'{_on(target)}")
@@ -125,12 +134,12 @@ async def _call(database: Database, ctx: Context, target: str, name: ProcedureNa
         values = await prepared(session, allowed, params, _facts(ctx))
         began = monotonic()
         try:
-            result = await session.call(
-                allowed.signature, values, Timeouts(allowed.timeout, allowed.lock_timeout), notices
-            )
+            timeouts = Timeouts(min(timeout, allowed.timeout), allowed.lock_timeout)
+            result = await session.call(allowed.signature, values, timeouts, notices)
         finally:
             _log_notices(ctx, notices)
     await _store_run(database, ctx, allowed, monotonic() - began, result)
+    return result
 
 
 async def prepared(

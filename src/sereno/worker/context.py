@@ -24,6 +24,7 @@ from sereno.jobs.chunks import ChunkBatch
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.limits.store import throttle
 from sereno.jobs.result import ResultType
+from sereno.jobs.retry import Backoff
 from sereno.jobs.settlement import SettleResult, report_progress, settle
 from sereno.telemetry.log_events import JobLogger
 from sereno.text import check_text
@@ -54,6 +55,7 @@ class Context(WaitingMethods):
         claimed_at: When it was claimed.
         cancel_requested: Whether an operator has cancelled the job.
         stop_requested: Whether the worker stops: end soon, where the next attempt can continue. Iterations do so.
+        retry: The retry policy of this job, for a handler to set; None: that of its task.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Context(WaitingMethods):
         self.claimed_at = datetime.fromtimestamp(job.claimed_at, UTC)
         self.cancel_requested = False
         self.stop_requested = False
+        self.retry: Backoff | None = None
         # Whether this attempt has advanced an iteration.
         self.has_advanced = False
         # Ids of the jobs that `transaction` has settled.

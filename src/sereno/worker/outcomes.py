@@ -128,10 +128,9 @@ class Outcomes:
     def _decide(self, running: RunningCall, job: ClaimedJob, ending: Ending) -> Settlement:
         if ending is None:
             return SUCCEEDED
-        definition = running.definition
-        decision = settlement(
-            ending, failures=job.failures, crashes=job.crashes, policy=definition.retry, chance=self._chance
-        )
+        definition, context = running.definition, running.context
+        policy = (context.retry if context is not None else None) or definition.retry
+        decision = settlement(ending, failures=job.failures, crashes=job.crashes, policy=policy, chance=self._chance)
         if isinstance(definition.arguments, EncryptedArguments) and decision.outcome != "succeeded":
             if running.hidden is None:
                 running.hidden = definition.arguments.hidden_values(each.args for each in running.jobs)

@@ -31,6 +31,12 @@ async def enqueues_another(ctx: Context) -> None:
     await follow.aenqueue(ctx.job_id)
 
 
+@app.task(isolate=True)
+def gives_up(ctx: Context) -> None:
+    ctx.retry = Backoff(0)
+    raise ValueError("no luck")
+
+
 @app.task(isolate=True, timeout="500ms", retry=Backoff(0))
 def never_ends() -> None:
     while True:

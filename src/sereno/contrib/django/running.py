@@ -117,7 +117,7 @@ class RunningTask:
 
     def failed(self, error: BaseException) -> None:
         """Send the signal of a failed task, unless the job will be retried."""
-        policy = self.app.registry.find(self.ctx.task).retry
+        policy = self.ctx.retry or self.app.registry.find(self.ctx.task).retry
         ending: Any = error
         if (
             settlement(ending, failures=self.ctx.failures, crashes=0, policy=policy, chance=_NO_CHANCE).outcome

@@ -312,3 +312,21 @@ comment on column sereno.addresses_v1.state is 'active, unverified, invalid, uns
 comment on column sereno.addresses_v1.reason is 'why it is not active';
 comment on column sereno.addresses_v1.created_at is 'created';
 comment on column sereno.addresses_v1.changed_at is 'last changed';
+
+-- The allow-list of procedures, without the signatures.
+create view sereno.procedures_v1 as
+select target, signature ->> 'schema' as schema, signature ->> 'name' as name, signature ->> 'kind' as kind,
+       given, timeout, lock_timeout, note, allowed_by, allowed_at
+from sereno.procedures;
+
+comment on view sereno.procedures_v1 is 'One row per procedure that jobs may call.';
+comment on column sereno.procedures_v1.target is 'database that has it; here: the one of this schema';
+comment on column sereno.procedures_v1.schema is 'its schema';
+comment on column sereno.procedures_v1.name is 'its name in the schema';
+comment on column sereno.procedures_v1.kind is 'procedure or function';
+comment on column sereno.procedures_v1.given is 'parameters that are filled from the job and that no caller can set, an object: {"run": "job"}';
+comment on column sereno.procedures_v1.timeout is 'longest call, in seconds';
+comment on column sereno.procedures_v1.lock_timeout is 'longest wait for a lock, in seconds';
+comment on column sereno.procedures_v1.note is 'note of the operator';
+comment on column sereno.procedures_v1.allowed_by is 'user or program that allowed it';
+comment on column sereno.procedures_v1.allowed_at is 'allowed';

@@ -106,7 +106,7 @@ async def _attempt(
         ending,
         failures=job.failures,
         crashes=job.crashes,
-        policy=definition.retry if definition else Backoff(),
+        policy=context.retry or (definition.retry if definition else Backoff()),
         chance=random.Random(),  # noqa: S311 - jitter, not secrets
     )
     return CallReply(
