@@ -56,7 +56,12 @@ ACCOUNTS = [
     for number in range(1000)
 ]
 # Fails, by the last two digits of the account; the files of the last two differ from their sales.
-TROUBLES = {13: "left", 27: "bomb", 41: "other-merchant", 55: "left", 69: "no-numbers"} | {
+TROUBLES = {
+    13: "left",
+    27: "bomb",
+    41: "other-merchant",
+    55: "left",
+    69: "no-numbers",
     83: "overpaid",
     97: "incomplete",
 }

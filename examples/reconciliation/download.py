@@ -1,7 +1,7 @@
 """Downloads a report from the address that the partner returns. The address and the file are untrusted.
 
-Only listed hosts are called, never an address in a private network. Redirects are not followed; the size is bounded. The
-address is a secret while it is valid, so no error contains it.
+Only listed hosts are called, never an address in a private network. Redirects are not followed; the size is bounded.
+The address is a secret while it is valid, so no error contains it.
 """
 
 from fnmatch import fnmatchcase

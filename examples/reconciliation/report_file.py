@@ -79,6 +79,8 @@ def _text(content: bytes) -> str:
 
 def _check_belongs(row: Mapping[str, str], competence: str, merchant: str) -> None:
     """Refuse entries of another month or merchant: they would be in the wrong books."""
+    if None in row or None in row.values():
+        raise ValueError("more or fewer columns than the first line")
     if not row["competencia"].startswith(competence):
         raise BadReport(f"the file has entries of {row['competencia']!r:.40}, and {competence} was requested")
     if row["loja_id"] not in {merchant, ""}:

@@ -2,7 +2,8 @@
 
 import gzip
 from calendar import monthrange
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
@@ -42,9 +43,10 @@ def sales(merchant: str, day: str) -> list[dict[str, Any]]:
     ]
 
 
-def report(merchant: str, competence: str, trouble: str = "") -> list[str]:
+@lru_cache
+def report(merchant: str, competence: str, trouble: str = "") -> Sequence[str]:
     """Return the lines of a report without its header. `trouble`: what is wrong with it."""
-    return list(_lines(merchant, competence, trouble))
+    return tuple(_lines(merchant, competence, trouble))
 
 
 def _lines(merchant: str, competence: str, trouble: str) -> Iterator[str]:
@@ -71,7 +73,7 @@ def _line(merchant: str, day: str, description: str, cents: int, order: str) -> 
     return ";".join([*values, merchant, "", "SIM", "IFOOD"])
 
 
-def as_file(lines: list[str]) -> bytes:
+def as_file(lines: Sequence[str]) -> bytes:
     return gzip.compress("\n".join([HEADER, *lines, ""]).encode())
 
 

@@ -20,6 +20,9 @@ from reconciliation.errors import BadReport
 
 _PATH = re.compile(r"[a-z0-9-]{1,60}/[0-9]{4}-[0-9]{2}/[0-9]{1,19}\.csv(\.gz)?")
 
+# Directories whose own entries are on disk.
+_SYNCED: set[Path] = set()
+
 
 class StorageError(Exception):
     """The storage is unavailable, or a file is missing."""
@@ -71,13 +74,15 @@ def _opened(url: str) -> tuple[Any, Path | None]:
 
 
 def _sync(path: Path) -> None:
-    """Sync a file and its directories to disk: the database may refer to it from now on."""
-    for each in (path, *path.parents[:3]):
+    """Sync a file to disk, and the directories that it may have created: the database refers to it from now on."""
+    month = path.parent
+    for each in (path, month) if month in _SYNCED else (path, month, *month.parents[:2]):
         opened = os.open(each, os.O_RDONLY)
         try:
             os.fsync(opened)
         finally:
             os.close(opened)
+    _SYNCED.add(month)
 
 
 @contextmanager
