@@ -1,5 +1,7 @@
 """The generated pages of the reference are those that the code would generate now."""
 
+import re
+
 import psycopg
 import pytest
 
@@ -40,3 +42,10 @@ def test_sql_functions_on_the_hand_written_page_have_comments(connection: psycop
     commented = sql_reference.public_functions(connection)
     assert len(commented) > 10
     assert [name for name in commented if f"`sereno.{name}(" not in page and f"sereno.{name}()" not in page] == []
+
+
+def test_the_reference_of_the_sql_views_is_up_to_date(connection: psycopg.Connection) -> None:
+    page = sql_reference.VIEWS_PAGE.read_text()
+    assert page == sql_reference.views_reference(connection), STALE
+    assert page.count("\n## `sereno.") == 10
+    assert re.findall(r"\|  \||^\n\n\n", page) == [], "a view or a column has no comment"

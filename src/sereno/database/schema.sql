@@ -4362,6 +4362,30 @@ CREATE VIEW sereno.addresses_v1 AS
    FROM (sereno.addresses a
      LEFT JOIN sereno.recipients r ON ((r.id = a.recipient_id)));
 
+COMMENT ON VIEW sereno.addresses_v1 IS 'One row per address of a recipient. Its secret keys are not shown.';
+
+COMMENT ON COLUMN sereno.addresses_v1.id IS 'deliveries_v1.address_id';
+
+COMMENT ON COLUMN sereno.addresses_v1.recipient_id IS 'recipients_v1.id; indexed';
+
+COMMENT ON COLUMN sereno.addresses_v1.recipient IS 'key of the recipient';
+
+COMMENT ON COLUMN sereno.addresses_v1.tenant IS 'tenant of the recipient; null: none';
+
+COMMENT ON COLUMN sereno.addresses_v1.channel IS 'channel that it is for';
+
+COMMENT ON COLUMN sereno.addresses_v1.address IS 'address itself: a device token, an e-mail address, a phone number, a URL';
+
+COMMENT ON COLUMN sereno.addresses_v1.has_keys IS 'it has secret keys';
+
+COMMENT ON COLUMN sereno.addresses_v1.state IS 'active, unverified, invalid, unsubscribed';
+
+COMMENT ON COLUMN sereno.addresses_v1.reason IS 'why it is not active';
+
+COMMENT ON COLUMN sereno.addresses_v1.created_at IS 'created';
+
+COMMENT ON COLUMN sereno.addresses_v1.changed_at IS 'last changed';
+
 CREATE TABLE sereno.alert_rules (
     name text NOT NULL,
     kinds text[],
@@ -4592,6 +4616,26 @@ UNION ALL
     history.error_message
    FROM sereno.history
   WHERE ((history.session_id IS NOT NULL) AND (history.started_at IS NOT NULL));
+
+COMMENT ON VIEW sereno.attempts_v1 IS 'Every attempt of every job of jobs_v1, one row for each, the running ones included. A job that succeeded at the first attempt has one, if its task keeps its successes.';
+
+COMMENT ON COLUMN sereno.attempts_v1.job_id IS 'jobs_v1.id';
+
+COMMENT ON COLUMN sereno.attempts_v1.number IS '1, 2, 3 …; never reused';
+
+COMMENT ON COLUMN sereno.attempts_v1.session_id IS 'session that ran it';
+
+COMMENT ON COLUMN sereno.attempts_v1.started_at IS 'started; while it runs, when it was claimed';
+
+COMMENT ON COLUMN sereno.attempts_v1.finished_at IS 'null: running';
+
+COMMENT ON COLUMN sereno.attempts_v1.outcome IS 'running; retry, snooze, release, crash; succeeded, dead, cancelled';
+
+COMMENT ON COLUMN sereno.attempts_v1.reason IS 'why it ended so';
+
+COMMENT ON COLUMN sereno.attempts_v1.error_type IS 'class of the error';
+
+COMMENT ON COLUMN sereno.attempts_v1.error_message IS 'message of the error';
 
 CREATE TABLE sereno.audit (
     id bigint NOT NULL,
@@ -4883,10 +4927,69 @@ CREATE VIEW sereno.deliveries_v1 AS
           WHERE (receipts.delivery_id = d.id)
           ORDER BY receipts.id DESC
          LIMIT 1) AS receipt_id,
-    d.job_id
+    d.job_id,
+    d.unknowns
    FROM ((sereno.deliveries d
      LEFT JOIN sereno.events e ON ((e.id = d.event_id)))
      LEFT JOIN sereno.recipients r ON ((r.id = d.recipient_id)));
+
+COMMENT ON VIEW sereno.deliveries_v1 IS 'One row per event, recipient, channel and address, until it is deleted or archived. Addresses are in addresses_v1 only.';
+
+COMMENT ON COLUMN sereno.deliveries_v1.id IS 'never reused';
+
+COMMENT ON COLUMN sereno.deliveries_v1.event_id IS 'events_v1.id; indexed';
+
+COMMENT ON COLUMN sereno.deliveries_v1.event IS 'type of the event; null if it was deleted, as the next two';
+
+COMMENT ON COLUMN sereno.deliveries_v1.subject IS 'subject of the event; indexed';
+
+COMMENT ON COLUMN sereno.deliveries_v1.event_key IS 'idempotency key of the event';
+
+COMMENT ON COLUMN sereno.deliveries_v1.recipient_id IS 'recipients_v1.id; indexed';
+
+COMMENT ON COLUMN sereno.deliveries_v1.recipient IS 'key of the recipient; null if it was deleted';
+
+COMMENT ON COLUMN sereno.deliveries_v1.tenant IS 'null: none';
+
+COMMENT ON COLUMN sereno.deliveries_v1.channel IS 'in_app, email, …: also the kind of the address';
+
+COMMENT ON COLUMN sereno.deliveries_v1.account IS 'tenant whose account with the provider is used; null: the one of the code';
+
+COMMENT ON COLUMN sereno.deliveries_v1.address_id IS 'addresses_v1.id; null: the recipient has none, or in-app';
+
+COMMENT ON COLUMN sereno.deliveries_v1.state IS 'pending, sending, sent, delivered, read; skipped, failed, bounced, invalid, expired, dead; unknown (it may have been sent)';
+
+COMMENT ON COLUMN sereno.deliveries_v1.reason IS 'why it is in that state';
+
+COMMENT ON COLUMN sereno.deliveries_v1.attempts IS 'number of times that it was given to the provider';
+
+COMMENT ON COLUMN sereno.deliveries_v1.due_at IS 'next attempt, or the last one';
+
+COMMENT ON COLUMN sereno.deliveries_v1.expires_at IS 'not sent after then';
+
+COMMENT ON COLUMN sereno.deliveries_v1.created_at IS 'created';
+
+COMMENT ON COLUMN sereno.deliveries_v1.changed_at IS 'last change of the state';
+
+COMMENT ON COLUMN sereno.deliveries_v1.sent_at IS 'last accepted by the provider';
+
+COMMENT ON COLUMN sereno.deliveries_v1.delivered_at IS 'delivered, in the states delivered and read; of a read one whose delivery the provider did not report, when it was read';
+
+COMMENT ON COLUMN sereno.deliveries_v1.read_at IS 'read, in the state read';
+
+COMMENT ON COLUMN sereno.deliveries_v1.completed_at IS 'sereno had done its part: sent_at in the states sent, delivered and read, changed_at in the states skipped, failed, bounced, invalid, expired and dead; null: pending, sending or unknown';
+
+COMMENT ON COLUMN sereno.deliveries_v1.error_code IS 'code of the last error, as the provider reports it';
+
+COMMENT ON COLUMN sereno.deliveries_v1.error_message IS 'message of the last error';
+
+COMMENT ON COLUMN sereno.deliveries_v1.provider_id IS 'id of the message at the provider';
+
+COMMENT ON COLUMN sereno.deliveries_v1.receipt_id IS 'id of the newest receipt of the provider';
+
+COMMENT ON COLUMN sereno.deliveries_v1.job_id IS 'job that is sending it';
+
+COMMENT ON COLUMN sereno.deliveries_v1.unknowns IS 'attempts with an unknown outcome; above 0: it may have arrived twice';
 
 CREATE TABLE sereno.delivery_hours (
     hour timestamp with time zone NOT NULL,
@@ -5018,6 +5121,42 @@ CREATE VIEW sereno.events_v1 AS
     trace
    FROM sereno.events;
 
+COMMENT ON VIEW sereno.events_v1 IS 'One row per event, until it is deleted or archived.';
+
+COMMENT ON COLUMN sereno.events_v1.id IS 'deliveries_v1.event_id';
+
+COMMENT ON COLUMN sereno.events_v1.type IS 'type of the event';
+
+COMMENT ON COLUMN sereno.events_v1.tenant IS 'null: none';
+
+COMMENT ON COLUMN sereno.events_v1.subject IS 'what it is about; indexed';
+
+COMMENT ON COLUMN sereno.events_v1.key IS 'idempotency key: an event of the same type, tenant, subject and key is written once';
+
+COMMENT ON COLUMN sereno.events_v1.category IS 'category for preferences';
+
+COMMENT ON COLUMN sereno.events_v1.payload IS 'an object';
+
+COMMENT ON COLUMN sereno.events_v1.channels IS 'channels by which it is sent';
+
+COMMENT ON COLUMN sereno.events_v1.audience IS 'keys of the named recipients; null: everyone who wants it';
+
+COMMENT ON COLUMN sereno.events_v1.critical IS 'preferences, quiet hours and throttles do not apply';
+
+COMMENT ON COLUMN sereno.events_v1.opt_in IS 'only recipients whose preference wants it get it';
+
+COMMENT ON COLUMN sereno.events_v1.due_at IS 'not sent before then';
+
+COMMENT ON COLUMN sereno.events_v1.expires_at IS 'not sent after then';
+
+COMMENT ON COLUMN sereno.events_v1.created_at IS 'written';
+
+COMMENT ON COLUMN sereno.events_v1.matched_at IS 'all its deliveries had been made; null: not yet';
+
+COMMENT ON COLUMN sereno.events_v1.note IS 'problem with the event, such as an unknown channel or a payload of the wrong shape';
+
+COMMENT ON COLUMN sereno.events_v1.trace IS 'id of the trace that it belongs to';
+
 CREATE TABLE sereno.fires (
     planned_at timestamp with time zone NOT NULL,
     schedule_id bigint NOT NULL,
@@ -5116,6 +5255,24 @@ CREATE VIEW sereno.fires_v1 AS
     fires.reason
    FROM (sereno.fires
      LEFT JOIN sereno.schedules ON ((schedules.id = fires.schedule_id)));
+
+COMMENT ON VIEW sereno.fires_v1 IS 'Instants of schedules: each has made a job, or was skipped. A condition on planned_at limits how much is read.';
+
+COMMENT ON COLUMN sereno.fires_v1.planned_at IS 'the instant; unique for each schedule';
+
+COMMENT ON COLUMN sereno.fires_v1.schedule_id IS 'schedules_v1.id';
+
+COMMENT ON COLUMN sereno.fires_v1.schedule IS 'key of the schedule; null if it was deleted';
+
+COMMENT ON COLUMN sereno.fires_v1.tenant IS 'tenant of the schedule';
+
+COMMENT ON COLUMN sereno.fires_v1.fired_at IS 'when it fired or was skipped';
+
+COMMENT ON COLUMN sereno.fires_v1.job_id IS 'the job; of a skipped duplicate, the job that holds the unique key';
+
+COMMENT ON COLUMN sereno.fires_v1.stands_for IS 'number of instants that it stands for: itself and the missed or skipped ones before it';
+
+COMMENT ON COLUMN sereno.fires_v1.reason IS 'why it was skipped; null: it fired';
 
 CREATE TABLE sereno.group_parts (
     group_id bigint NOT NULL,
@@ -5357,7 +5514,9 @@ CREATE VIEW sereno.jobs_v1 AS
            FROM sereno.schedules
           WHERE (schedules.id = jobs.schedule_id)) AS schedule,
     jobs.planned_at,
-    jobs.stands_for
+    jobs.stands_for,
+    jobs.keys,
+    jobs.requires
    FROM sereno.jobs
 UNION ALL
  SELECT history.id,
@@ -5398,8 +5557,82 @@ UNION ALL
            FROM sereno.schedules
           WHERE (schedules.id = history.schedule_id)) AS schedule,
     history.planned_at,
-    history.stands_for
+    history.stands_for,
+    history.keys,
+    history.requires
    FROM sereno.history;
+
+COMMENT ON VIEW sereno.jobs_v1 IS 'Live jobs and the history, one row per job, until it is deleted or archived. A condition on finished_at limits how much of the history is read.';
+
+COMMENT ON COLUMN sereno.jobs_v1.id IS 'never reused';
+
+COMMENT ON COLUMN sereno.jobs_v1.task IS 'name of the task';
+
+COMMENT ON COLUMN sereno.jobs_v1.queue IS 'queue that it waits in';
+
+COMMENT ON COLUMN sereno.jobs_v1.state IS 'waiting (for other jobs), scheduled, ready, running; succeeded, dead, cancelled';
+
+COMMENT ON COLUMN sereno.jobs_v1.priority IS '0 (first) to 9';
+
+COMMENT ON COLUMN sereno.jobs_v1.tenant IS 'null: none';
+
+COMMENT ON COLUMN sereno.jobs_v1.tags IS 'null: none';
+
+COMMENT ON COLUMN sereno.jobs_v1.trace IS 'id of the trace that it belongs to';
+
+COMMENT ON COLUMN sereno.jobs_v1.args IS 'arguments, an object; encrypted ones are ciphertext';
+
+COMMENT ON COLUMN sereno.jobs_v1.unique_key IS 'while the job lives, no other one of its task and tenant has the same';
+
+COMMENT ON COLUMN sereno.jobs_v1.attempt IS 'number of its last attempt; 0: none yet';
+
+COMMENT ON COLUMN sereno.jobs_v1.failures IS 'attempts that failed';
+
+COMMENT ON COLUMN sereno.jobs_v1.crashes IS 'attempts whose worker process died';
+
+COMMENT ON COLUMN sereno.jobs_v1.snoozes IS 'attempts that asked to be continued later';
+
+COMMENT ON COLUMN sereno.jobs_v1.releases IS 'attempts that a worker returned, for example on shutdown';
+
+COMMENT ON COLUMN sereno.jobs_v1.run_at IS 'due; after a failure, the next attempt';
+
+COMMENT ON COLUMN sereno.jobs_v1.created_at IS 'enqueued';
+
+COMMENT ON COLUMN sereno.jobs_v1.started_at IS 'start of the last attempt, of a running job when it was claimed; null: it does not run and has not finished, or it never started';
+
+COMMENT ON COLUMN sereno.jobs_v1.finished_at IS 'null: live';
+
+COMMENT ON COLUMN sereno.jobs_v1.expires_at IS 'cancelled if it has not started by then';
+
+COMMENT ON COLUMN sereno.jobs_v1.cancel_requested IS 'it is running, and was told to stop';
+
+COMMENT ON COLUMN sereno.jobs_v1.session_id IS 'session that runs it, or ran its last attempt';
+
+COMMENT ON COLUMN sereno.jobs_v1.host IS 'host of that session; null a week after the session has ended';
+
+COMMENT ON COLUMN sereno.jobs_v1.pid IS 'process id of that session';
+
+COMMENT ON COLUMN sereno.jobs_v1.reason IS 'why its last attempt ended as it did; of a live job, the last one that has ended';
+
+COMMENT ON COLUMN sereno.jobs_v1.error_type IS 'class of the error of that attempt';
+
+COMMENT ON COLUMN sereno.jobs_v1.error_message IS 'message of the error of that attempt';
+
+COMMENT ON COLUMN sereno.jobs_v1.result IS 'what the task returned, if it keeps results; null otherwise';
+
+COMMENT ON COLUMN sereno.jobs_v1.group_id IS 'group that it belongs to';
+
+COMMENT ON COLUMN sereno.jobs_v1.schedule_id IS 'schedule that made it; indexed';
+
+COMMENT ON COLUMN sereno.jobs_v1.schedule IS 'key of that schedule; null if the schedule was deleted';
+
+COMMENT ON COLUMN sereno.jobs_v1.planned_at IS 'instant of the schedule that it stands for';
+
+COMMENT ON COLUMN sereno.jobs_v1.stands_for IS 'number of instants that it stands for: itself and the missed ones before it';
+
+COMMENT ON COLUMN sereno.jobs_v1.keys IS 'its limits (name, key and units of each), fair and order keys, and blocks: a dead letter that blocks its order key';
+
+COMMENT ON COLUMN sereno.jobs_v1.requires IS 'what its worker must have: a version of the task, the key of its encrypted arguments';
 
 CREATE TABLE sereno.key_rules (
     kind text NOT NULL,
@@ -5659,6 +5892,22 @@ CREATE VIEW sereno.receipts_v1 AS
     at
    FROM sereno.receipts;
 
+COMMENT ON VIEW sereno.receipts_v1 IS 'Receipts that providers reported with an id, one row for each and each delivery.';
+
+COMMENT ON COLUMN sereno.receipts_v1.id IS 'in the order in which they came';
+
+COMMENT ON COLUMN sereno.receipts_v1.delivery_id IS 'deliveries_v1.id; indexed';
+
+COMMENT ON COLUMN sereno.receipts_v1.channel IS 'channel';
+
+COMMENT ON COLUMN sereno.receipts_v1.receipt_id IS 'id at the provider';
+
+COMMENT ON COLUMN sereno.receipts_v1.outcome IS 'delivered, read, bounced, failed, invalid, retry, down';
+
+COMMENT ON COLUMN sereno.receipts_v1.code IS 'code of the provider';
+
+COMMENT ON COLUMN sereno.receipts_v1.at IS 'when it came';
+
 ALTER TABLE sereno.recipients ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME sereno.recipients_id_seq
     START WITH 1
@@ -5678,6 +5927,24 @@ CREATE VIEW sereno.recipients_v1 AS
     created_at,
     changed_at
    FROM sereno.recipients;
+
+COMMENT ON VIEW sereno.recipients_v1 IS 'One row per recipient.';
+
+COMMENT ON COLUMN sereno.recipients_v1.id IS 'deliveries_v1.recipient_id';
+
+COMMENT ON COLUMN sereno.recipients_v1.key IS 'key of the application; unique in its tenant';
+
+COMMENT ON COLUMN sereno.recipients_v1.tenant IS 'null: none';
+
+COMMENT ON COLUMN sereno.recipients_v1.locale IS 'language of messages';
+
+COMMENT ON COLUMN sereno.recipients_v1.zone IS 'time zone, for quiet hours';
+
+COMMENT ON COLUMN sereno.recipients_v1.data IS 'what the application stored, an object';
+
+COMMENT ON COLUMN sereno.recipients_v1.created_at IS 'created';
+
+COMMENT ON COLUMN sereno.recipients_v1.changed_at IS 'last changed';
 
 CREATE TABLE sereno.refused_declarations (
     service text NOT NULL,
@@ -5797,8 +6064,89 @@ CREATE VIEW sereno.schedules_v1 AS
     succeeded,
     failed,
     failed_in_row,
-    skipped
+    skipped,
+    requires
    FROM sereno.schedules;
+
+COMMENT ON VIEW sereno.schedules_v1 IS 'One row per schedule, with its job, its policies and the results of its runs.';
+
+COMMENT ON COLUMN sereno.schedules_v1.id IS 'jobs_v1.schedule_id, fires_v1.schedule_id';
+
+COMMENT ON COLUMN sereno.schedules_v1.key IS 'unique name';
+
+COMMENT ON COLUMN sereno.schedules_v1.state IS 'enabled, paused, disabled (after failures), parked (its rule is invalid), finished';
+
+COMMENT ON COLUMN sereno.schedules_v1.next_run_at IS 'next instant; null: none is planned';
+
+COMMENT ON COLUMN sereno.schedules_v1.rule IS 'when: an object; its kind is once, every, cron or daily';
+
+COMMENT ON COLUMN sereno.schedules_v1.task IS 'task of its jobs';
+
+COMMENT ON COLUMN sereno.schedules_v1.queue IS 'queue of its jobs';
+
+COMMENT ON COLUMN sereno.schedules_v1.priority IS 'priority of its jobs';
+
+COMMENT ON COLUMN sereno.schedules_v1.tenant IS 'null: none';
+
+COMMENT ON COLUMN sereno.schedules_v1.tags IS 'tags of its jobs';
+
+COMMENT ON COLUMN sereno.schedules_v1.trace IS 'trace of its jobs';
+
+COMMENT ON COLUMN sereno.schedules_v1.args IS 'arguments of its jobs; fields such as {fire:%Y-%m} are filled in for each';
+
+COMMENT ON COLUMN sereno.schedules_v1.unique_key IS 'unique key of its jobs';
+
+COMMENT ON COLUMN sereno.schedules_v1.missed IS 'what it does about missed instants: skip, latest, all';
+
+COMMENT ON COLUMN sereno.schedules_v1.overlap IS 'what it does while a run is under way: skip, allow, queue_one, cancel_previous';
+
+COMMENT ON COLUMN sereno.schedules_v1.max_lateness IS 'seconds; later instants are skipped';
+
+COMMENT ON COLUMN sereno.schedules_v1.disable_after IS 'disabled after that many failed runs in a row';
+
+COMMENT ON COLUMN sereno.schedules_v1.starts_at IS 'no instant before then';
+
+COMMENT ON COLUMN sereno.schedules_v1.ends_at IS 'no instant after then';
+
+COMMENT ON COLUMN sereno.schedules_v1.max_fires IS 'finished after that many fires';
+
+COMMENT ON COLUMN sereno.schedules_v1.paused_until IS 'an enabled schedule is paused until then';
+
+COMMENT ON COLUMN sereno.schedules_v1.note IS 'why it is paused, disabled or parked';
+
+COMMENT ON COLUMN sereno.schedules_v1.changed_by IS 'user or program that changed it last';
+
+COMMENT ON COLUMN sereno.schedules_v1.declared_by IS 'service whose code declares it; null: created at run time';
+
+COMMENT ON COLUMN sereno.schedules_v1.created_at IS 'created';
+
+COMMENT ON COLUMN sereno.schedules_v1.changed_at IS 'changed by a user or a program';
+
+COMMENT ON COLUMN sereno.schedules_v1.last_planned_at IS 'last instant that fired';
+
+COMMENT ON COLUMN sereno.schedules_v1.last_fired_at IS 'when that fired';
+
+COMMENT ON COLUMN sereno.schedules_v1.last_job_id IS 'the job that it made';
+
+COMMENT ON COLUMN sereno.schedules_v1.last_finished_at IS 'end of the last run that has ended';
+
+COMMENT ON COLUMN sereno.schedules_v1.last_state IS 'state in which that run ended';
+
+COMMENT ON COLUMN sereno.schedules_v1.last_error IS 'error of that run';
+
+COMMENT ON COLUMN sereno.schedules_v1.fired IS 'number of fires';
+
+COMMENT ON COLUMN sereno.schedules_v1.missed_count IS 'number of instants that were missed';
+
+COMMENT ON COLUMN sereno.schedules_v1.succeeded IS 'number of runs that succeeded';
+
+COMMENT ON COLUMN sereno.schedules_v1.failed IS 'number of runs that failed';
+
+COMMENT ON COLUMN sereno.schedules_v1.failed_in_row IS 'number of failed runs since the last success';
+
+COMMENT ON COLUMN sereno.schedules_v1.skipped IS 'number of skipped instants by reason, an object';
+
+COMMENT ON COLUMN sereno.schedules_v1.requires IS 'what the workers of its jobs must have, as in jobs_v1';
 
 ALTER TABLE sereno.sessions ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME sereno.sessions_id_seq
@@ -5821,6 +6169,28 @@ CREATE VIEW sereno.sessions_v1 AS
     lease_until,
     ended_at
    FROM sereno.sessions;
+
+COMMENT ON VIEW sereno.sessions_v1 IS 'One row per run of a worker process; deleted a week after its end.';
+
+COMMENT ON COLUMN sereno.sessions_v1.id IS 'jobs_v1.session_id';
+
+COMMENT ON COLUMN sereno.sessions_v1.state IS 'alive, closed, dead';
+
+COMMENT ON COLUMN sereno.sessions_v1.host IS 'host name';
+
+COMMENT ON COLUMN sereno.sessions_v1.pid IS 'process id';
+
+COMMENT ON COLUMN sereno.sessions_v1.version IS 'version of sereno';
+
+COMMENT ON COLUMN sereno.sessions_v1.release IS 'release of its code, if it names one';
+
+COMMENT ON COLUMN sereno.sessions_v1.started_at IS 'started';
+
+COMMENT ON COLUMN sereno.sessions_v1.seen_at IS 'last heartbeat';
+
+COMMENT ON COLUMN sereno.sessions_v1.lease_until IS 'after that, other workers take over its jobs';
+
+COMMENT ON COLUMN sereno.sessions_v1.ended_at IS 'null: alive';
 
 CREATE TABLE sereno.shares (
     queue text NOT NULL,
