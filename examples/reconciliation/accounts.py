@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from psycopg.rows import class_row
-from psycopg.sql import SQL, Identifier
 
 from reconciliation import settings
-from reconciliation.database import Connection
+from reconciliation.database import Connection, in_schema
 from reconciliation.job_types import CONTROL, JOB_TYPES, app
 from reconciliation.planning import plan
 from sereno import Context, Daily, Every
@@ -104,14 +103,13 @@ async def _write(connection: Connection, accounts: Sequence[Account], schedules:
     """Write schedules, and delete the others of these accounts, and those of accounts that are gone."""
     await app.schedules.aupsert_many(schedules, connection)
     ids, keys = [account.id for account in accounts], [schedule.key for schedule in schedules]
-    unwanted = SQL(UNWANTED).format(sereno=Identifier(app.settings.schema))
-    for (key,) in await (await connection.execute(unwanted, [keys, ids])).fetchall():
+    for (key,) in await (await connection.execute(in_schema(UNWANTED), [keys, ids])).fetchall():
         await app.schedules.adelete(key, connection=connection)
     await connection.execute(SYNCHRONISED, [ids])
 
 
 UNWANTED = """
-select key from {sereno}.schedules_v1
+select key from sereno.schedules_v1
 where task = 'reconciliation.plan' and key <> all(%s)
   and (tenant = any(%s) or not exists (select from reconciliation.accounts where id = tenant))
 order by key"""
@@ -136,13 +134,13 @@ class Standing:
 
 async def standing(connection: Connection, account: str) -> dict[str, Standing]:
     """Return the status of each job type that an account runs."""
-    cursor = await connection.execute(SQL(STANDING).format(sereno=Identifier(app.settings.schema)), [account])
+    cursor = await connection.execute(in_schema(STANDING), [account])
     return {name: Standing(*row) for name, *row in await cursor.fetchall()}
 
 
 STANDING = """
 select schedules.args ->> 'job_type', finished_at, status, runs.last_error, next_run_at
-from {sereno}.schedules_v1 as schedules
+from sereno.schedules_v1 as schedules
 left join reconciliation.last_runs as runs
        on account_id = tenant
       and job_type = case schedules.args ->> 'job_type' when 'reconcile' then 'conciliation' else 'sales_sync' end

@@ -3,7 +3,7 @@ create schema if not exists reconciliation;
 -- One row for each account. `runs` names its job types; a new one needs no new column. Rows may be written with SQL:
 -- schedules follow within a minute. `synchronised_at`: when they last did.
 create table if not exists reconciliation.accounts (
-    id text primary key check (id ~ '^[a-z0-9-]{{1,60}}$'),
+    id text primary key check (id ~ '^[a-z0-9-]{1,60}$'),
     merchant text not null check (merchant <> ''),
     zone text not null default 'America/Sao_Paulo',
     hour text not null default '03:00' check (hour ~ '^([01][0-9]|2[0-3]):[0-5][0-9]$'),
@@ -30,7 +30,7 @@ create table if not exists reconciliation.files (
     id bigint primary key,
     account text not null,
     merchant text not null,
-    competence text not null check (competence ~ '^[0-9]{{4}}-[0-9]{{2}}$'),
+    competence text not null check (competence ~ '^[0-9]{4}-[0-9]{2}$'),
     path text not null,
     sha256 text not null,
     lines_announced integer,

@@ -28,7 +28,7 @@ select id,
        coalesce(finished_at, started_at, created_at) as updated_at,
        finished_at,
        result
-from {sereno}.jobs_v1
+from sereno.jobs_v1
 where task in ('reconciliation.reconcile', 'reconciliation.sales_sync');
 
 create or replace view reconciliation.ifood_conciliation_runs as
@@ -88,4 +88,4 @@ select id, at as created_at, level, event, message, tenant as account_id, contex
                                 when 'reconciliation.sales_sync' then 'ifood_sales_sync' end,
            'account_id', tenant, 'trace_id', trace_id, 'job_id', job_id, 'event', event)) || context as context,
        traceback
-from {sereno}.logs;
+from sereno.logs;

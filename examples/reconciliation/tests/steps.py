@@ -1,11 +1,10 @@
 """Steps that tests share."""
 
 import asyncio
-from typing import Any, LiteralString
+from typing import Any
 
-from psycopg.sql import SQL, Identifier
 from reconciliation.app import app
-from reconciliation.database import Connection
+from reconciliation.database import Connection, in_schema
 from reconciliation.job_types import CONTROL, JOB_TYPES
 from reconciliation.planning import SCHEDULER, account_of, plan, start
 
@@ -13,10 +12,8 @@ from sereno.monitoring.verify import verify
 from sereno.testing.kit import Kit
 
 
-async def rows(connection: Connection, query: LiteralString, *values: Any) -> list[Any]:
-    """Return the rows of a query; `{sereno}` is the schema of the test."""
-    statement = SQL(query).format(sereno=Identifier(app.settings.schema))
-    return await (await connection.execute(statement, values or None)).fetchall()
+async def rows(connection: Connection, query: str, *values: Any) -> list[Any]:
+    return await (await connection.execute(in_schema(query), values or None)).fetchall()
 
 
 async def run_now(kit: Kit, connection: Connection, *accounts: str, name: str = "reconcile") -> list[int]:

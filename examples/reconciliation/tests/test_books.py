@@ -67,7 +67,7 @@ async def test_files_are_compared_with_the_sales_of_the_days_that_are_known(
     [(account, kind, order, in_file, in_sales)] = found[2:]
     assert (account, kind, in_file, in_sales) == ("a-3", "not in the sales", Decimal("50.00"), None)
     assert order not in orders("m-a-3", day)
-    results = "select result ->> 'differences' from {sereno}.jobs_v1 where task = %s order by id"
+    results = "select result ->> 'differences' from sereno.jobs_v1 where task = %s order by id"
     assert await rows(connection, results, "reconciliation.sales_sync") == [("0",), ("1",), ("1",), ("1",)]
 
     # The next night the partner has corrected one account; what remains is known since the first night.
@@ -78,7 +78,7 @@ async def test_files_are_compared_with_the_sales_of_the_days_that_are_known(
     runs = await run_now(kit, connection, *troubles)
     await kit.adrain()
     assert dict(await rows(connection, since)) == {account: before[account] for account in ("a-2", "a-3")}
-    results = "select args ->> 'account', result from {sereno}.jobs_v1 where task = %s and args ->> 'file' = %s"
+    results = "select args ->> 'account', result from sereno.jobs_v1 where task = %s and args ->> 'file' = %s"
     [(account, result)] = await rows(connection, results, "reconciliation.process", str(runs[2]))
     assert (account, result["differences"], result["difference_total"]) == ("a-2", 1, float(-due))
 

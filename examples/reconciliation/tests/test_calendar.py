@@ -53,7 +53,7 @@ async def test_a_thousand_accounts_fire_once_a_night_at_their_own_hour(kit: Kit,
         await app.schedules.atick()
     fired = await rows(
         connection,
-        "select tenant, planned_at from {sereno}.jobs_v1 where task = 'reconciliation.plan' and args ->> 'night' = %s",
+        "select tenant, planned_at from sereno.jobs_v1 where task = 'reconciliation.plan' and args ->> 'night' = %s",
         f"{year}-11-01",
     )
     planned = dict(fired)
@@ -77,7 +77,7 @@ async def test_a_month_is_fetched_daily_or_when_it_has_ended(
     for _ in range(4):
         kit.travel("24h")
         await run_plans(kit)
-    query = "select tenant, args ->> 'competence', unique_key from {sereno}.jobs_v1 where task = %s"
+    query = "select tenant, args ->> 'competence', unique_key from sereno.jobs_v1 where task = %s"
     made = await rows(connection, query, "reconciliation.reconcile")
     if mode == "ended":
         wanted = {(account.id, f"{year}-{month:02}") for account in accounts for month in (9, 10)}
@@ -120,7 +120,7 @@ async def test_a_machine_that_was_off_loses_no_day_and_no_month(kit: Kit, connec
     assert sorted(job.args["day"] for job in kit.jobs("reconciliation.sales_sync")) == days
     found = [(job.args["competence"], job.args["source"]) for job in kit.jobs("reconciliation.reconcile")]
     assert sorted(found) == [(f"{year}-10", "scheduler"), (f"{year}-11", "scheduler")]
-    results = "select args ->> 'night', result ->> 'enqueued' from {sereno}.jobs_v1 where args ->> 'job_type' = %s"
+    results = "select args ->> 'night', result ->> 'enqueued' from sereno.jobs_v1 where args ->> 'job_type' = %s"
     assert dict(await rows(connection, results, "reconcile")) == {
         f"{year}-10-30": "0",
         f"{year}-10-31": "0",
@@ -199,7 +199,7 @@ async def test_schedules_follow_rows_that_are_written_with_sql(kit: Kit, connect
     assert (rule["at"], rule["tz"]) == ("04:30", "Europe/Riga")
     assert not await standing(connection, "a-2")
     assert await rows(
-        connection, "select context ->> 'account_id' from {sereno}.logs where event = 'reconciliation.invalid_account'"
+        connection, "select context ->> 'account_id' from sereno.logs where event = 'reconciliation.invalid_account'"
     ) == [("a-2",)]
     # `updated_at` is kept by a trigger, for changes only.
     times = "select created_at = updated_at, updated_at from reconciliation.accounts where id = 'a-1'"

@@ -99,7 +99,7 @@ async def test_the_queries_of_the_original_design_find_every_run(
     assert {context["error_message"] for context in errors} >= {"request: HTTP 403", "request: HTTP 503"}
     # sereno's own lines are found with them: a run whose worker was killed logs no error itself.
     assert [row for row in await rows(connection, ERRORS) if row[3] == "job.dead"]
-    assert "secrets of theirs" not in str(await rows(connection, "select * from {sereno}.logs"))
+    assert "secrets of theirs" not in str(await rows(connection, "select * from sereno.logs"))
 
 
 async def test_the_log_of_sales_has_the_same_fields_and_their_day(
@@ -138,7 +138,7 @@ async def test_one_trace_covers_a_run_and_only_that_run(
         kit.travel_to_next()
         await kit.adrain()
     trace = kit.job(job).trace
-    query = "select event, task, tenant from {sereno}.logs where trace_id = %s order by id"
+    query = "select event, task, tenant from sereno.logs where trace_id = %s order by id"
     lines = await rows(connection, query, trace)
     assert [event for event, *_ in lines] == [
         "ifood_conciliation.start",

@@ -93,7 +93,7 @@ async def test_a_request_that_conflicts_continues_with_the_known_report(
     assert len(partner.reports) == 2
     by_hand = [job for job in kit.jobs("reconciliation.reconcile") if job.args["source"] == "manual"]
     assert [job.state for job in by_hand] == ["succeeded", "scheduled"]
-    reasons = "select reason from {sereno}.attempts_v1 where job_id = %s"
+    reasons = "select reason from sereno.attempts_v1 where job_id = %s"
     assert await rows(connection, reasons, by_hand[1].id) == [
         ("the partner already prepares this report, and did not return its id",)
     ]
@@ -136,9 +136,9 @@ async def test_hostile_files_and_links_are_refused(
     assert sorted(names) == sorted(f"{job.id}.csv.gz" for job in dead if job.error_type == "BadReport")
     assert not await rows(connection, "select 1 from reconciliation.files")
     # The links are secrets while they are valid.
-    told = str(await rows(connection, "select error_message, reason from {sereno}.jobs_v1"))
+    told = str(await rows(connection, "select error_message, reason from sereno.jobs_v1"))
     assert "latest/meta-data" not in told
-    assert "X-Amz-Signature" not in told + str(await rows(connection, "select * from {sereno}.logs"))
+    assert "X-Amz-Signature" not in told + str(await rows(connection, "select * from sereno.logs"))
 
 
 async def test_a_redirect_is_not_followed(kit: Kit, connection: Connection, partner: PartnerStandIn) -> None:
@@ -148,7 +148,7 @@ async def test_a_redirect_is_not_followed(kit: Kit, connection: Connection, part
     (job,) = await run_now(kit, connection, "a-1")
     await kit.adrain()
     assert kit.job(job).state == "scheduled"
-    assert await rows(connection, "select error_message from {sereno}.attempts_v1 where job_id = %s", job) == [
+    assert await rows(connection, "select error_message from sereno.attempts_v1 where job_id = %s", job) == [
         ("download: HTTP 302",)
     ]
     assert not [request for request in partner.log if request.path.startswith("/private")]

@@ -68,7 +68,7 @@ async def test_a_finished_file_is_stored_and_registered(
     await kit.adrain()
     # The report is not ready: the job is snoozed and uses neither a slot nor an attempt.
     assert kit.job(job).state == "scheduled"
-    assert await rows(connection, "select outcome, reason from {sereno}.attempts_v1 where job_id = %s", job) == [
+    assert await rows(connection, "select outcome, reason from sereno.attempts_v1 where job_id = %s", job) == [
         ("snooze", "the partner is preparing the report")
     ]
     kit.travel_to_next()
@@ -84,12 +84,12 @@ async def test_a_finished_file_is_stored_and_registered(
     # The month is an argument, and so a field that jobs are searched by; the counts are results.
     found = await rows(
         connection,
-        "select args ->> 'competence', args ->> 'source', result ->> 'bytes' from {sereno}.jobs_v1 where id = %s",
+        "select args ->> 'competence', args ->> 'source', result ->> 'bytes' from sereno.jobs_v1 where id = %s",
         job,
     )
     assert found == [(competence, "scheduler", str(stored.stat().st_size))]
     process = kit.jobs("reconciliation.process")[0]
-    [(result,)] = await rows(connection, "select result from {sereno}.jobs_v1 where id = %s", process.id)
+    [(result,)] = await rows(connection, "select result from sereno.jobs_v1 where id = %s", process.id)
     orders = (lines - 1) // 2
     wanted = {"lines": lines, "orders": orders, "differences": 0, "difference_total": 0.0, "is_complete": True}
     assert result == wanted
@@ -188,7 +188,7 @@ async def test_a_429_holds_all_jobs_and_uses_up_no_attempt(
         await asyncio.to_thread(kit.until, lambda: not kit.jobs(state="running"))
         kit.travel("10m")
         await asyncio.to_thread(kit.until, lambda: len(kit.jobs("reconciliation.reconcile", state="succeeded")) == 100)
-    outcomes = "select distinct outcome from {sereno}.attempts_v1 where outcome <> 'succeeded'"
+    outcomes = "select distinct outcome from sereno.attempts_v1 where outcome <> 'succeeded'"
     assert await rows(connection, outcomes) == [("snooze",)]
     await assert_invariants_hold(kit)
 
