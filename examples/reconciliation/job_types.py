@@ -7,7 +7,7 @@ from typing import Any
 
 from reconciliation import settings
 from reconciliation.errors import PermanentError
-from reconciliation.job_limits import LIMIT
+from reconciliation.oauth import LIMIT
 from reconciliation.partner import Partner, open_partner
 from reconciliation.periods import Period
 from sereno import Backoff, Limit, Rate, Sereno, Task

@@ -11,10 +11,12 @@ import aiohttp
 import msgspec
 
 from reconciliation import settings
+from reconciliation.download import read_body
 from reconciliation.errors import BadCredentials, PartnerError
-from reconciliation.job_limits import LIMIT
 from sereno import RetryAfter
 
+# The limit of all calls to the partner; a 429 closes it.
+LIMIT = "reconciliation.partner"
 PATH = "/authentication/v1.0/oauth/token"
 REFUSED = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 # Seconds before its end at which a token is renewed; a tenth of a short life.
@@ -58,7 +60,7 @@ class TokenSource:
         try:
             async with self._session.post(settings.PARTNER_URL + PATH, data=form, allow_redirects=False) as response:
                 status, header = response.status, response.headers.get("Retry-After", "")
-                body = await response.content.read(LONGEST_RESPONSE)
+                body = await read_body("authentication", response, LONGEST_RESPONSE)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise PartnerError(f"authentication: {type(error).__name__}") from None
         if status in REFUSED:

@@ -18,8 +18,7 @@ import msgspec
 from reconciliation import settings
 from reconciliation.download import read_body
 from reconciliation.errors import PartnerError, Refused
-from reconciliation.job_limits import LIMIT
-from reconciliation.oauth import TokenSource
+from reconciliation.oauth import LIMIT, TokenSource
 from sereno import RetryAfter, Snooze
 
 GONE = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.GONE)

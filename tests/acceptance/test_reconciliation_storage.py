@@ -11,7 +11,7 @@ from reconciliation.storage import StorageError
 
 pytestmark = pytest.mark.slow
 
-SECRET = "canary+secret/0123456789abcdef"
+CANARY = "canary+secret/0123456789abcdef"
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server.start()
     endpoint = "http://{}:{}".format(*server.get_host_and_port())
     environment = {"ENDPOINT_URL": endpoint, "ALLOW_HTTP": "true", "REGION": "us-east-1"}
-    for name, value in (environment | {"ACCESS_KEY_ID": "key", "SECRET_ACCESS_KEY": SECRET}).items():
+    for name, value in (environment | {"ACCESS_KEY_ID": "key", "SECRET_ACCESS_KEY": CANARY}).items():
         monkeypatch.setenv(f"AWS_{name}", value)
     urllib.request.urlopen(urllib.request.Request(f"{endpoint}/books", method="PUT"))  # noqa: S310 - on loopback
     monkeypatch.setattr(settings, "STORAGE", "s3://books/reports")
@@ -42,4 +42,4 @@ async def test_files_are_written_read_and_deleted_in_a_bucket(bucket: str) -> No
     await storage.delete(path)
     with pytest.raises(StorageError, match=r"could not read a-1/2026-10/4711\.csv") as caught:
         await storage.get(path)
-    assert SECRET not in str(caught.value)
+    assert CANARY not in str(caught.value)

@@ -4,7 +4,9 @@ import asyncio
 import os
 from pathlib import Path
 
+import aiohttp
 import pytest
+from reconciliation import partner as client
 from reconciliation import settings
 from reconciliation.accounts import Account, save
 from reconciliation.app import app
@@ -14,9 +16,10 @@ from reconciliation.errors import UnsafeLink
 from reconciliation.periods import month
 from reconciliation.planning import MANUAL, account_of, start
 from reconciliation.stand_ins import PartnerStandIn
-from reconciliation.tests.steps import rows, run_now
+from reconciliation.tests.steps import pause_schedules, rows, run_now
 
 from sereno.testing.kit import Kit
+from sereno.testing.provider import Fault
 
 pytestmark = pytest.mark.slow
 
@@ -72,6 +75,33 @@ async def test_wrong_credentials_are_a_dead_letter_with_its_reason(
         assert settings.CLIENT_SECRET not in str(job)
     # The partner limits requests for tokens: refused credentials are not sent again for each job.
     assert partner.calls == {("token", ""): 1}
+
+
+async def test_an_outage_is_retried(
+    kit: Kit, connection: Connection, partner: PartnerStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also an outage of the token endpoint: only a refusal of our credentials is permanent."""
+    monkeypatch.setattr(client, "PATIENCE", aiohttp.ClientTimeout(total=0.5))
+    await save(connection, [Account("a-1", "m-1")])
+    await pause_schedules()
+    (job,) = await run_now(kit, connection, "a-1")
+    faults: list[Fault] = ["silence", "close", "half"]
+    for fault in faults:
+        partner.fault = fault
+        assert not (await kit.adrain()).failed
+        kit.travel_to_next()
+    partner.fault = None
+    kit.travel("1m")
+    await kit.adrain()
+    kit.travel("1m")
+    await kit.adrain()
+    assert kit.job(job).state == "succeeded"
+    errors = "select error_message from sereno.attempts_v1 where job_id = %s and outcome = 'retry' order by number"
+    assert await rows(connection, errors, job) == [
+        ("authentication: TimeoutError",),
+        ("authentication: ServerDisconnectedError",),
+        ("authentication: ClientPayloadError",),
+    ]
 
 
 async def test_a_request_that_conflicts_continues_with_the_known_report(

@@ -16,7 +16,7 @@ from reconciliation import settings
 from reconciliation.accounts import Account, save, standing
 from reconciliation.app import app
 from reconciliation.database import Connection
-from reconciliation.job_limits import LIMIT
+from reconciliation.oauth import LIMIT
 from reconciliation.periods import month
 from reconciliation.stand_in_files import BALANCE, FEE, report
 from reconciliation.stand_ins import PartnerStandIn
