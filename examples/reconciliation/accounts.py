@@ -1,59 +1,47 @@
-"""Accounts and their schedules, written in one transaction, and the status of each."""
+"""Accounts and their schedules, written in one transaction; rows that were written with SQL are followed."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from importlib.resources import files
-from typing import Any
 
-import psycopg
+from psycopg.rows import class_row
 
-from reconciliation.app import app
-from reconciliation.job_types import JOB_TYPES
-from sereno import Daily
+from reconciliation import settings
+from reconciliation.database import Connection, in_schema
+from reconciliation.job_types import CONTROL, JOB_TYPES, app
+from reconciliation.planning import plan
+from sereno import Context, Daily, Every
+from sereno.errors import SerenoError
 from sereno.schedules.schedule import NewSchedule
 
-Connection = psycopg.AsyncConnection[Any]
+# Accounts whose schedules are written in one transaction.
+BATCH = 1000
 
 
 @dataclass(frozen=True)
 class Account:
     id: str
     merchant: str
-    zone: str = "America/Sao_Paulo"
-    hour: str = "03:00"
-    runs: tuple[str, ...] = ("reconcile",)
+    zone: str = field(default_factory=lambda: settings.ZONE)
+    hour: str = field(default_factory=lambda: settings.HOUR)
+    runs: Collection[str] = ("reconcile",)
     enabled: bool = True
 
 
-@dataclass(frozen=True)
-class Standing:
-    """One job type of an account: its last run, why it failed if it did, and when the next one is."""
+@dataclass
+class FollowedAccounts:
+    """The result of a pass: accounts whose schedules were written, and those whose rows are invalid."""
 
-    last_run_at: datetime | None
-    last_state: str | None
-    last_error: str | None
-    next_run_at: datetime | None
-
-
-async def prepare(connection: Connection) -> None:
-    """Create the tables that do not exist yet."""
-    await connection.execute(files("reconciliation").joinpath("schema.sql").read_bytes())
+    changed: int
+    invalid: int
 
 
 async def save(connection: Connection, accounts: Sequence[Account]) -> None:
-    """Write rows and schedules in one transaction; schedules of removed job types are deleted."""
+    """Write rows and schedules in one transaction."""
     async with connection.transaction():
-        cursor = await connection.execute(
-            "select id, runs from reconciliation.accounts where id = any(%s) order by id for update",
-            [[account.id for account in accounts]],
-        )
-        before = {key_of(name, account) for account, runs in await cursor.fetchall() for name in runs}
-        await connection.cursor().executemany(SAVE, [vars(account) | {"runs": [*account.runs]} for account in accounts])
-        wanted = [(account, name) for account in accounts if account.enabled for name in account.runs]
-        await app.schedules.aupsert_many([_schedule(account, name) for account, name in wanted], connection)
-        for key in sorted(before - {key_of(name, account.id) for account, name in wanted}):
-            await app.schedules.adelete(key, connection=connection)
+        rows = [vars(account) | {"runs": [*account.runs]} for account in accounts]
+        await connection.cursor().executemany(SAVE, rows)
+        await _write(connection, accounts, [schedule for account in accounts for schedule in schedules_of(account)])
 
 
 SAVE = """
@@ -64,30 +52,96 @@ set merchant = excluded.merchant, zone = excluded.zone, hour = excluded.hour, ru
     enabled = excluded.enabled"""
 
 
-def _schedule(account: Account, name: str) -> NewSchedule:
-    """Return a nightly schedule for the period that has ended: missed nights run later, and no period runs twice."""
-    task, period = JOB_TYPES[name]
-    once = task.using(unique_key="{key}:" + period.name, unique_for=period.remembered, trace=f"{name}-{account.id}")
-    return app.schedules.new(
-        key_of(name, account.id),
-        once.job(account.id, account.merchant, period.name),
-        Daily(account.hour, tz=account.zone),
-        tenant=account.id,
-        missed="all",
-        missed_window="7d",
-        overlap="allow",
-    )
+@app.cycle(Every("1m"), key="reconciliation.follow_accounts")
+@app.task(name="reconciliation.follow_accounts", queue=CONTROL)
+async def follow_accounts(ctx: Context) -> FollowedAccounts | None:
+    """Write the schedules of accounts that were added or changed with SQL."""
+    async with ctx.transaction() as connection:
+        cursor = connection.cursor(row_factory=class_row(Account))
+        await cursor.execute(CHANGED, [BATCH])
+        accounts, schedules, invalid = await cursor.fetchall(), list[NewSchedule](), 0
+        for account in accounts:
+            try:
+                schedules += schedules_of(account)
+            except SerenoError as error:
+                # Of this account alone: a wrong zone must not keep the others from running.
+                invalid += 1
+                detail = {"event": "reconciliation.invalid_account", "account_id": account.id}
+                ctx.log.error("account %s has no schedules: %s", account.id, error, extra=detail)  # noqa: TRY400 - a wrong row
+        await _write(connection, accounts, schedules)
+        ctx.set_result(FollowedAccounts(len(accounts), invalid))
+    return None
+
+
+CHANGED = """
+select id, merchant, zone, hour, runs, enabled from reconciliation.accounts
+where synchronised_at is null or synchronised_at < updated_at
+order by id limit %s for update"""
+
+
+def schedules_of(account: Account) -> list[NewSchedule]:
+    """Return a nightly schedule for each job type of an account; missed nights run later.
+
+    `plan` decides what a night runs, and that it runs once.
+    """
+    return [
+        app.schedules.new(
+            key_of(name, account.id),
+            plan.job(account.id, name, "{date}"),
+            Daily(account.hour, tz=account.zone),
+            tenant=account.id,
+            missed="all",
+            missed_window="7d",
+            overlap="allow",
+        )
+        for name in account.runs
+        if account.enabled and name in JOB_TYPES
+    ]
+
+
+async def _write(connection: Connection, accounts: Sequence[Account], schedules: Sequence[NewSchedule]) -> None:
+    """Write schedules, and delete the others of these accounts, and those of accounts that are gone."""
+    await app.schedules.aupsert_many(schedules, connection)
+    ids, keys = [account.id for account in accounts], [schedule.key for schedule in schedules]
+    for (key,) in await (await connection.execute(in_schema(UNWANTED), [keys, ids])).fetchall():
+        await app.schedules.adelete(key, connection=connection)
+    await connection.execute(SYNCHRONISED, [ids])
+
+
+UNWANTED = """
+select key from sereno.schedules_v1
+where task = 'reconciliation.plan' and key <> all(%s)
+  and (tenant = any(%s) or not exists (select from reconciliation.accounts where id = tenant))
+order by key"""
+
+SYNCHRONISED = """
+update reconciliation.accounts set synchronised_at = greatest(clock_timestamp(), updated_at) where id = any(%s)"""
 
 
 def key_of(name: str, account: str) -> str:
     return f"reconciliation.{name}:{account}"
 
 
-async def standing(account: str) -> dict[str, Standing]:
-    """Return the status of each job type of an account, which sereno stores with the schedule."""
-    found = {}
-    for row in await app.schedules.alist("reconciliation.*", tenant=account):
-        error = row.last_error if row.last_state == "dead" else None
-        name = row.task.removeprefix("reconciliation.")
-        found[name] = Standing(row.last_finished_at, row.last_state, error, row.next_run_at)
-    return found
+@dataclass(frozen=True)
+class Standing:
+    """One job type of an account: its last run, why it failed if it did, and when the next night is."""
+
+    last_run_at: datetime | None
+    last_status: str | None
+    last_error: str | None
+    next_run_at: datetime | None
+
+
+async def standing(connection: Connection, account: str) -> dict[str, Standing]:
+    """Return the status of each job type that an account runs."""
+    cursor = await connection.execute(in_schema(STANDING), [account])
+    return {name: Standing(*row) for name, *row in await cursor.fetchall()}
+
+
+STANDING = """
+select schedules.args ->> 'job_type', finished_at, status, runs.last_error, next_run_at
+from sereno.schedules_v1 as schedules
+left join reconciliation.last_runs as runs
+       on account_id = tenant
+      and job_type = case schedules.args ->> 'job_type' when 'reconcile' then 'conciliation' else 'sales_sync' end
+where task = 'reconciliation.plan' and tenant = %s"""

@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager, suppress
 import psycopg
 
 from reconciliation import app as program
-from reconciliation.accounts import Account, key_of, prepare, save
+from reconciliation.accounts import Account, key_of, save
+from reconciliation.database import prepare
 from reconciliation.stand_ins import PartnerStandIn
 from sereno import Every, Sereno
 from sereno.schedules.rules.when import When
@@ -21,7 +22,7 @@ APP = "reconciliation.app:app"
 FAST: dict[str, When] = {"reconciliation.report_failures": Every("5s")}
 LINKS: list[tuple[str, str]] = [
     (
-        "A thousand schedules, each at its account's own hour in its own time zone; most of them rest at any time.",
+        "A thousand accounts, each at its own hour in its own time zone; most of their schedules rest at any time.",
         "/schedules?q=key:reconciliation.*",
     ),
     (
@@ -29,13 +30,17 @@ LINKS: list[tuple[str, str]] = [
         "/jobs?q=task:reconciliation.reconcile",
     ),
     (
+        "The results of processing: lines and orders of each file, and how many differ from the sales.",
+        "/jobs?q=task:reconciliation.process+state:succeeded",
+    ),
+    (
         "Ten at once, twenty a second; when the partner returns 429, the limit closes for all jobs.",
         "/queues",
     ),
-    ("Errors by kind: accounts that have left, a ZIP bomb.", "/errors"),
+    ("Errors by kind: accounts that have left, a gzip bomb, a file of another merchant.", "/errors"),
     (
-        "The log of one account by its trace: the report arrived, and its lines are invalid.",
-        "/logs?q=trace:reconcile-r-0069",
+        "The log of one account: its report has arrived, and is a gzip bomb.",
+        "/logs?q=tenant:r-0027",
     ),
 ]
 
@@ -50,7 +55,16 @@ ACCOUNTS = [
     )
     for number in range(1000)
 ]
-TROUBLES = {13: "left", 27: "bomb", 41: "escape", 55: "left", 69: "no-numbers"}
+# Fails, by the last two digits of the account; the files of the last two differ from their sales.
+TROUBLES = {
+    13: "left",
+    27: "bomb",
+    41: "other-merchant",
+    55: "left",
+    69: "no-numbers",
+    83: "overpaid",
+    97: "incomplete",
+}
 RUNS_A_SECOND = 4
 
 
@@ -62,7 +76,7 @@ async def stage(app: Sereno) -> AsyncIterator[dict[str, str]]:
         DiscordProvider() as discord,
         await psycopg.AsyncConnection.connect(app.url, autocommit=True) as connection,
     ):
-        # Five of every hundred merchants fail.
+        # Five of every hundred merchants fail, and the files of two differ from their sales.
         partner.troubles = {f"m-{number}": kind for number in range(1000) if (kind := TROUBLES.get(number % 100))}
         await prepare(connection)
         await save(connection, ACCOUNTS)
@@ -71,7 +85,10 @@ async def stage(app: Sereno) -> AsyncIterator[dict[str, str]]:
             try:
                 yield {
                     "RECONCILIATION_PARTNER_URL": partner.url,
-                    "RECONCILIATION_STORAGE": storage,
+                    "RECONCILIATION_CLIENT_ID": partner.client_id,
+                    "RECONCILIATION_CLIENT_SECRET": partner.client_secret,
+                    "RECONCILIATION_DOWNLOAD_HOSTS": partner.url,
+                    "RECONCILIATION_STORAGE": f"file://{storage}",
                     "RECONCILIATION_POLL_EVERY": "2s",
                     "RECONCILIATION_DISCORD_URL": discord.url,
                     "RECONCILIATION_DISCORD_HOOK": discord.address,

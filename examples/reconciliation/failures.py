@@ -1,13 +1,13 @@
-"""Notifies operators of each dead letter once, in Discord: account, task, error, and how to retry it."""
+"""Notifies operators of each dead letter once, in Discord: what failed, in which stage, and how to retry it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psycopg.rows import dict_row
-from psycopg.sql import SQL, Identifier
 
 from reconciliation import settings
-from reconciliation.job_types import QUEUE, app
+from reconciliation.database import statement
+from reconciliation.job_types import CONTROL, QUEUE, app
 from sereno import Content, Context, Digest, Every, Recipient, in_app
 from sereno.channels.discord import Discord
 
@@ -20,13 +20,26 @@ discord = Discord(url=settings.DISCORD_URL)
 
 @dataclass
 class Failure:
-    job: int
+    """A dead letter. `run`: its id, also that of the run. `period`: the competence, or the day of sales.
+
+    `stage`: what it did when it failed; None if its worker died.
+    """
+
+    run: int
     task: str
     account: str | None
-    period: str
-    reason: str | None
+    merchant: str | None
+    period: str | None
+    stage: str | None
     error: str | None
     trace: str | None
+
+
+@dataclass
+class ReportedFailures:
+    """The result of a pass."""
+
+    reported: int
 
 
 # An outage of the partner is one digest, not a thousand messages.
@@ -35,7 +48,7 @@ failed = app.event("reconciliation.failed", Failure, channels=[discord, in_app],
 
 @failed.template()
 def one(failure: Failure, to: Recipient) -> Content:
-    return Content("A job needs a person", f"{_line(failure)}\nTo fix it: sereno job retry {failure.job}")
+    return Content("A job needs a person", f"{_line(failure)}\nTo fix it: sereno job retry {failure.run}")
 
 
 @failed.digest_template()
@@ -47,32 +60,25 @@ def several(failures: Sequence[Failure], to: Recipient) -> Content:
 
 
 def _line(failure: Failure) -> str:
-    why = failure.error or failure.reason or ""
-    return f"{failure.account} {failure.period}: {failure.task}, {why:.200} (job {failure.job}, trace {failure.trace})"
+    what = f"{failure.task.removeprefix('reconciliation.')} of {failure.account}, merchant {failure.merchant}"
+    where = f"stage {failure.stage or 'unknown'}: {failure.error or '':.200}"
+    return f"{what}, {failure.period}: {where} (run {failure.run}, trace {failure.trace})"
 
 
-@app.cycle(Every("1m"), key="reconciliation.report_failures")
-@app.task(name="reconciliation.report_failures", queue="reconciliation.files")
-async def report_failures(ctx: Context) -> None:
+@app.cycle(Every(settings.REPORT_EVERY), key="reconciliation.report_failures")
+@app.task(name="reconciliation.report_failures", queue=CONTROL)
+async def report_failures(ctx: Context) -> ReportedFailures | None:
     """Publish an event for each new dead letter and record that, in one transaction."""
     addresses = {"discord": settings.DISCORD_HOOK} if settings.DISCORD_HOOK else {}
     await app.recipients.aupsert(OPERATORS, addresses)
     async with ctx.transaction() as connection, connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(SQL(NEWLY_DEAD).format(dead=Identifier(app.settings.schema, "history_dead")))
-        for row in await cursor.fetchall():
-            await failed.anotify(Failure(**row), to=OPERATORS, trace=row["trace"], conn=connection)
+        await cursor.execute(statement("newly_dead"), {"now": ctx.claimed_at})
+        failures = [Failure(**row) for row in await cursor.fetchall()]
+        for failure in failures:
+            await failed.anotify(failure, to=OPERATORS, trace=failure.trace, conn=connection)
+        ctx.set_result(ReportedFailures(len(failures)))
+    return None
 
-
-NEWLY_DEAD = """
-with newly as (
-    insert into reconciliation.reported (job_id, attempt)
-    select id, attempt from {dead} where task like 'reconciliation.%' and task <> 'reconciliation.report_failures'
-    on conflict do nothing
-    returning job_id, attempt)
-select id as job, task, tenant as account, coalesce(args ->> 'turn', args ->> 'today', args ->> 'file') as period,
-       reason, error_message as error, trace
-from {dead} join newly on (id, {dead}.attempt) = (job_id, newly.attempt)
-order by id"""
 
 # Conditions that no job can report: jobs are late, or no worker serves the queue.
 if settings.DISCORD_HOOK:

@@ -1,49 +1,54 @@
-"""The application, and what all its job types have in common: queue, limits, retries, schedule."""
+"""The application, and what all its job types have in common: queues, limits, retries, the partner, the period."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Literal
+from datetime import date
+from typing import Any
 
 from reconciliation import settings
-from reconciliation.partner import LIMIT, Refused
-from reconciliation.storage import BadReport
-from sereno import Backoff, Context, Limit, Rate, Sereno, Task
+from reconciliation.errors import PermanentError
+from reconciliation.oauth import LIMIT
+from reconciliation.partner import Partner, open_partner
+from reconciliation.periods import Period
+from sereno import Backoff, Limit, Rate, Sereno, Task
 
-QUEUE = "reconciliation"
+# Jobs that call the partner; jobs that read files; cycles, and the nightly decision of what is due.
+QUEUE, FILES, CONTROL = "reconciliation", "reconciliation.files", "reconciliation.control"
 
 # Stored from `info` on, so that the central log has all steps of a run and not only its failures.
 # Its notifications have their own queue: the workers of other systems in this database do not know its events.
 app = Sereno(service="reconciliation", notifications_queue="reconciliation.notifications", keep_logs="info")
 app.queue(QUEUE, concurrency=Limit(settings.AT_ONCE))
 
-RETRY = Backoff(3, delays=["15m", "30m", "60m"], permanent=[Refused, BadReport])
-PARTNER = Rate(settings.RATE, per="1s", name=LIMIT)
+RETRY = Backoff(settings.ATTEMPTS - 1, delays=settings.DELAYS, permanent=[PermanentError])
+CALLS = Rate(settings.RATE, per="1s", name=LIMIT)
 
-Function = Callable[[Context, str, str, str], Awaitable[None]]
-JobTask = Task[[str, str, str], Awaitable[None]]
+
+@app.resource
+async def partner_api() -> AsyncIterator[Partner]:
+    """The partner's API, with one access token for all jobs of a worker."""
+    async with open_partner() as partner:
+        yield partner
 
 
 @dataclass(frozen=True)
-class Period:
-    """The unit of uniqueness: the period's placeholder in a schedule, and how long its unique key is stored."""
+class JobType:
+    """A task (account, merchant, period, source), and the period that a night's job is about."""
 
-    name: str
-    remembered: Literal["forever", "90d"]
-
-
-MONTH = Period("{fire:%Y-%m}", "forever")
-DAY = Period("{date}", "90d")
-
-JOB_TYPES: dict[str, tuple[JobTask, Period]] = {}
+    task: Task[..., Any]
+    period: Callable[[date], Period]
 
 
-def job_type(period: Period) -> Callable[[Function], JobTask]:
-    """Register function (context, account, merchant, period) as a job type: one job at most per account and period."""
+JOB_TYPES: dict[str, JobType] = {}
 
-    def add(function: Function) -> JobTask:
+
+def job_type(period: Callable[[date], Period]) -> Callable[[Callable[..., Any]], Task[..., Any]]:
+    """Register a function as a job type: at most one job for each account and turn of the period."""
+
+    def add(function: Callable[..., Any]) -> Task[..., Any]:
         name = function.__name__
-        task = app.task(name=f"reconciliation.{name}", queue=QUEUE, retry=RETRY, rate=PARTNER)(function)
-        JOB_TYPES[name] = task, period
+        task: Task[..., Any] = app.task(name=f"reconciliation.{name}", queue=QUEUE, retry=RETRY, rate=CALLS)(function)
+        JOB_TYPES[name] = JobType(task, period)
         return task
 
     return add

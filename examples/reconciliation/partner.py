@@ -1,114 +1,173 @@
-"""The client of the partner's API, and what each kind of error means for a job.
+"""The client of the partner's merchant API, and what each kind of error means for a job.
 
-429: all jobs wait for Retry-After. 403, 404, 410: the merchant has left, permanent. Other errors: retried.
+401: once with a new token, then the merchant has revoked our access. 403, 404, 410: the merchant has left; permanent.
+429: all jobs wait for Retry-After. Other errors: retried.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from decimal import Decimal
 from http import HTTPStatus
-from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import aiohttp
 import msgspec
 
 from reconciliation import settings
+from reconciliation.download import read_body
+from reconciliation.errors import PartnerError, Refused
+from reconciliation.oauth import LIMIT, TokenSource
 from sereno import RetryAfter, Snooze
 
-LIMIT = "reconciliation.partner"
-GONE = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
+GONE = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 PATIENCE = aiohttp.ClientTimeout(total=60, connect=10)
-# The largest JSON response and the largest file accepted from the partner, in bytes.
-MOST_JSON = 1_000_000
-MOST_PACKED = 8_000_000
+# The largest JSON response in bytes, and the most pages of a list.
+MOST_JSON = 4_000_000
+MOST_PAGES = 100
+# The partner repeats a request's id for six hours; without the id there is nothing to poll.
+CONFLICT_WAIT = "30m"
+_REQUEST_ID = re.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 
 T = TypeVar("T")
 
 
-class PartnerError(Exception):
-    """A retryable error of the partner."""
+class RequestedReport(msgspec.Struct, rename="camel"):
+    request_id: str
 
 
-class Refused(Exception):  # noqa: N818 - named for what happened
-    """The merchant is gone, or has revoked our access."""
+class ReportTotals(msgspec.Struct):
+    """What the partner announces about a file: lines, and different orders in them."""
+
+    total_linhas: int | None = None
+    total_pedido_associado_ifood: int | None = None
 
 
-class Report(msgspec.Struct):
-    report: str
+class ReportState(msgspec.Struct, rename="camel"):
+    status: str = ""
+    download_path: str | None = None
+    error_message: str | None = None
+    metadata: ReportTotals | None = None
 
 
-class State(msgspec.Struct):
-    state: Literal["preparing", "ready", "failed"]
+class GrossValue(msgspec.Struct, rename="camel"):
+    bag: Decimal = Decimal(0)
+    delivery_fee: Decimal = Decimal(0)
+    service_fee: Decimal = Decimal(0)
 
 
-class Sale(msgspec.Struct):
-    order: str
-    amount: Decimal
+class BillingSummary(msgspec.Struct, rename="camel"):
+    sale_balance: Decimal = Decimal(0)
+
+
+class Sale(msgspec.Struct, rename="camel"):
+    id: str
+    current_status: str = ""
+    sale_gross_value: GrossValue = msgspec.field(default_factory=GrossValue)
+    billing_summary: BillingSummary = msgspec.field(default_factory=BillingSummary)
+
+    @property
+    def gross(self) -> Decimal:
+        value = self.sale_gross_value
+        return value.bag + value.delivery_fee + value.service_fee
+
+
+class SalesPage(msgspec.Struct, rename="camel"):
+    page_count: int = 1
+    sales: list[Sale] | None = None
 
 
 class Partner:
-    """A client session for one merchant: `async with Partner("m-7") as partner`."""
+    """The merchants of our application, over one HTTP session."""
 
-    def __init__(self, merchant: str) -> None:
-        self._home = f"{settings.PARTNER_URL}/merchants/{_in_a_path(merchant)}"
-        self._session = aiohttp.ClientSession(
-            headers={"Authorization": f"Bearer {settings.PARTNER_TOKEN}"}, timeout=PATIENCE
-        )
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+        self._tokens = TokenSource(session)
 
-    async def __aenter__(self) -> Self:
-        return self
+    async def request_report(self, merchant: str, competence: str) -> str:
+        """Return the id of a requested report. While a recent request is valid the partner returns 409, with its id."""
+        path, body = f"{_financial(merchant)}/reconciliation/on-demand", {"competence": competence}
+        status, content = await self._call("request", "POST", path, json=body)
+        if status != HTTPStatus.CONFLICT:
+            return _read("request", content, RequestedReport).request_id
+        if known := _REQUEST_ID.search(content):
+            return known[0].decode()
+        raise Snooze(CONFLICT_WAIT, reason="the partner already prepares this report, and did not return its id")
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._session.close()
-
-    async def request_report(self, month: str, key: str) -> str:
-        """Return the report's id. For the same key the partner returns the report that it has already begun."""
-        headers = {"Idempotency-Key": key}
-        body = await self._call("request", "POST", "/reports", json={"month": month}, headers=headers)
-        return _read("request", body, Report).report
-
-    async def wait_for(self, report: str) -> None:
-        """Return when the report is ready. Until then the job is snoozed and holds no slot."""
-        state = _read("poll", await self._call("poll", "GET", f"/reports/{_in_a_path(report)}"), State).state
-        if state == "preparing":
+    async def report(self, merchant: str, request: str) -> ReportState:
+        """Return the finished report; without a link, the month has no entries. Until then the job is snoozed."""
+        path = f"{_financial(merchant)}/reconciliation/on-demand/{_in_a_path(request)}"
+        status, content = await self._call("poll", "GET", path)
+        # A request that the partner has not stored yet is 404.
+        state = ReportState() if status == HTTPStatus.NOT_FOUND else _read("poll", content, ReportState)
+        if state.download_path:
+            return state
+        if state.status != "error":
             raise Snooze(settings.POLL_EVERY, reason="the partner is preparing the report")
-        if state == "failed":
-            raise Refused("poll: the partner could not make this report")
+        reason = state.error_message or "no reason given"
+        if "no financial entries" not in reason.lower():
+            raise Refused(f"poll: the partner could not make this report: {reason:.200}")
+        return state
 
-    async def download(self, report: str) -> bytes:
-        return await self._call("download", "GET", f"/reports/{_in_a_path(report)}/file", most=MOST_PACKED)
+    async def sales(self, merchant: str, day: str) -> list[Sale]:
+        """Return the sales of a day on the merchant's calendar."""
+        path, found, number, count = f"{_financial(merchant)}/sales", list[Sale](), 1, 1
+        while number <= min(count, MOST_PAGES):
+            params = {"beginSalesDate": day, "endSalesDate": day, "page": number}
+            status, content = await self._call("sales", "GET", path, params=params)
+            if status == HTTPStatus.NO_CONTENT:
+                break
+            page = _read("sales", content, SalesPage)
+            found += page.sales or []
+            number, count = number + 1, page.page_count
+        return found
 
-    async def sales(self, day: str) -> list[Sale]:
-        return _read("sales", await self._call("sales", "GET", "/sales", params={"day": day}), list[Sale])
+    async def _call(self, stage: str, method: str, path: str, **sent: Any) -> tuple[int, bytes]:
+        """Return status and body of a usable response. Redirects are not followed."""
+        token = await self._tokens.token()
+        status, body = await self._send(stage, method, path, token, **sent)
+        if status == HTTPStatus.UNAUTHORIZED:
+            token = await self._tokens.token(refused=token)
+            status, body = await self._send(stage, method, path, token, **sent)
+        is_expected = (stage, status) in {("request", HTTPStatus.CONFLICT), ("poll", HTTPStatus.NOT_FOUND)}
+        if status in GONE and not is_expected:
+            raise Refused(f"{stage}: HTTP {status}{' with a new token' * (status == HTTPStatus.UNAUTHORIZED)}")
+        if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES and not is_expected:
+            raise PartnerError(f"{stage}: HTTP {status}")
+        return status, body
 
-    async def _call(self, stage: str, method: str, path: str, *, most: int = MOST_JSON, **sent: Any) -> bytes:
-        """Return the body of a successful response. Redirects are not followed."""
-        async with self._session.request(method, self._home + path, allow_redirects=False, **sent) as response:
-            _check(stage, response.status, response.headers)
-            body = bytearray()
-            async for chunk in response.content.iter_chunked(65536):
-                body += chunk
-                if len(body) > most:
-                    raise PartnerError(f"{stage}: a response of more than {most:,} bytes")
-            return bytes(body)
+    async def _send(self, stage: str, method: str, path: str, token: str, **sent: Any) -> tuple[int, bytes]:
+        """Return status and body. The body of an error is untrusted and not part of a message."""
+        headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+        try:
+            async with self._session.request(
+                method, settings.PARTNER_URL + path, headers=headers, allow_redirects=False, **sent
+            ) as response:
+                if response.status == HTTPStatus.TOO_MANY_REQUESTS:
+                    raise RetryAfter.from_header(response.headers.get("Retry-After", ""), limit=LIMIT)
+                return response.status, await read_body(stage, response, MOST_JSON)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise PartnerError(f"{stage}: {type(error).__name__}") from None
 
 
-def _check(stage: str, status: int, headers: Mapping[str, str]) -> None:
-    """Raise for an error status. The response body is untrusted and not part of the message."""
-    if status == HTTPStatus.TOO_MANY_REQUESTS:
-        raise RetryAfter.from_header(headers.get("Retry-After", ""), limit=LIMIT)
-    if status in GONE:
-        raise Refused(f"{stage}: HTTP {status}")
-    if not 200 <= status < 300:
-        raise PartnerError(f"{stage}: HTTP {status}")
+@asynccontextmanager
+async def open_partner() -> AsyncIterator[Partner]:
+    """Open the HTTP session that the jobs of a worker share, and its token."""
+    async with aiohttp.ClientSession(timeout=PATIENCE, cookie_jar=aiohttp.DummyCookieJar()) as session:
+        yield Partner(session)
+
+
+def _financial(merchant: str) -> str:
+    return f"/financial/v3.0/merchants/{_in_a_path(merchant)}"
 
 
 def _read(stage: str, body: bytes, wanted: type[T]) -> T:
+    """Decode a response. Some are documented as an object and as a list of one."""
     try:
-        return msgspec.json.decode(body, type=wanted)
+        if body.lstrip()[:1] == b"[":
+            return msgspec.json.decode(body, type=tuple[wanted], strict=False)[0]  # type: ignore[valid-type]
+        return msgspec.json.decode(body, type=wanted, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise PartnerError(f"{stage}: a response with an unexpected structure") from None
 

@@ -1,104 +1,106 @@
 """The main job: fetch a month's report, store it, register it, and enqueue its processing."""
 
 import asyncio
-import csv
-import io
-from datetime import date, datetime, timedelta
-from decimal import Decimal, InvalidOperation
-from uuid import uuid4
+import gzip
+from dataclasses import dataclass
 
 import msgspec
 
-from reconciliation import storage
-from reconciliation.job_types import MONTH, RETRY, app, job_type
-from reconciliation.partner import Partner
-from reconciliation.storage import BadReport
-from sereno import Context, Dead
-
-# A report usually takes minutes; after this the partner has lost it.
-LONGEST_WAIT = timedelta(hours=24)
-MOST_AMOUNT = Decimal(10) ** 12
-
-
-class Begun(msgspec.Struct):
-    """A run: its idempotency key at the partner, and when it began."""
-
-    key: str
-    at: datetime
+from reconciliation import settings, storage
+from reconciliation.download import ExpiredLink, download
+from reconciliation.job_types import job_type, partner_api
+from reconciliation.partner import Partner, ReportState, ReportTotals
+from reconciliation.periods import month
+from reconciliation.process import process
+from reconciliation.report_file import NO_ENTRIES, unpack
+from reconciliation.run_log import API, CONCILIATION, RunLog
+from sereno import Context, Dead, inject
+from sereno.duration import seconds
 
 
-@job_type(MONTH)
-async def reconcile(ctx: Context, account: str, merchant: str, turn: str) -> None:
-    """Fetch the report of the month before `turn`: fired in "2026-11", it is October's, which is complete."""
-    month = (date.fromisoformat(f"{turn}-01") - timedelta(days=1)).strftime("%Y-%m")
-    packed, unpacked = f"{account}/{month}/report.zip", f"{account}/{month}/report.csv"
-    about = {"feature": "reconciliation", "merchant": merchant, "month": month}
-    begun = await ctx.step("begin", _begin, ctx)
-    async with Partner(merchant) as partner:
-        report = await ctx.step("request", partner.request_report, month, begun.key)
-        if ctx.claimed_at - begun.at > LONGEST_WAIT:
-            raise Dead(f"the partner has been preparing the report since {begun.at:%Y-%m-%d %H:%M} UTC")
-        ctx.log.info("polls the report", extra={"event": "reconciliation.poll", "report": report, **about})
-        await ctx.step("poll", partner.wait_for, report)
-        await ctx.step("download", _download, partner, report, packed)
-    checksum = await ctx.step("unzip", _unzip, packed, unpacked)
-    async with ctx.transaction() as connection:
-        cursor = await connection.execute(REGISTER, [account, month, unpacked, checksum, ctx.job_id])
-        [(file,)] = await cursor.fetchall()
-        await process.using(connection, tenant=account, trace=ctx.trace).aenqueue(file)
-        ctx.log.info("has registered its file", extra={"event": "reconciliation.success", "file": file, **about})
+@dataclass
+class ReceivedFile:
+    """The result of a run. `bytes`: of the CSV."""
+
+    bytes: int
+    lines_announced: int | None
+
+
+class StoredFile(msgspec.Struct):
+    """The checksum and the size of a CSV in the storage."""
+
+    sha256: str
+    size: int
+
+
+@job_type(month)
+async def reconcile(
+    ctx: Context,
+    account: str,
+    merchant: str,
+    competence: str,
+    source: str,
+    partner: Partner = inject(partner_api),
+) -> ReceivedFile | None:
+    """Fetch the report of a month. The job's id is that of the run and of its file. `source`: what triggered it."""
+    path = storage.path_of(account, competence, ctx.job_id)
+    fields = {
+        "account_id": account,
+        "merchant_id": merchant,
+        "competence": competence,
+        "trigger_source": source,
+        "file_id": ctx.job_id,
+        "storage_path": path,
+    }
+    with RunLog(ctx, CONCILIATION, API, fields) as log:
+        began = await log.started()
+        log.stage = "request"
+        if (ctx.claimed_at - began).total_seconds() > seconds(settings.LONGEST_WAIT):
+            raise Dead(f"the partner has been preparing the report since {began:%Y-%m-%d %H:%M} UTC")
+        request = await ctx.step("request", partner.request_report, merchant, competence)
+        totals = await ctx.step("download", _download, log, partner, merchant, request, path)
+        log.stage = "unpack"
+        file = await ctx.step("unpack", _unpack, path)
+        log.stage = "register"
+        async with ctx.transaction() as connection:
+            orders, lines = totals.total_pedido_associado_ifood, totals.total_linhas
+            values = [ctx.job_id, account, merchant, competence, path, file.sha256, orders, lines, ctx.claimed_at]
+            await connection.execute(REGISTER, values)
+            processing = process.using(connection, tenant=account, trace=ctx.trace)
+            await processing.aenqueue(account, merchant, competence, ctx.job_id)
+            log.counts = ReceivedFile(file.size, lines)
+            ctx.set_result(log.counts)
+    return None
 
 
 REGISTER = """
-insert into reconciliation.files (account, month, path, sha256, job_id) values (%s, %s, %s, %s, %s)
-on conflict (account, month) do update
-set path = excluded.path, sha256 = excluded.sha256, job_id = excluded.job_id, received_at = now(), processed_at = null
-returning id"""
+insert into reconciliation.files
+       (id, account, merchant, competence, path, sha256, orders_announced, lines_announced, received_at)
+values (%s, %s, %s, %s, %s, %s, %s, %s, %s)"""
 
 
-def _begin(ctx: Context) -> Begun:
-    ctx.log.info("begins", extra={"event": "reconciliation.start"})
-    return Begun(uuid4().hex, ctx.claimed_at)
+async def _download(log: RunLog, partner: Partner, merchant: str, request: str, path: str) -> ReportTotals:
+    """Store the finished report as it is. Its link is a secret that expires, so each attempt polls for a new one."""
+    log.stage = "poll"
+    report = await partner.report(merchant, request)
+    log.line("poll", "running", "the report is ready", request_id=request)
+    log.stage = "download"
+    packed = await _packed(partner, merchant, request, report)
+    await storage.put(f"{path}.gz", packed)
+    return report.metadata or ReportTotals()
 
 
-async def _download(partner: Partner, report: str, place: str) -> str:
-    return await asyncio.to_thread(storage.store, place, await partner.download(report))
-
-
-async def _unzip(packed: str, unpacked: str) -> str:
-    def work() -> str:
-        return storage.store(unpacked, storage.unpack(storage.fetch(packed)))
-
-    return await asyncio.to_thread(work)
-
-
-@app.task(name="reconciliation.process", queue="reconciliation.files", retry=RETRY)
-async def process(ctx: Context, file: int) -> None:
-    """Insert the lines of a file into the books: all of them or none, exactly once."""
-    async with ctx.transaction() as connection:
-        cursor = await connection.execute("select path from reconciliation.files where id = %s for update", [file])
-        [(path,)] = await cursor.fetchall()
-        entries = await asyncio.to_thread(lambda: read(storage.fetch(path)))
-        await connection.execute("delete from reconciliation.entries where file_id = %s", [file])
-        await connection.execute(
-            "insert into reconciliation.entries (file_id, line, order_id, amount) select %s, line, order_id, amount "
-            "from unnest(%s::text[], %s::numeric[]) with ordinality as entry (order_id, amount, line)",
-            [file, [order for order, _ in entries], [amount for _, amount in entries]],
-        )
-        await connection.execute("update reconciliation.files set processed_at = now() where id = %s", [file])
-        ctx.log.info("has read the file", extra={"event": "reconciliation.processed", "file": file})
-
-
-def read(content: bytes) -> list[tuple[str, Decimal]]:
-    """Return order and amount of each line."""
+async def _packed(partner: Partner, merchant: str, request: str, report: ReportState) -> bytes:
+    """Return the file of a report; for a month without entries, an empty one."""
+    if report.download_path is None:
+        return gzip.compress(NO_ENTRIES)
     try:
-        rows = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""))
-        entries = [(row["order"], Decimal(row["amount"])) for row in rows]
-    except (UnicodeDecodeError, csv.Error, KeyError, InvalidOperation, TypeError) as error:
-        raise BadReport(f"a line that cannot be read: {type(error).__name__}") from error
-    wrong = [
-        1 for order, amount in entries if "\x00" in order or not (amount.is_finite() and abs(amount) < MOST_AMOUNT)
-    ]
-    if wrong:
-        raise BadReport(f"{len(wrong)} invalid lines")
-    return entries
+        return await download(report.download_path)
+    except ExpiredLink:
+        again = await partner.report(merchant, request)
+        return await download(again.download_path or report.download_path)
+
+
+async def _unpack(path: str) -> StoredFile:
+    content = await asyncio.to_thread(unpack, await storage.get(f"{path}.gz"))
+    return StoredFile(await storage.put(path, content), len(content))

@@ -6,8 +6,8 @@ from pathlib import Path
 import psycopg
 import pytest
 from reconciliation import settings
-from reconciliation.accounts import Connection, prepare
 from reconciliation.app import app
+from reconciliation.database import Connection, prepare
 from reconciliation.stand_ins import PartnerStandIn
 
 from sereno import Sereno
@@ -30,7 +30,7 @@ async def connection(kit: Kit) -> AsyncIterator[Connection]:
         await prepare(connection)
         await connection.execute(
             "truncate reconciliation.accounts, reconciliation.files, reconciliation.entries, reconciliation.sales, "
-            "reconciliation.reported restart identity"
+            "reconciliation.sales_days, reconciliation.differences, reconciliation.reported"
         )
         yield connection
 
@@ -39,10 +39,15 @@ async def connection(kit: Kit) -> AsyncIterator[Connection]:
 async def partner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[PartnerStandIn]:
     async with PartnerStandIn() as partner:
         # Here, and in worker processes that a test starts.
-        monkeypatch.setattr(settings, "PARTNER_URL", partner.url)
-        monkeypatch.setattr(settings, "STORAGE", tmp_path / "files")
-        monkeypatch.setenv("RECONCILIATION_PARTNER_URL", partner.url)
-        monkeypatch.setenv("RECONCILIATION_STORAGE", str(tmp_path / "files"))
+        for name, value in {
+            "PARTNER_URL": partner.url,
+            "CLIENT_ID": partner.client_id,
+            "CLIENT_SECRET": partner.client_secret,
+            "DOWNLOAD_HOSTS": partner.url,
+            "STORAGE": f"file://{tmp_path}/files",
+        }.items():
+            monkeypatch.setattr(settings, name, (value,) if name == "DOWNLOAD_HOSTS" else value)
+            monkeypatch.setenv(f"RECONCILIATION_{name}", value)
         yield partner
 
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 from reconciliation import demo
-from reconciliation.accounts import Connection
 from reconciliation.app import app
+from reconciliation.database import Connection
 
 from sereno.testing.kit import Kit
 
