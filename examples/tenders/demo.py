@@ -13,13 +13,18 @@ from sereno import Every, Sereno
 from sereno.schedules.rules.when import When
 from sereno.testing.expo import ExpoProvider
 from sereno.testing.provider import Fault
-from tenders.app import app, install, register
-from tenders.stand_ins import REGIONS, Api, Authority, Page, PausableSource
+from tenders import phones
+from tenders.app import app, install
+from tenders.phones import Phone
+from tenders.preferences import Preferences
+from tenders.samples import REGIONS
+from tenders.stand_ins import Api, Authority, PausableSource, SearchPage
 
 APP = "tenders.app:app"
 FAST: dict[str, When] = {
     "tenders.ingest": Every("2s"),
-    "tenders.confirm": Every("5s"),
+    "tenders.dispatch": Every("5s"),
+    "tenders.receipt": Every("5s"),
     "sereno.archive_move": Every("7s"),
     "sereno.archive_export": Every("10s"),
 }
@@ -28,6 +33,7 @@ LINKS = [
         "Both sources were down for a while: a failed cycle, one retry, and a dead letter.",
         "/jobs?q=task:tenders.ingest",
     ),
+    ("Each run of a cycle with its counts: tenders found, and new ones.", "/schedule?key=tenders.ingest"),
     ("Requests for details are retried; the event is sent in any case.", "/jobs?q=task:tenders.announce"),
     (
         "The outcome of each push: sent, delivered, or invalid because the phone is gone.",
@@ -46,34 +52,38 @@ TROUBLE: list[Fault] = ["busy", "broken", "close", "html"]
 OUTAGE = range(1, 3)
 LAST_YEAR = """
 with claimed as (insert into tenders.registry (code)
-    select 'OLD-' || n from generate_series(1, 300) as n on conflict do nothing returning code)
+    select 'OLD-' || n || '-LE25' from generate_series(1, 300) as n on conflict do nothing returning code)
 insert into tenders.tenders (code, title, found_at, notified)
-select code, 'of last year', now() - interval '13 months', true from claimed
+select code, 'Licitación del año pasado', now() - interval '13 months', true from claimed
 """
 
 
 @asynccontextmanager
 async def stage(app: Sereno) -> AsyncIterator[dict[str, str]]:
     """Create tables, phones and last year's tenders, and publish one tender after another."""
-    authority = Authority()
-    async with Page(authority) as page, Api(authority, TICKET) as api, ExpoProvider() as expo:
+    authority, regions = Authority(), list(REGIONS)
+    async with SearchPage(authority) as page, Api(authority, TICKET) as api, ExpoProvider() as expo:
         async with await psycopg.AsyncConnection.connect(app.url) as connection:
             await install(connection)
             await connection.execute(LAST_YEAR)
             for number in range(PHONES):
-                wanted = [REGIONS[number % len(REGIONS)]] if number % 3 else []
-                await register(connection, f"phone-{number}", _token(number), regions=wanted)
+                wanted = Preferences(regions=(regions[number % len(regions)],) if number % 3 else ())
+                await phones.register(connection, f"phone-{number}", Phone(_token(number), "android"), wanted)
         expo.tickets[_token(0)] = expo.receipts_of[_token(3)] = "DeviceNotRegistered"
         day = asyncio.create_task(_day(authority, [page, api], expo))
         try:
             yield {
-                "TENDERS_PAGE_URL": page.url,
+                "TENDERS_SEARCH_URL": page.url,
+                # One request of a run, which OUTAGE counts.
+                "TENDERS_SEARCH_PAGES": "1",
                 "TENDERS_API_URL": api.url,
                 "TENDERS_API_TICKET": TICKET,
                 "TENDERS_EXPO_URL": expo.url,
-                "TENDERS_RECEIPTS_AFTER": "3",
+                "TENDERS_API_PAUSE": "200ms",
+                "TENDERS_RECEIPTS_AFTER": "3s",
                 "TENDERS_INGEST_EVERY": "2s",
-                "TENDERS_CONFIRM_EVERY": "5s",
+                "TENDERS_DISPATCH_EVERY": "5s",
+                "TENDERS_RECEIPT_EVERY": "5s",
                 "TENDERS_CLEANUP_CRON": "*/7 * * * * *",
                 "TENDERS_ARCHIVE_EXPORT_CRON": "*/10 * * * * *",
             }

@@ -138,6 +138,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     archive_grace_days: NotNegative = 7
     archive_move_cron: str = "17 3 * * *"
     archive_export_cron: str = "47 3 * * *"
+    archive_zone: str = "UTC"
 
     server_host: str = "127.0.0.1"
     server_port: int = 8765

@@ -18,12 +18,18 @@ from sereno.monitoring.verify import verify
 from sereno.testing.expo import ExpoProvider
 from sereno.testing.kit import Kit
 from sereno.testing.provider import Provider
-from tenders.app import app, install, published, push, register
-from tenders.stand_ins import Api, Authority, Page, object_store
+from tenders import phones
+from tenders.app import app, install, published, push
+from tenders.object_store import object_store
+from tenders.phones import Phone
+from tenders.preferences import Preferences
+from tenders.stand_ins import Api, Authority, SearchPage
 from tenders.tests.steps import Partner
 
 TICKET = "CANARY-TICKET-0123456789"
 ANA, BEN, CYD = (f"ExponentPushToken[{name}]" for name in ("ana", "ben", "cyd"))
+# A push of 7 million in Biobío reaches both of them.
+BENS = Preferences(regions=("Biobío",), amount_min=5_000_000)
 
 
 @dataclass
@@ -32,7 +38,7 @@ class World:
 
     kit: Kit
     authority: Authority
-    page: Page
+    page: SearchPage
     api: Api
     expo: ExpoProvider
 
@@ -58,14 +64,19 @@ class World:
             await self.kit.adrain()
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Query our tables or sereno's; {sereno} stands for its schema."""
-        with psycopg.connect(app.url) as connection:
+        """Query our tables and views, or sereno's; {sereno} stands for its schema."""
+        with psycopg.connect(app.url, options="-csearch_path=tenders,public") as connection:
             return connection.execute(query.format(sereno=app.settings.schema).encode(), values).fetchall()
 
     def tenders(self) -> dict[str, tuple[Any, ...]]:
         """Return region, amount, buyer and `notified`, by code."""
         rows = self.rows("select code, region, amount, buyer, notified from tenders.tenders")
         return {code: tuple(rest) for code, *rest in rows}
+
+    async def register(self, installation: str, token: str, preferences: Preferences | None = None) -> None:
+        """Register a phone, or its new token and preferences."""
+        async with await psycopg.AsyncConnection.connect(app.url) as connection:
+            await phones.register(connection, installation, Phone(token), preferences or Preferences())
 
     def log_messages(self, event: str) -> list[str]:
         """Return messages of the central log."""
@@ -97,20 +108,24 @@ async def world(
     files = tmp_path.joinpath("archive").as_uri()
     app.override(archive_url=files)
     authority = Authority(kit.now)
-    async with Page(authority) as page, Api(authority, TICKET) as api, ExpoProvider() as expo:
+    async with SearchPage(authority) as page, Api(authority, TICKET) as api, ExpoProvider() as expo:
         monkeypatch.setenv("TENDERS_ARCHIVE_URL", files)
-        monkeypatch.setenv("TENDERS_PAGE_URL", page.url)
+        monkeypatch.setenv("TENDERS_SEARCH_URL", page.url)
         monkeypatch.setenv("TENDERS_API_URL", api.url)
         monkeypatch.setenv("TENDERS_API_TICKET", TICKET)
+        monkeypatch.setenv("TENDERS_API_PAUSE", "10ms")
         monkeypatch.setenv("TENDERS_EXPO_URL", expo.url)
         app.channels.add(push, url=expo.url)
         async with await psycopg.AsyncConnection.connect(app.url) as connection:
             await connection.execute("drop schema if exists tenders cascade")
             await install(connection)
-            await register(connection, "ana", ANA)
-            await register(connection, "ben", BEN, regions=["Biobío"], at_least=5_000_000)
-        await app.schedules.asynchronise()
-        yield World(kit, authority, page, api, expo)
+        await app.adeclare()
+        # The declared rate is that of the real API.
+        await app.limits.aset("tenders.api", rate=1000)
+        world = World(kit, authority, page, api, expo)
+        await world.register("ana", ANA)
+        await world.register("ben", BEN, BENS)
+        yield world
         await app.aclose()
 
 

@@ -1,4 +1,4 @@
-"""The rules of the seed as observable from outside; they hold after any kill."""
+"""The rules of the original design as observable from outside; they hold after any kill."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ def hold_so_far(world: World, code: str) -> None:
 def hold_when_notified(world: World, code: str) -> None:
     """Check that the tender is stored once and receipts confirm both pushes."""
     hold_so_far(world, code)
-    assert world.tenders() == {code: ("Biobío", 7_000_000, "Municipality 1", True)}
+    assert world.tenders() == {code: ("Biobío", 7_000_000, "I. Municipalidad de Prueba 1", True)}
     assert world.states() == {"ana": "delivered", "ben": "delivered"}
     assert set(world.pushed()) == {(code, ANA), (code, BEN)}
     world.check_invariants()

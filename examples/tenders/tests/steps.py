@@ -48,7 +48,7 @@ FOLDER = "/.*/tenders.tenders/.*"
 
 TO_THE_EVENT = (
     Step("the cycle is fired", Write("{sereno}.fires", "insert"), ("host",), ("2m",)),
-    Step("the page is read", Call("page", "GET /"), ("worker",)),
+    Step("the page is read", Call("page", "POST /BuscarLicitacion/Home/Buscar"), ("worker",)),
     Step("the list is read", Call("api", "GET .*fecha="), ("isolated process",)),
     # A job whose isolated process was killed is retried with a delay.
     Step("the code is claimed", Write("tenders.registry", "insert"), ("worker",), ("10s",)),

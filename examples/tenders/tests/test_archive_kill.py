@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tenders.stand_ins import Store
+from tenders.object_store import Store
 from tenders.tests import rules
 from tenders.tests.conftest import Bucket, World
 from tenders.tests.crash_runner import CrashRunner

@@ -103,7 +103,10 @@ class Archive:
         self.register()
         settings = self._database.settings
         when = {MOVE: settings.archive_move_cron, EXPORT: settings.archive_export_cron}
-        return [schedules.new(name, task.job(), Cron(when[name]), overlap="skip") for name, task in self._tasks.items()]
+        return [
+            schedules.new(name, task.job(), Cron(when[name], tz=settings.archive_zone), overlap="skip")
+            for name, task in self._tasks.items()
+        ]
 
     def register(self) -> None:
         """Register the tasks of both cycles, if there is anything to archive; and those for requests, always.
