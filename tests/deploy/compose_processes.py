@@ -23,18 +23,17 @@ import psycopg
 from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.embedded.programs import wheel_bin_dir
 from tests.deploy.compose_file import services
+from tests.deploy.dockerfile import PROGRAM, copied
 from tests.facts import until
 from tests.shared_server import MEMORY
 
 T = TypeVar("T")
 
-ROOT = Path(__file__).parents[2]
 # Where the image of PostgreSQL finds the scripts that it runs once.
 SCRIPTS = "/docker-entrypoint-initdb.d"
 # Seconds. Several interpreters start at once, on a busy machine.
 PATIENCE = 100.0
 _URL = re.compile(r"http://[0-9.]+:(\d+)/")
-_COPY = re.compile(r"^COPY (?!--)(\S+) (\S+)$", re.MULTILINE)
 
 
 class ServiceProcess:
@@ -231,11 +230,8 @@ class ComposeProcesses:
         """Return a directory with what the image of the example has, by the COPY lines of the Dockerfile."""
         application = self._directory / "app"
         application.mkdir()
-        last = (ROOT / "examples" / "deploy" / "Dockerfile").read_text().rpartition("\nFROM ")[2]
-        copies = [(source, target) for source, target in _COPY.findall(last.replace("${EXAMPLE}", example))]
-        assert copies
-        for source, target in copies:
-            (application / target).symlink_to(ROOT / source)
+        for source, target in copied(PROGRAM, example):
+            (application / target).symlink_to(source)
         return application
 
 
