@@ -7,7 +7,6 @@ They listen on loopback. FILE gets the variables that lead to them, as shell com
 
 import asyncio
 import importlib
-import os
 import shlex
 import signal
 import sys
@@ -41,7 +40,6 @@ def commands(environment: Mapping[str, str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, os.getcwd())
     place = Path(sys.argv[2])
     # Of stand-ins that were killed.
     place.unlink(missing_ok=True)

@@ -1,7 +1,8 @@
 """The services of a compose file as processes of this machine, for tests where no container runtime is.
 
-Commands, variables, order, health checks and volumes are those of the file. Each service has a loopback address of its
-own, so that ports stay as they are. The database is the embedded PostgreSQL, prepared by the scripts that its image runs.
+Commands, variables, order, health checks and volumes are those of the file. Each process has a loopback address of its
+own, so that ports stay as they are. The database is the embedded PostgreSQL, prepared by the scripts that the image of
+PostgreSQL would run.
 """
 
 import os
@@ -99,7 +100,10 @@ class ComposeProcesses:
         self._services = services(files, variables or {})
         self._directory = directory
         self._application = self._image(example)
-        self._networks = {name: f"127.{_byte()}.{_byte()}" for name in self._services}
+        numbers = random.sample(range(1 << 8, 255 << 8), len(self._services))
+        self._networks = {
+            name: f"127.{number >> 8}.{number & 255}" for name, number in zip(self._services, numbers, strict=True)
+        }
         self.database = ""
         self.processes: dict[str, list[ServiceProcess]] = {}
         # Those that have done their work.
@@ -186,7 +190,9 @@ class ComposeProcesses:
                 process.until(process.is_healthy)
 
     def _start_database(self, service: Mapping[str, Any]) -> str:
-        directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None)))
+        directory = Path(
+            self._stack.enter_context(tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None))
+        )
         # Where the tests run as root, the server does not.
         directory.chmod(0o755)
         server = self._stack.enter_context(EmbeddedPostgres(directory, parameters={"fsync": "off"}))
@@ -233,7 +239,3 @@ class ComposeProcesses:
         for source, target in copied(PROGRAM, example):
             (application / target).symlink_to(source)
         return application
-
-
-def _byte() -> int:
-    return random.randint(1, 254)

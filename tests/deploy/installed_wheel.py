@@ -56,7 +56,9 @@ def _files(name: str) -> Iterator[Path]:
 
 def run(command: list[str], directory: Path, **environment: str) -> str:
     """Run a program to its end, and return what it prints; it knows nothing of the checkout."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "SERENO_TEST_POSTGRES_BIN") if name in os.environ}
+    kept = {
+        name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "SERENO_TEST_POSTGRES_BIN") if name in os.environ
+    }
     done = subprocess.run(
         command,
         cwd=directory,

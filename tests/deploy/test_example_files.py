@@ -49,7 +49,10 @@ def variables(file: Path) -> set[str]:
     """Return the names that a compose file takes from the shell or from .env."""
     text = file.read_text()
     passed = (each.get("environment", {}) for each in yaml.safe_load(text)["services"].values())
-    return {*re.findall(r"\$\{(\w+)", text), *(name for each in passed for name, value in each.items() if value is None)}
+    return {
+        *re.findall(r"\$\{(\w+)", text),
+        *(name for each in passed for name, value in each.items() if value is None),
+    }
 
 
 def test_every_example_has_its_files() -> None:
@@ -65,7 +68,9 @@ def test_the_dockerfile_copies_what_is_there_and_sent_to_the_builder(subtests: p
     for source, _ in [*copied(BUILD), *(each for example in EXAMPLES for each in copied(PROGRAM, example))]:
         with subtests.test(source=str(source)):
             assert source.exists()
-            assert sent & {str(path.relative_to(ROOT)) for path in (source, *source.parents) if path.is_relative_to(ROOT)}
+            assert sent & {
+                str(path.relative_to(ROOT)) for path in (source, *source.parents) if path.is_relative_to(ROOT)
+            }
 
 
 def test_compose_files_are_accepted_and_confine_their_services(subtests: pytest.Subtests) -> None:
@@ -94,7 +99,9 @@ def test_example_environments_name_every_variable_and_settings_exist(subtests: p
             listed = set(re.findall(r"^# ([A-Z_]+)=", (folder(example) / ".env.example").read_text(), re.MULTILINE))
             assert listed == variables(folder(example) / "compose.yaml")
             assert {name for name in listed if name.startswith("SERENO_")} <= known
-            code = "".join(path.read_text() for path in folder(example).parent.rglob("*.py") if "tests" not in path.parts)
+            code = "".join(
+                path.read_text() for path in folder(example).parent.rglob("*.py") if "tests" not in path.parts
+            )
             own = {name for name in listed if not name.startswith("SERENO_") and not AROUND.fullmatch(name)}
             assert {name for name in own if not is_read(name, code)} == set()
 
@@ -102,7 +109,7 @@ def test_example_environments_name_every_variable_and_settings_exist(subtests: p
 def is_read(name: str, code: str) -> bool:
     """Return whether code names a variable: whole, without its prefix, or as provider and name of a setting."""
     words = name.split("_")
-    parts = [(name,)] + [("_".join(words[1:]),)] + [("_".join(words[1:2]), "_".join(words[2:]).lower())]
+    parts = [(name,), ("_".join(words[1:]),), (words[1], "_".join(words[2:]).lower())]
     return any(all(f'"{part}"' in code for part in each) for each in parts)
 
 
@@ -123,7 +130,7 @@ def commands(file: Path) -> Iterator[list[str]]:
         found = [container["command"] for pod in pods_of(file) for container in pod["containers"]]
     for command in filter(None, found):
         if command[0] == "sh":
-            yield from (shlex.split(each.removeprefix("exec ")) for each in re.findall(r"(?:sereno|python) [^&;}]*", command[2]))
+            yield from map(shlex.split, re.findall(r"(?:sereno|python) [^&;}]*", command[2]))
         else:
             yield command
 

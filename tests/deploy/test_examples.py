@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 # What only a job of the worker can have written, after a call to a stand-in; the schedule is that of the example.
 FACTS = {
-    "tenders": "select count(*) from sereno.deliveries where channel = 'tenders_expo' and state in ('sent', 'delivered')",
+    "tenders": "select count(*) from sereno.deliveries where channel = 'tenders_expo' and state ~ '^(sent|delivered)'",
     "separate_worker": "select count(*) from separate_worker.leads where followed_at is not null",
     "reminders": "select count(*) from sereno.deliveries where channel = 'email' and state = 'sent'",
     "reconciliation": "select count(*) from reconciliation.files where processed_at is not null",
