@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 import pytest
@@ -26,7 +26,7 @@ class Pager(Channel):
 
     name = "pager"
     batch = 10
-    delays = (60.0, 120.0)
+    delays: ClassVar[tuple[float, ...]] = (60.0, 120.0)
 
     def __init__(self) -> None:
         self.sent: list[Message] = []

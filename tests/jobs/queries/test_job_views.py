@@ -19,7 +19,7 @@ SUCCESS = Settlement("succeeded", result=b'{"rows": 7}')
 # Columns of the view that a row of the operations does not have, and the reverse.
 IN_THE_VIEW_ONLY = {"schedule_id", "stands_for"}
 NOT_IN_THE_VIEW = {"traceback", "ready_seq", "after", "on_dead", "after_group"}
-# A single live job has these in its attempts; a list shows those of the last attempt that has ended, and so does the view.
+# A live job has these in its attempts only; a list and the view show those of the last attempt that has ended.
 OF_THE_LAST_ATTEMPT = {"reason", "error_type", "error_message"}
 
 

@@ -1,6 +1,6 @@
 """The views of events, deliveries, receipts, recipients and addresses show what the operations show."""
 
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import msgspec
 import psycopg
@@ -42,7 +42,7 @@ class ParkingPager(Pager):
     """Tries once; unknown outcomes wait for an operator."""
 
     on_unknown = "park"
-    delays = ()
+    delays: ClassVar[tuple[float, ...]] = ()
 
 
 async def _deliver_in_every_state(app: Sereno, connection: psycopg.Connection) -> None:
