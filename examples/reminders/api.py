@@ -3,7 +3,7 @@
 uvicorn reminders.api:api                  NOTIFICATION_WORKER_ENABLED=false: without a worker in this process
 """
 
-from datetime import datetime
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -123,7 +123,8 @@ def check_requeue(delivery: Delivery) -> None:
         raise HTTPException(HTTPStatus.CONFLICT, why)
     if delivery.next_attempt_at is not None:
         # A second job for it would send it twice.
-        why = f"delivery {delivery.id} is queued already: the next attempt is at {delivery.next_attempt_at:%FT%TZ}"
+        at = delivery.next_attempt_at.astimezone(UTC)
+        why = f"delivery {delivery.id} is queued already: the next attempt is at {at:%FT%TZ}"
         raise HTTPException(HTTPStatus.CONFLICT, why)
 
 
