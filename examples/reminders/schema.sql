@@ -24,3 +24,5 @@ create table if not exists reminders.dead_letters (
     died_at timestamptz not null,
     primary key (delivery_id, died_at)
 );
+
+create index if not exists dead_letters_died_at on reminders.dead_letters (died_at);

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 from sereno.jobs.filters import DeliveryFilter
 from sereno.notifications.deliveries.delivery import State
@@ -28,9 +28,8 @@ STATES: Mapping[Status, Sequence[tuple[Sequence[State], str]]] = {
 def filters(status: Status | None, channel: str | None, reminder: str | None) -> Iterator[DeliveryFilter]:
     """Yield filters of sereno. Together they match what the parameters of the administrative API match."""
     for states, search in STATES[status] if status else [(None, OWN)]:
-        yield DeliveryFilter(
-            states,
-            channel=None if channel is None else channel.lower(),
-            subject=reminder,
-            search_params=search_params(search, DELIVERY_FIELDS, datetime.now(UTC)),
-        )
+        yield matching(search, states, channel=None if channel is None else channel.lower(), subject=reminder)
+
+
+def matching(search: str, states: Sequence[State] | None, **others: Any) -> DeliveryFilter:
+    return DeliveryFilter(states, search_params=search_params(search, DELIVERY_FIELDS, datetime.now(UTC)), **others)
