@@ -1,6 +1,6 @@
 """The administrative API of the original design, on the operations of sereno, with sereno's tokens and roles.
 
-uvicorn reminders.api:api                  NOTIFICATION_WORKER_ENABLED=false: without a worker in this process
+`python -m reminders` serves it; so does `uvicorn reminders.api:api`.
 """
 
 from datetime import UTC, datetime

@@ -75,6 +75,9 @@ def delays(attempts: int, first: float, *, backoff: bool) -> tuple[float, ...]:
 CRON_ENABLED = flag("NOTIFICATION_CRON_ENABLED", "true")
 CRON_EXPRESSION = setting("NOTIFICATION_CRON_EXPRESSION", "*/5 * * * *")
 WORKER_ENABLED = flag("NOTIFICATION_WORKER_ENABLED", "true")
+# Where the API listens.
+HOST = setting("REMINDERS_HOST", "127.0.0.1")
+PORT = int(setting("REMINDERS_PORT", "8000"))
 DEAD_LETTER_QUEUE = setting("NOTIFICATION_DLQ_NAME", "notifications.dead-letter")
 TIMEZONE = setting("APP_TIMEZONE", "UTC")
 ZONE = ZoneInfo(TIMEZONE)

@@ -89,7 +89,7 @@ def test_without_a_configuration_reminders_are_told_in_the_application_alone(
 @pytest.mark.slow
 def test_a_channel_that_does_not_exist_cannot_be_activated(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTIFICATION_ACTIVE_CHANNELS", "IN_APP,FAX")
-    command = [sys.executable, "-c", "import reminders.app"]
+    command = [sys.executable, "-m", "reminders"]
     ended = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode != 0
     assert "NOTIFICATION_ACTIVE_CHANNELS: fax is none of email, in_app, push, sms, telegram, whatsapp" in ended.stderr
@@ -129,9 +129,9 @@ def test_one_process_is_the_whole_system_or_the_api_alone(
 
 @contextmanager
 def api_process() -> Iterator[None]:
-    """`uvicorn reminders.api:api`, which has started; it must stop cleanly."""
-    command = [sys.executable, "-m", "uvicorn", "reminders.api:api", "--port", "0"]
-    with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+    """`python -m reminders`, which has started; it must stop cleanly."""
+    given = environment() | {"REMINDERS_PORT": "0"}
+    with subprocess.Popen([sys.executable, "-m", "reminders"], env=given, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
             assert any(re.search(r"Uvicorn running on http://127\.0\.0\.1:\d+", line) for line in process.stderr)
