@@ -19,7 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from sereno.jobs.attempt import Settlement
 from sereno.telemetry.archive_stats import ArchiveTally
 from sereno.telemetry.carrier_gauges import CarrierGauges
-from sereno.telemetry.metrics import BUCKETS, Gauges, MetricTally, SchedulerFigures, exposition
+from sereno.telemetry.exposition import exposition
+from sereno.telemetry.metrics import BUCKETS, Gauges, MetricTally, SchedulerFigures
 
 ROOT = Path(__file__).parents[1]
 METRICS = ROOT / "docs" / "reference" / "metrics.md"
@@ -48,6 +49,8 @@ def metrics() -> str:
     """Return the page of the metrics, from a worker that has counted one of everything."""
     tally = MetricTally(archive=ArchiveTally(files={"verified": 1}), fenced=1, claims=1)
     tally.jobs("default", "greet", "succeeded", [0.1], [0.1])
+    tally.result("greet", {"found": 1})
+    tally.deliveries["email\tsent"] = 1
     gauges = Gauges(busy={"default": 1}, slots={"default": 1}, carriers={"clicks": CarrierGauges(up=True)})
     text = exposition(tally, [gauges], "", SchedulerFigures()).decode()
     rows = []

@@ -198,10 +198,16 @@ async def test_a_worker_runs_both_cycles(database_url: str, connection: psycopg.
         for name in reversed(CYCLES):
             job = one(connection, "select sereno.enqueue(%s)", name)
             until(lambda job=job: state(connection, job) == "succeeded")  # type: ignore[misc]
+            results[name] = one(connection, "select result from sereno.history where id = %s", job)
+
+    results: dict[str, dict[str, int]] = {}
 
     async with app.working():
         # In a thread: a query of the history waits for the move of a partition, which runs in this loop.
         await asyncio.to_thread(work)
+    export, move = (results[name] for name in CYCLES)
+    assert move.keys() == {"days", "rows"}
+    assert export["files"] == one(connection, "select count(*) from sereno.archive_files")
     after = everything(connection, place)
     # The two jobs, and what was logged in the meantime.
     assert before - after == {}

@@ -8,7 +8,8 @@ import pytest
 
 from sereno import Sereno
 from sereno.telemetry.archive_stats import COUNTED, ArchiveTally
-from sereno.telemetry.metrics import MetricTally, exposition
+from sereno.telemetry.exposition import exposition
+from sereno.telemetry.metrics import MetricTally
 from tests.facts import advance
 from tests.server.api.archive.archived import OLD_JOBS, archive, export, fill, move
 

@@ -12,7 +12,8 @@ from sereno.carriers.local_server import LocalNats
 from sereno.carriers.operations import set_share
 from sereno.jobs.queries.carriers import AWAY, list_carriers
 from sereno.monitoring.verify import verify
-from sereno.telemetry.metrics import Gauges, MetricTally, exposition
+from sereno.telemetry.exposition import exposition
+from sereno.telemetry.metrics import Gauges, MetricTally
 from tests.carriers.report_steps import line
 from tests.facts import advance, auntil
 from tests.jobs.job_steps import do

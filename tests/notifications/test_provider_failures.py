@@ -12,6 +12,7 @@ from sereno.channels.outcome import Outcome, Receipt, Retryable, Sent
 from sereno.notifications.deliveries import store as deliveries
 from sereno.notifications.deliveries.send_jobs import ONCE
 from sereno.notifications.deliveries.transition import Transition
+from sereno.notifications.jobs import SWEEP
 from tests.facts import advance, auntil, one
 from tests.notifications.conftest import Pager, States, Tender
 
@@ -152,9 +153,11 @@ async def test_the_sweep_finds_deliveries_without_a_job(
     published.notify(Tender("T2"), subject="T2")
     connection.execute("delete from sereno.jobs")
     advance(connection, 120)
-    await app.notifications.sweeper.sweep()
     async with app.working():
+        await app.schedules.arun(SWEEP)
         await auntil(lambda: [row[2] for row in states()] == ["sent", "sent"])
+    counts = [run.counts for run in await app.schedules.ahistory(SWEEP) if run.counts and run.counts["fan_outs"]]
+    assert counts == [{"early_receipts": 0, "fan_outs": 1, "receipts": 0, "sends": 1}]
 
 
 async def test_an_unknown_event_waits_for_a_worker_that_knows_it(

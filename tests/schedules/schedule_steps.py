@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import psycopg
+from psycopg.types.json import Jsonb
 
 from sereno import Every, Sereno
 from sereno.jobs.task_handle import Task
@@ -91,3 +92,21 @@ def locked(url: str, key: str) -> Iterator[None]:
 
 def fake_next(connection: Connection, key: str, at: datetime) -> None:
     connection.execute("update sereno.schedules set next_run_at = %s where key = %s", [at, key])
+
+
+def insert_run(connection: Connection, key: str, state: str = "succeeded", ago: int = 60, result: Any = None) -> int:
+    """Insert a run that has ended."""
+    found: int = one(
+        connection,
+        "insert into sereno.history (id, finished_at, started_at, run_at, created_at, attempt, failures, crashes, "
+        "snoozes, releases, priority, state, queue, task, tenant, args, schedule_id, planned_at, stands_for, result) "
+        "select %s, p + interval '3 seconds', p + interval '1 second', p, p, 1, 0, 0, 0, 0, 5, %s, 'default', 'work', "
+        "tenant, '{}', id, p, 1, %s from sereno.schedules, (select sereno.now() - make_interval(secs => %s) as p) t "
+        "where key = %s returning id",
+        7_000_000 + ago,
+        state,
+        None if result is None else Jsonb(result),
+        ago,
+        key,
+    )
+    return found

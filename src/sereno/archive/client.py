@@ -5,7 +5,7 @@ Two cycles do it, in the queue `default`, if a storage for the files is set or a
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from sereno.archive.orders import (
     EXPORT,
@@ -39,6 +39,22 @@ QUEUE = "default"
 RETRY = Backoff(10, first="1m", cap="2h")
 # For jobs that a person waits for: after about an hour the job is dead, and can be retried.
 ON_REQUEST_RETRY = Backoff(5, first="30s", cap="15m")
+
+
+class MoveCounts(TypedDict):
+    """What left the hot tables: whole days, and rows."""
+
+    days: int
+    rows: int
+
+
+class ExportCounts(TypedDict):
+    """What was written and verified, and the batches that were dropped after their grace period."""
+
+    files: int
+    rows: int
+    bytes: int
+    dropped: int
 
 
 class Archive:
@@ -99,7 +115,7 @@ class Archive:
         if not self.is_on or self._tasks:
             return
 
-        async def move(ctx: Context) -> None:
+        async def move(ctx: Context) -> MoveCounts:
             found = await self.archiver().move(ctx.progress)
             ctx.log.info(
                 "%d days and %d rows left the hot tables", found.days, found.rows, extra={"event": "archive.moved"}
@@ -107,13 +123,15 @@ class Archive:
             if found.problems or found.waiting:
                 waiting = [f"{day} is being read" for day in found.waiting]
                 raise ArchiveUnavailable("; ".join([*found.problems, *waiting]))
+            return {"days": found.days, "rows": found.rows}
 
-        async def export(ctx: Context) -> None:
+        async def export(ctx: Context) -> ExportCounts:
             found = await self.archiver().export(ctx.progress)
             text = "%d rows in %d files are verified, %d batches were dropped"
             ctx.log.info(text, found.rows, found.files, found.dropped, extra={"event": "archive.exported"})
             if found.problems:
                 raise ArchiveUnavailable("; ".join(found.problems))
+            return {"files": found.files, "rows": found.rows, "bytes": found.bytes, "dropped": found.dropped}
 
         for name, function in ((MOVE, move), (EXPORT, export)):
             self._tasks[name] = self._make_task(name=name, queue=QUEUE, retry=RETRY, timeout=None)(function)

@@ -51,6 +51,7 @@ error_hours            siud    s       s
 event_types            siu     siu     s
 events                 siud    si      s
 events_v1              s       s       s
+failed_deliveries      siud    siud    s
 fires                  siud    siu     s
 fires_default          sud     -       s
 fires_v1               s       s       s

@@ -1425,6 +1425,10 @@ begin
     return to_jsonb(results);
 end $$;
 
+CREATE FUNCTION sereno.failed_states() RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select '{bounced,failed,invalid,expired,dead,unknown}'::text[] $$;
+
 CREATE TABLE sereno.ended_attempts (
     id bigint NOT NULL,
     at timestamp with time zone NOT NULL,
@@ -1903,6 +1907,20 @@ begin
        and (zone <> upper(zone) or zone !~ '[0-9]' or exists (select from pg_timezone_names where name = zone));
 exception when invalid_parameter_value then
     return false;
+end $$;
+
+CREATE FUNCTION sereno.keep_failed_delivery() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+    if tg_op = 'DELETE' or new.state <> all(sereno.failed_states()) then
+        delete from sereno.failed_deliveries where delivery_id = old.id;
+    else
+        insert into sereno.failed_deliveries (delivery_id, state, channel, tenant)
+        values (new.id, new.state, new.channel, new.tenant)
+        on conflict (delivery_id) do update set state = excluded.state;
+    end if;
+    return null;
 end $$;
 
 CREATE FUNCTION sereno.keep_first(kept anyelement, further anyelement) RETURNS anyelement
@@ -5157,6 +5175,14 @@ COMMENT ON COLUMN sereno.events_v1.note IS 'problem with the event, such as an u
 
 COMMENT ON COLUMN sereno.events_v1.trace IS 'id of the trace that it belongs to';
 
+CREATE TABLE sereno.failed_deliveries (
+    delivery_id bigint NOT NULL,
+    state text NOT NULL,
+    channel text NOT NULL,
+    tenant text NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
 CREATE TABLE sereno.fires (
     planned_at timestamp with time zone NOT NULL,
     schedule_id bigint NOT NULL,
@@ -6470,6 +6496,9 @@ ALTER TABLE ONLY sereno.events
 ALTER TABLE ONLY sereno.events
     ADD CONSTRAINT events_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY sereno.failed_deliveries
+    ADD CONSTRAINT failed_deliveries_pkey PRIMARY KEY (delivery_id);
+
 ALTER TABLE ONLY sereno.fires
     ADD CONSTRAINT fires_pkey PRIMARY KEY (planned_at, schedule_id);
 
@@ -6687,6 +6716,12 @@ CREATE INDEX events_trace ON sereno.events USING btree (hashtext(trace), id) WHE
 
 CREATE INDEX events_unmatched ON sereno.events USING btree (due_at) WHERE (matched_at IS NULL);
 
+CREATE INDEX failed_deliveries_of_channel ON sereno.failed_deliveries USING btree (channel, state, delivery_id);
+
+CREATE INDEX failed_deliveries_of_state ON sereno.failed_deliveries USING btree (state, delivery_id);
+
+CREATE INDEX failed_deliveries_of_tenant ON sereno.failed_deliveries USING btree (tenant, state, delivery_id) WHERE (tenant <> ''::text);
+
 CREATE INDEX fires_skipped ON ONLY sereno.fires USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
 
 CREATE INDEX fires_default_schedule_id_planned_at_idx ON sereno.fires_default USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
@@ -6870,6 +6905,12 @@ ALTER INDEX sereno.history_id ATTACH PARTITION sereno.history_done_id_idx;
 ALTER INDEX sereno.history_schedule ATTACH PARTITION sereno.history_done_schedule_id_finished_at_idx;
 
 CREATE TRIGGER clock_moved AFTER INSERT OR DELETE OR UPDATE ON sereno.clock FOR EACH STATEMENT EXECUTE FUNCTION sereno.notify_clock();
+
+CREATE TRIGGER failed_delivery_changed AFTER UPDATE OF state ON sereno.deliveries FOR EACH ROW WHEN (((old.state <> new.state) AND ((old.state = ANY (sereno.failed_states())) OR (new.state = ANY (sereno.failed_states()))))) EXECUTE FUNCTION sereno.keep_failed_delivery();
+
+CREATE TRIGGER failed_delivery_gone AFTER DELETE ON sereno.deliveries FOR EACH ROW WHEN ((old.state = ANY (sereno.failed_states()))) EXECUTE FUNCTION sereno.keep_failed_delivery();
+
+CREATE TRIGGER failed_delivery_new AFTER INSERT ON sereno.deliveries FOR EACH ROW WHEN ((new.state = ANY (sereno.failed_states()))) EXECUTE FUNCTION sereno.keep_failed_delivery();
 
 CREATE TRIGGER recheck_links AFTER DELETE ON sereno.history_dead FOR EACH ROW EXECUTE FUNCTION sereno.recheck_links();
 

@@ -91,11 +91,22 @@ select coalesce((select array_agg(key order by key) from found), '{}'), max(key)
 
 -- name: matching_deliveries
 -- The next deliveries by id, in a bounded range of ids; or their count. Deliveries that changed after the request are excluded.
+-- If all of them failed, only failed ones are read.
 select count(*), coalesce(array_agg(id order by id) filter (where not %(counts)s), '{}')
 from (
     select id
-    from sereno.deliveries
-    where id > %(after)s and id <= %(upto)s and changed_at <= coalesce(%(requested_at)s::timestamptz, sereno.now())
+    from (
+        select * from sereno.deliveries
+        where not coalesce(%(states)s::text[] <@ sereno.failed_states(), false) and id > %(after)s and id <= %(upto)s
+        union all
+        select d.*
+        from (select delivery_id from sereno.failed_deliveries
+              where %(states)s::text[] <@ sereno.failed_states() and state = any(%(states)s)
+                and delivery_id > %(after)s and delivery_id <= %(upto)s
+              order by delivery_id) as failed
+        join lateral (select * from sereno.deliveries where id = failed.delivery_id limit 1) as d on d.id = failed.delivery_id
+    ) as deliveries
+    where changed_at <= coalesce(%(requested_at)s::timestamptz, sereno.now())
       and (%(ids)s::bigint[] is null or id = any(%(ids)s))
       and (%(states)s::text[] is null or state = any(%(states)s))
       and (%(channel)s::text is null or channel = %(channel)s)
@@ -105,10 +116,11 @@ from (
       and (%(recipient)s::text is null
            or recipient_id = (select recipients.id from sereno.recipients
                               where recipients.tenant = coalesce(%(tenant)s::text, '') and key = %(recipient)s))
-      and ((%(type)s::text is null and %(subject)s::text is null)
-           or exists (select from sereno.events of_it
-                      where of_it.id = deliveries.event_id and (%(type)s::text is null or of_it.type = %(type)s)
-                        and (%(subject)s::text is null or of_it.subject = %(subject)s)))
+      -- One by one, by key: EXISTS may be planned as a scan of all events.
+      and (%(type)s::text is null
+           or (select of_it.type from sereno.events of_it where of_it.id = deliveries.event_id) = %(type)s)
+      and (%(subject)s::text is null
+           or (select of_it.subject from sereno.events of_it where of_it.id = deliveries.event_id) = %(subject)s)
 -- use: notifications.delivery_terms
     order by id limit %(limit)s
 ) as found;

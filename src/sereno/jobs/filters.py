@@ -229,13 +229,17 @@ class DeliveryFilter:
         return all(getattr(self, field.name) is None for field in fields(self))
 
     def params(self) -> dict[str, Any]:
-        """Return the parameters of the filtering statements. Exact ids in the search use an index."""
+        """Return the parameters of the filtering statements. Whole values in the search use an index."""
         found = self._fields() | {"ids": None, "terms": None}
-        if self.search_params is None:
+        search = self.search_params
+        if search is None:
             return found
-        if self.event is None and (event := self.search_params.one("event_id")) is not None:
+        if self.event is None and (event := search.one("event_id")) is not None:
             found["event"] = int(event)
-        return found | {"ids": self.search_params.numbers("id"), "terms": self.search_params.terms}
+        for name in ("channel", "subject"):
+            found[name] = found[name] or search.one(name)
+        found["states"] = found["states"] or search.values("state")
+        return found | {"ids": search.numbers("id"), "terms": search.terms}
 
     def as_detail(self) -> dict[str, Any]:
         """Return the fields that are set, for the audit log. `q`: the search text."""

@@ -13,13 +13,18 @@ from sereno.errors import ConfigurationError, InvalidArguments, ResultUnavailabl
 from sereno.jobs.arguments import decode_model
 from sereno.jobs.attempt import Settlement
 from sereno.jobs.encryption import RESULT, KeyRing, encrypted_text
+from sereno.jobs.result_counts import result_counts
 
 
 class ResultType:
-    """The type of a task's result: encodes it in the worker, decodes it for its reader."""
+    """The type of a task's result: encodes it in the worker, decodes it for its reader.
+
+    `counts`: reads its number fields for the metrics; None if the annotation declares none.
+    """
 
     def __init__(self, task: str, annotation: Any) -> None:
         self._task = task
+        self.counts = result_counts(annotation)
         try:
             self._decoder = msgspec.json.Decoder(annotation, dec_hook=decode_model)
         except TypeError as error:
@@ -63,6 +68,8 @@ class EncryptedResultType(ResultType):
     def __init__(self, task: str, annotation: Any, keys: Callable[[], KeyRing]) -> None:
         super().__init__(task, annotation)
         self._keys = keys
+        # Metrics are not encrypted.
+        self.counts = None
 
     def settlement(self, value: Any, limit: int) -> Settlement:
         made = super().settlement(value, limit)

@@ -55,6 +55,7 @@ INVARIANTS = {
     "events_matched": "every due event has its audience, or a job that finds it",
     "deliveries_once": "an event has one delivery for each recipient, channel and address",
     "deliveries_legal": "the state of a delivery is consistent with its other columns",
+    "failed_listed": "the table of failed deliveries has those that failed, and no others",
     "sending_has_a_job": "a delivery that is being sent has a live job",
     "waiting_is_queued": "a delivery that is pending, being sent or waiting for a receipt is in a batch",
     "pending_has_a_job": "a delivery that is long overdue has a job of its channel, or the channel is paused",

@@ -43,6 +43,25 @@ where case when newest.state in ('sent', 'delivered', 'read') then sent_at is nu
            else false end
 order by newest.id limit 20;
 
+-- name: failed_listed
+-- The table of failed deliveries has the deliveries that failed, and no others: the newest rows of both are compared.
+select id, what
+from (
+    select failed.id, 'it is ' || failed.state || ', and ' || coalesce(known.state, 'not') || ' among the failed deliveries' as what
+    from (select id, state, channel, tenant
+          from (select id, state, channel, tenant from sereno.deliveries order by id desc limit %(window)s) as newest
+          where state = any(sereno.failed_states())) as failed
+    left join sereno.failed_deliveries as known on known.delivery_id = failed.id
+    where (known.state, known.channel, known.tenant) is distinct from (failed.state, failed.channel, failed.tenant)
+    union
+    select known.delivery_id,
+           'it is ' || coalesce(delivery.state, 'gone') || ', and ' || known.state || ' among the failed deliveries'
+    from (select delivery_id, state from sereno.failed_deliveries order by delivery_id desc limit %(window)s) as known
+    left join sereno.deliveries as delivery on delivery.id = known.delivery_id
+    where delivery.state is distinct from known.state
+) as wrong
+order by id limit 20;
+
 -- name: sending_has_a_job
 -- A delivery that is being sent has a live job. Maintenance has ten minutes to recover deliveries of dead jobs.
 select deliveries[1], 'it has been sending since ' || taken_at || ', and its job ' || job_id || ' is gone'

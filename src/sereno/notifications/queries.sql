@@ -82,43 +82,61 @@ group by channel, state, reason
 order by count(*) desc, channel, state, reason limit %(most)s;
 
 -- name: deliveries
--- Newest first. By ids or event with their own index; of a recipient through the newest events; else among the newest.
--- Only one of the four branches is read.
+-- Newest first. Only the branch of `along` is read: by ids, event or recipient with their own index, by subject through
+-- its newest events, else the newest. Of the newest, failed ones are found through their own table, however old they
+-- are. Each branch is ordered, so that a page without other conditions reads no more rows than it shows.
 with who as materialized (
     select id from sereno.recipients where tenant = coalesce(%(tenant)s::text, '') and key = %(recipient)s
 ),
 page as materialized (
     select * from (
-        (select * from sereno.deliveries
-         where %(ids)s::bigint[] is null and %(event)s::bigint is null and %(recipient)s::text is null
-           and (%(before)s::bigint is null or id < %(before)s)
-         order by id desc limit %(window)s)
+        (select * from (
+             select * from sereno.deliveries
+             where %(along)s::text = 'newest' and not coalesce(%(states)s::text[] <@ sereno.failed_states(), false)
+               and id < coalesce(%(before)s::bigint, 9223372036854775807)
+             order by id desc limit %(window)s) as newest
+         where %(states)s::text[] is null or state <> all(sereno.failed_states())
+         order by id desc)
+        union all
+-- use: notifications.failed_deliveries
         union all
         (select * from sereno.deliveries
-         where %(ids)s::bigint[] is not null and id = any(%(ids)s)
+         where %(along)s::text = 'id' and id = any(%(ids)s::bigint[]) and id < coalesce(%(before)s::bigint, 9223372036854775807)
            and (%(event)s::bigint is null or event_id = %(event)s)
            and (%(recipient)s::text is null or recipient_id = (select id from who))
-           and (%(before)s::bigint is null or id < %(before)s))
+         order by id desc)
         union all
         (select * from sereno.deliveries
-         where %(ids)s::bigint[] is null and event_id = %(event)s
+         where %(along)s::text = 'event' and event_id = %(event)s and id < coalesce(%(before)s::bigint, 9223372036854775807)
            and (%(recipient)s::text is null or recipient_id = (select id from who))
-           and (%(before)s::bigint is null or id < %(before)s)
            and (%(states)s::text[] is null or state = any(%(states)s)) and (%(channel)s::text is null or channel = %(channel)s)
          limit %(window)s)
         union all
-        (select d.* from (select id from sereno.events
-                          where %(ids)s::bigint[] is null and %(event)s::bigint is null and %(recipient)s::text is not null
-                          order by id desc limit %(events)s) as newest
-         join sereno.deliveries d on d.event_id = newest.id and d.recipient_id = (select id from who)
-         where %(before)s::bigint is null or d.id < %(before)s)
+        (select d.*
+         from (select id from sereno.events
+               where %(along)s::text = 'subject' and subject = %(subject)s::text
+                 and (%(tenant)s::text is null or tenant = %(tenant)s) and (%(type)s::text is null or type = %(type)s)
+               order by id desc limit %(events)s) as newest
+         cross join lateral (
+             select * from sereno.deliveries
+             where event_id = newest.id and id < coalesce(%(before)s::bigint, 9223372036854775807)
+               and (%(recipient)s::text is null or recipient_id = (select id from who))
+               and (%(states)s::text[] is null or state = any(%(states)s)) and (%(channel)s::text is null or channel = %(channel)s)
+             limit %(window)s) as d
+         limit %(window)s)
+        union all
+        (select * from sereno.deliveries
+         where %(along)s::text = 'recipient' and recipient_id = (select id from who)
+           and id < coalesce(%(before)s::bigint, 9223372036854775807)
+         order by id desc limit %(window)s)
     ) as every
     where (%(states)s::text[] is null or state = any(%(states)s)) and (%(channel)s::text is null or channel = %(channel)s)
       and (%(tenant)s::text is null or tenant = %(tenant)s)
       and (%(since)s::timestamptz is null or created_at >= %(since)s)
-      and ((%(type)s::text is null and %(subject)s::text is null) or exists (
-          select from sereno.events of_it where of_it.id = every.event_id and (%(type)s::text is null or of_it.type = %(type)s)
-            and (%(subject)s::text is null or of_it.subject = %(subject)s)))
+      -- One by one, by key: EXISTS may be planned as a scan of all events.
+      and (%(type)s::text is null or (select of_it.type from sereno.events of_it where of_it.id = every.event_id) = %(type)s)
+      and (%(subject)s::text is null
+           or (select of_it.subject from sereno.events of_it where of_it.id = every.event_id) = %(subject)s)
 -- use: notifications.delivery_terms
     order by id desc limit %(limit)s
 )

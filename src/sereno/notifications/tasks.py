@@ -10,7 +10,7 @@ from sereno.notifications.deliveries.send_jobs import LATER
 from sereno.notifications.deliveries.sender import DeliverySender
 from sereno.notifications.fan_out import FanOut
 from sereno.notifications.jobs import DELIVER, ESCALATE, FAN_OUT, RECEIPTS, SWEEP
-from sereno.notifications.sweeper import Sweeper
+from sereno.notifications.sweeper import SweepCounts, Sweeper
 from sereno.worker.context import Context
 
 RETRY = Backoff(8)
@@ -34,7 +34,7 @@ class NotificationTasks:
             (ESCALATE, self.escalate, "2h", False),
             (DELIVER, self.deliver, "10m", False),
             (RECEIPTS, self.request_receipts, "10m", False),
-            (SWEEP, self.sweep, "10m", False),
+            (SWEEP, self.sweep, "10m", True),
         )
         for name, function, timeout, history in tasks:
             registry.add(
@@ -54,5 +54,5 @@ class NotificationTasks:
     async def request_receipts(self, channel: str, account: str) -> None:
         await self._receipts.request(channel, account)
 
-    async def sweep(self) -> None:
-        await self._sweeper.sweep()
+    async def sweep(self) -> SweepCounts:
+        return await self._sweeper.sweep()

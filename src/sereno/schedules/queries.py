@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from sereno.database.statement import Operation, Statement, queries
+from sereno.database.statement import Operation, Row, Statement, queries
 from sereno.jobs.filters import ScheduleFilter
 from sereno.schedules.rows import FireRow, ScheduleRow, SchedulerRow
 from sereno.search.sql_terms import SearchParams
@@ -18,6 +18,8 @@ UNBOUNDED = 2**62
 WINDOW = 100_000
 # Newest instants of one schedule that a search scans.
 FIRES_WINDOW = 1000
+# Number fields of one result that are shown.
+MOST_COUNTS = 20
 # Bytes of arguments shown per schedule in a list; larger arguments are left out.
 MOST_SHOWN = 16 * 1024
 
@@ -73,8 +75,13 @@ def fires(schedule: int, limit: int, search_params: SearchParams | None = None) 
         if search_params is None
         else {"window": FIRES_WINDOW, "terms": search_params.terms}
     )
-    rows = yield Statement(_sql["fires"], {"id": schedule, "limit": limit, **given})
-    return [FireRow(*row) for row in rows]
+    rows = yield Statement(_sql["fires"], {"id": schedule, "limit": limit, "fields": MOST_COUNTS, **given})
+    return [_fire(row) for row in rows]
+
+
+def _fire(row: Row) -> FireRow:
+    fire = FireRow(*row)
+    return fire if fire.counts is None else msgspec.structs.replace(fire, counts=dict(sorted(fire.counts.items())))
 
 
 def fired_instants(schedule: int, instants: Sequence[int]) -> Operation[set[int]]:

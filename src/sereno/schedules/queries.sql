@@ -89,26 +89,35 @@ group by state order by state;
 
 -- name: fires
 -- The newest fires of a schedule from the jobs' history and the skips: what it made, what it skipped, and why. A search
--- scans a bounded number of the newest.
+-- scans a bounded number of the newest. The counts are the number fields of a result of at most 64 KiB, read after the
+-- limit: a result may be long.
 with runs as materialized (
     select planned_at, created_at as fired_at, id as job_id, stands_for, null::text as reason, state, started_at,
-           finished_at, attempt, coalesce(error_type || ': ' || error_message, history.reason) as error
+           finished_at, attempt, coalesce(error_type || ': ' || error_message, history.reason) as error, result
     from sereno.history where schedule_id = %(id)s
     order by finished_at desc limit %(window)s
 ),
 live as materialized (
     select planned_at, created_at as fired_at, id as job_id, stands_for, null::text as reason, state, claimed_at as started_at,
-           null::timestamptz as finished_at, attempt, null::text as error
+           null::timestamptz as finished_at, attempt, null::text as error, null::jsonb as result
     from sereno.jobs where schedule_id = %(id)s
     order by id desc limit %(window)s
 ),
 skips as materialized (
     select planned_at, fired_at, job_id, stands_for, reason, 'skipped' as state, null::timestamptz as started_at,
-           null::timestamptz as finished_at, 0 as attempt, null::text as error
+           null::timestamptz as finished_at, 0 as attempt, null::text as error, null::jsonb as result
     from sereno.fires where schedule_id = %(id)s and reason is not null
     order by planned_at desc limit %(window)s
 )
-select planned_at, fired_at, job_id, stands_for, reason, state, started_at, finished_at, attempt, error
+select planned_at, fired_at, job_id, stands_for, reason, state, started_at, finished_at, attempt, error,
+       extract(epoch from finished_at - started_at)::double precision as duration,
+       (select jsonb_object_agg(key, value)
+        from (select key, value
+              from jsonb_each(case when pg_column_size(result) <= 65536 and jsonb_typeof(result) = 'object' then result end)
+              where case when jsonb_typeof(value) = 'number' then abs(value::numeric) <= 1e18 end
+              order by key limit %(fields)s) as numbers) as counts
+from (
+select *
 from (select * from runs union all select * from live union all select * from skips) as every
 where true
 -- use: search.terms_begin
@@ -124,7 +133,9 @@ where true
                     or sereno.message_matches(error, patterns, hides)
 -- use: search.terms_end
 order by planned_at desc nulls last
-limit %(limit)s;
+limit %(limit)s
+) as page
+order by planned_at desc nulls last;
 
 -- name: fired_instants
 -- Which of these instants of a schedule were fired or skipped before.

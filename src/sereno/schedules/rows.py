@@ -90,7 +90,11 @@ class UpsertResult(msgspec.Struct, frozen=True):
 
 
 class FireRow(msgspec.Struct, frozen=True):
-    """One instant of a schedule: its job and the outcome, or why it made no job."""
+    """One instant of a schedule: its job and the outcome, or why it made no job.
+
+    `duration`: seconds that the last attempt ran. `counts`: the number fields of the result, where one schedule is
+    shown.
+    """
 
     planned_at: datetime | None
     fired_at: datetime
@@ -102,6 +106,8 @@ class FireRow(msgspec.Struct, frozen=True):
     finished_at: datetime | None
     attempt: int
     error: str | None
+    duration: float | None
+    counts: dict[str, int | float] | None = None
 
 
 class SchedulerRow(NamedTuple):

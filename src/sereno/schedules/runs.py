@@ -1,6 +1,6 @@
 """Recent runs of a page of schedules in one statement, the last job of one, and counts by state up to a bound."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sereno.database.statement import Operation, Statement, queries
@@ -50,3 +50,10 @@ def tally(wanted: ScheduleFilter, bound: int) -> Operation[list[StateCount]]:
     """Count by state, up to a bound."""
     rows = yield Statement(_sql["tally"], wanted.params() | {"bound": bound})
     return [StateCount(row[0], int(row[1]), int(row[2])) for row in rows]
+
+
+def counts_text(counts: Mapping[str, int | float]) -> str:
+    """Return the number fields of a result as text: found 12 · new 3."""
+    return " · ".join(
+        f"{name} {value:,}" if isinstance(value, int) else f"{name} {value:,.6g}" for name, value in counts.items()
+    )

@@ -4,7 +4,8 @@
 -- The newest runs and skips of each of these schedules, each part by its own index and no longer than the page shows.
 -- At most 500 live runs are scanned per schedule: a backfill may have made more.
 select wanted.id, every.planned_at, every.fired_at, every.job_id, every.stands_for, every.reason, every.state,
-       every.started_at, every.finished_at, every.attempt, every.error
+       every.started_at, every.finished_at, every.attempt, every.error,
+       extract(epoch from every.finished_at - every.started_at)::double precision as duration
 from unnest(%(ids)s::bigint[]) as wanted(id)
 cross join lateral (
     select *

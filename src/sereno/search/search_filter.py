@@ -48,7 +48,7 @@ def _hints(terms: Sequence[SearchTerm], kinds: Mapping[str, Kind]) -> tuple[dict
     whole: dict[str, list[str]] = {}
     begins: dict[str, str] = {}
     for term in terms:
-        if term.is_negated or kinds.get(term.name) not in ("word", "id", "exact"):
+        if term.is_negated or kinds.get(term.name) not in ("word", "choice", "id", "exact"):
             continue
         words = [value for value in term.values if isinstance(value, SearchWord)]
         if all(word.is_whole for word in words):

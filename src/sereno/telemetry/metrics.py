@@ -1,18 +1,18 @@
 """Metrics of workers: counted in each child, merged and served by the supervisor.
 
-A worker child only counts; it sends the changes to its supervisor, which serves `/metrics` for all children.
+A worker child only counts; it sends the changes to its supervisor, which serves `/metrics` for all children, in the
+format of `exposition`.
 """
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Mapping
 
 import msgspec
 
 from sereno.error_text import FailureText
 from sereno.telemetry.archive_stats import ArchiveTally
-from sereno.telemetry.carrier_gauges import CarrierGauges, carrier_families
+from sereno.telemetry.carrier_gauges import CarrierGauges
 
 # Upper bounds of the histogram buckets in seconds.
 BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
@@ -76,6 +76,10 @@ class MetricTally(msgspec.Struct):
     hit: dict[str, int] = msgspec.field(default_factory=dict)
     # By task: successes that took two tries, three, and so on. All others took one.
     tries: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    # By task and field: sums of the number fields of results.
+    results: dict[str, float] = msgspec.field(default_factory=dict)
+    # By channel and state: deliveries that reached the state.
+    deliveries: dict[str, int] = msgspec.field(default_factory=dict)
     archive: ArchiveTally = msgspec.field(default_factory=ArchiveTally)
     fenced: int = 0
     claims: int = 0
@@ -113,6 +117,17 @@ class MetricTally(msgspec.Struct):
         found = self.tries.setdefault(task, [0] * MOST_TRIES)
         found[min(failures, MOST_TRIES) - 1] += 1
 
+    def result(self, task: str, counts: Mapping[str, float]) -> None:
+        """Add the number fields of one result."""
+        for field, value in counts.items():
+            key = f"{task}\t{field}"
+            self.results[key] = self.results.get(key, 0) + value
+
+    def reached(self, deliveries: Mapping[str, int]) -> None:
+        """Add deliveries that reached a state, by channel and state."""
+        for key, count in deliveries.items():
+            self.deliveries[key] = self.deliveries.get(key, 0) + count
+
     def _add_failures(self, fingerprint: str, more: FailureCounts) -> None:
         found = self.failures.get(fingerprint)
         if found is not None:
@@ -144,6 +159,9 @@ class MetricTally(msgspec.Struct):
         for task, tries in other.tries.items():
             before = self.tries.get(task, [0] * MOST_TRIES)
             self.tries[task] = [mine + theirs for mine, theirs in zip(before, tries, strict=True)]
+        for sum_of, value in other.results.items():
+            self.results[sum_of] = self.results.get(sum_of, 0) + value
+        self.reached(other.deliveries)
         self.archive.add(other.archive)
         self.fenced += other.fenced
         self.claims += other.claims
@@ -153,6 +171,7 @@ class MetricTally(msgspec.Struct):
         counts = msgspec.structs.replace(self, archive=self.archive.take())
         self.finished, self.waits, self.runs, self.tenants = {}, {}, {}, {}
         self.failures, self.hit, self.tries = {}, {}, {}
+        self.results, self.deliveries = {}, {}
         self.fenced = self.claims = 0
         return counts
 
@@ -202,111 +221,3 @@ class SchedulerFigures(msgspec.Struct):
     ticks: int = 0
     parked: int = 0
     late: float = 0.0
-
-
-def exposition(
-    tally: MetricTally, gauges: Iterable[Gauges], version: str, scheduler: SchedulerFigures | None = None
-) -> bytes:
-    """Return the metrics in the Prometheus text format."""
-    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - import only where it is served
-
-    registry = CollectorRegistry()
-    registry.register(_Collector(tally, list(gauges), version, scheduler))
-    return generate_latest(registry)
-
-
-def _of_scheduler(figures: SchedulerFigures, counter: Any, gauge: Any) -> Iterable[Any]:
-    yield gauge(
-        "sereno_scheduler_leads", "1 where the scheduler of this worker fires the schedules", value=int(figures.leads)
-    )
-    yield counter("sereno_scheduler_ticks", "Passes over due schedules", value=figures.ticks)
-    yield counter("sereno_schedule_fires", "Fires that created a job", value=figures.fires)
-    yield counter("sereno_schedule_skips", "Fires that were skipped", value=figures.skips)
-    yield counter("sereno_schedule_parked", "Schedules that were parked because they are invalid", value=figures.parked)
-    yield gauge("sereno_schedule_lag_seconds", "How late the latest fire of the last tick was", value=figures.late)
-
-
-_FILES = "Archive files by outcome: verified; unverified (read back with another content); failed (not written or read)"
-
-
-def _of_archive(tally: ArchiveTally, counter: Any) -> Iterable[Any]:
-    yield counter("sereno_archive_rows", "Rows that this worker wrote into verified archive files", value=tally.rows)
-    yield counter(
-        "sereno_archive_bytes", "Bytes of the archive files that this worker wrote and verified", value=tally.bytes
-    )
-    files = counter("sereno_archive_files", _FILES, labels=["outcome"])
-    for outcome, count in tally.files.items():
-        files.add_metric([outcome], count)
-    yield files
-    yield counter(
-        "sereno_archive_batches_dropped",
-        "Archived batches that were dropped after their grace period",
-        value=tally.dropped,
-    )
-
-
-class _Collector:
-    def __init__(
-        self, tally: MetricTally, gauges: list[Gauges], version: str, scheduler: SchedulerFigures | None
-    ) -> None:
-        self._tally = tally
-        self._gauges = gauges
-        self._version = version
-        self._scheduler = scheduler
-
-    def collect(self) -> Iterable[Any]:
-        from prometheus_client.core import (  # noqa: PLC0415 - import only where it is served
-            CounterMetricFamily,
-            GaugeMetricFamily,
-            HistogramMetricFamily,
-        )
-
-        finished = CounterMetricFamily(
-            "sereno_jobs_finished",
-            "Attempts that ended, by outcome: succeeded, retry, snooze, release, crash, dead, cancelled",
-            labels=["queue", "task", "outcome"],
-        )
-        for key, count in self._tally.finished.items():
-            finished.add_metric(key.split("\t"), count)
-        yield finished
-        for name, text, histograms in (
-            ("sereno_job_wait_seconds", "From due to claimed", self._tally.waits),
-            ("sereno_job_run_seconds", "From started to ended", self._tally.runs),
-        ):
-            family = HistogramMetricFamily(name, text, labels=["queue", "task"])
-            for key, histogram in histograms.items():
-                family.add_metric(key.split("\t"), _cumulative(histogram), histogram.total)
-            yield family
-        slots = GaugeMetricFamily(
-            "sereno_worker_slots", "Slots of this worker, busy and free", labels=["queue", "state"]
-        )
-        busy: Counter[str] = Counter()
-        total: Counter[str] = Counter()
-        for gauge in self._gauges:
-            busy.update(gauge.busy)
-            total.update(gauge.slots)
-        for queue, count in total.items():
-            slots.add_metric([queue, "busy"], busy[queue])
-            slots.add_metric([queue, "free"], count - busy[queue])
-        yield slots
-        yield CounterMetricFamily(
-            "sereno_settlements_fenced",
-            "Results that were refused, because this worker no longer held the job",
-            value=self._tally.fenced,
-        )
-        yield CounterMetricFamily("sereno_claims", "Claim statements sent", value=self._tally.claims)
-        yield from _of_archive(self._tally.archive, CounterMetricFamily)
-        yield from carrier_families([gauge.carriers for gauge in self._gauges], GaugeMetricFamily)
-        if self._scheduler is not None:
-            yield from _of_scheduler(self._scheduler, CounterMetricFamily, GaugeMetricFamily)
-        build = GaugeMetricFamily("sereno_build_info", "This version", labels=["version"])
-        build.add_metric([self._version], 1)
-        yield build
-
-
-def _cumulative(histogram: Histogram) -> list[tuple[str, float]]:
-    running, pairs = 0, []
-    for edge, count in zip((*map(str, BUCKETS), "+Inf"), histogram.counts, strict=True):
-        running += count
-        pairs.append((edge, float(running)))
-    return pairs

@@ -10,6 +10,7 @@ from sereno.jobs.encrypted_arguments import EncryptedArguments
 from sereno.jobs.fingerprint import failure
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.settlement import SettleResult
+from sereno.jobs.task import TaskDefinition
 from sereno.telemetry.metrics import AttemptBuffer, MetricTally
 from sereno.worker.attempt_log import logs_successes, report, report_after_success
 from sereno.worker.hooks import HookCaller
@@ -102,6 +103,8 @@ class Outcomes:
             fingerprint = None
             if job.failures:
                 self._tally.succeeded_after(job.task, job.failures)
+            if decision.result is not None:
+                self._count_result(definition, decision.result)
             if logs_successes():
                 report(job, decision, ran, self._session)
         else:
@@ -120,6 +123,10 @@ class Outcomes:
             ),
             at_once=definition.settle_at_once or job.link == 0,
         )
+
+    def _count_result(self, definition: TaskDefinition, raw: bytes) -> None:
+        if definition.result is not None and definition.result.counts is not None:
+            self._tally.result(definition.name, definition.result.counts.read(raw))
 
     def _decide(self, running: RunningCall, job: ClaimedJob, ending: Ending) -> Settlement:
         if ending is None:

@@ -19,8 +19,10 @@ from typing import Protocol
 from sereno.database.connect import ServiceConnection
 from sereno.errors import DatabaseUnavailable
 from sereno.settings import Settings
+from sereno.telemetry import delivery_counts
+from sereno.telemetry.exposition import exposition
 from sereno.telemetry.log_events import emit
-from sereno.telemetry.metrics import Gauges, MetricTally, SchedulerFigures, exposition
+from sereno.telemetry.metrics import Gauges, MetricTally, SchedulerFigures
 from sereno.telemetry.service import Service
 from sereno.version import __version__
 from sereno.worker.child import EXIT_LOST, EXIT_STUCK
@@ -150,6 +152,8 @@ class Supervisor:
 
     def _metrics(self) -> bytes:
         figures = None if self._scheduler is None else self._scheduler.figures
+        # A server in the same process records the receipts that providers send to it.
+        self._tally.reached(delivery_counts.COUNTED.take())
         return exposition(self._tally, [child.gauges for child in self._children], __version__, figures)
 
     async def _run_one(self) -> None:

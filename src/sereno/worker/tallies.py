@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from sereno.telemetry.archive_stats import COUNTED
+from sereno.telemetry import archive_stats, delivery_counts
 from sereno.telemetry.carrier_gauges import CarrierGauges
 from sereno.telemetry.metrics import Gauges, MetricTally
 from sereno.worker.claiming.slots import QueueSlots
@@ -27,7 +27,8 @@ class Tallies:
         return self._unwritten.take()
 
     def _collect(self, executors: Iterable[Executor]) -> None:
-        self.current.archive.add(COUNTED.take())
+        self.current.archive.add(archive_stats.COUNTED.take())
+        self.current.reached(delivery_counts.COUNTED.take())
         for executor in executors:
             executor.count_ended()
         counts = self.current.take()

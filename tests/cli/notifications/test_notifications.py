@@ -12,6 +12,7 @@ from click.testing import Result
 from sereno import Sereno
 from sereno.channels.outcome import Failed, Invalid, Retryable
 from sereno.cli.notifications.delivery import STATES
+from sereno.notifications import operations, queries
 from sereno.notifications.deliveries.delivery import State
 from tests.cli.conftest import Command
 from tests.facts import one
@@ -238,6 +239,27 @@ def test_requeue_by_filter_needs_yes(
     assert sereno(*words, "--yes", "--fail-empty").exit_code == 7
     assert sereno("delivery", "requeue", "-a", shop).exit_code == 2
     assert sereno("delivery", "requeue", "1", "--state", "failed", "-a", shop).exit_code == 2
+
+
+def test_old_failed_deliveries_are_listed_and_requeued(
+    sereno: Command,
+    notified: NotifiedRecipients,
+    shop: str,
+    connection: psycopg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failed = _id(sereno, "fails")
+    for module, name in ((queries, "WINDOW"), (operations, "REQUEUE_WINDOW")):
+        monkeypatch.setattr(module, name, 1)
+    connection.execute(
+        "insert into sereno.deliveries (event_id, recipient_id, channel, due_at, state, sent_at) "
+        "select event_id, recipient_id, 'newer', due_at, 'delivered', sereno.now() from sereno.deliveries"
+    )
+    words = ("--state", "failed", "--channel", "pager")
+    (listed,) = items(sereno("delivery", "list", *words, "-o", "json"))
+    assert listed["id"] == failed
+    assert "Would requeue 1 delivery." in ok(sereno("delivery", "requeue", *words, "--dry-run", "-a", shop))
+    assert "Requeued: 1 delivery." in ok(sereno("delivery", "requeue", *words, "--yes", "-a", shop))
 
 
 def _id(sereno: Command, recipient: str) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import secrets
 from pathlib import Path
 
 import psycopg
@@ -60,6 +61,35 @@ def test_a_run_that_waits_for_a_retry_is_shown_with_its_effect(sereno: Command, 
     found = json.loads(sereno("schedule", "show", "k", "-n", "10", "-o", "json").stdout)
     assert len(found["fires"]) == 10
     assert (found["last_job"]["id"], found["last_job"]["state"]) == (job.id, "scheduled")
+
+
+def test_a_run_shows_its_start_duration_and_counts(sereno: Command, manual: ManualWorker) -> None:
+    session, job = started(sereno, manual)
+    advance(manual.connection, 12)
+    raw = b'{"new": 3, "found": 12345, "share": 0.25, "ok": true, "note": "x", "inner": {"n": 1}, "huge": 1e30}'
+    manual.settle(session, job, Settlement("succeeded", result=raw))
+    (run,) = runs(sereno, "k")
+    assert re.search(
+        r"UTC   job \d+   succeeded after 12 s, started 1 m late · found 12,345 · new 3 · share 0.25$", run
+    ), run
+    (fire,) = json.loads(sereno("schedule", "show", "k", "-o", "json").stdout)["fires"]
+    assert fire["counts"] == {"found": 12345, "new": 3, "share": 0.25}
+    assert fire["state"] == "succeeded"
+    assert fire["duration"] >= 12
+    assert fire["error"] is None
+
+
+# Longer than what is read for counts, also when it is compressed.
+LONG_RESULT = b'{"n": 1, "long": "%s"}' % secrets.token_hex(100_000).encode()
+
+
+def test_a_result_without_numbers_shows_no_counts(sereno: Command, manual: ManualWorker) -> None:
+    for raw in (b'"12"', b"[1, 2]", b"7", b'{"note": "x"}', LONG_RESULT):
+        session, job = started(sereno, manual)
+        manual.settle(session, job, Settlement("succeeded", result=raw))
+        (run,) = runs(sereno, "k", "-n", "1")
+        assert " · " not in run
+        sereno("schedule", "delete", "k", "--yes")
 
 
 @pytest.mark.parametrize(

@@ -213,5 +213,5 @@ async def test_old_return_values_are_deleted(shop: Project, connection: psycopg.
     old = datetime.now(UTC) - timedelta(days=shop.settings.keep_history_days, minutes=1)
     for number, moment in enumerate([old, old + timedelta(minutes=2)]):
         await Return.objects.acreate(job_id=number, value=1, stored_at=moment)
-    await sync_to_async(delete_old_results)()
+    assert await sync_to_async(delete_old_results)() == {"deleted": 1}
     assert [row.job_id async for row in Return.objects.all()] == [1]

@@ -6,6 +6,7 @@ from urllib.parse import quote_plus
 import pytest
 
 from sereno import Sereno
+from sereno.notifications import queries
 from tests.server.api.conftest import Ask
 from tests.server.api.world import FINGERPRINT, Things, fill, fill_over_http
 from tests.server.web.html_reader import Read
@@ -72,8 +73,22 @@ def test_bounded_searches_show_their_bound(read: Read, tenants: tuple[Things, Th
     for path in ("deliveries", "notifications", "recipients"):
         assert notice in read(path, q="canary").text
         assert notice not in read(path).text
+    assert notice in read("deliveries", state="sent,failed").text
+    assert notice not in read("deliveries", state="failed,dead", channel="pager").text
     assert "searched among 100,000 keys at a time" in read("schedules", q="canary").text
     assert "Searched among the newest" in read("system", show="audit", q="canary").text
+
+
+def test_failed_deliveries_are_found_below_newer_ones(
+    read: Read, tenants: tuple[Things, Things], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "WINDOW", 1)
+    page = read("deliveries", "operator", state="failed,dead", channel="pager").text
+    assert all(f'data-id="{each.delivery}"' in page for each in tenants)
+    assert (
+        f'data-id="{tenants[0].delivery}"'
+        not in read("deliveries", "operator", state="failed,skipped", channel="x").text
+    )
 
 
 def test_a_tenant_finds_only_its_own_rows_on_every_page(read: Read, tenants: tuple[Things, Things]) -> None:

@@ -98,7 +98,11 @@ def delivery() -> None:
 def list_deliveries(
     context: "CommandContext", limit: int, before: int | None, fail_empty: bool, form: str, **which: Any
 ) -> int:
-    """List deliveries, newest first. A filter or SEARCH covers the newest 100,000."""
+    """List deliveries, newest first.
+
+    Those that failed (bounced, failed, invalid, expired, dead, unknown) and those of a subject, event or recipient are
+    found however old they are. Other filters, and SEARCH, cover the newest 100,000.
+    """
     from sereno.notifications.operations import list_deliveries as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     found = run_query(context, operation(_filter(**which), limit=limit, before=before))

@@ -12,9 +12,13 @@ from sereno.jobs.lifecycle import LIVE
 from sereno.jobs.operations import JobDetail
 from sereno.schedules.operations import ScheduleDetail
 from sereno.schedules.rows import FireRow, ScheduleRow
+from sereno.schedules.runs import counts_text
 
 # Fires that a page reads: it folds skips, so it needs more of them than the lines that it shows.
 FIRES_READ = 1000
+
+# Seconds after the planned instant from which a start is shown as late.
+LATE = 1.0
 
 SKIPS = {
     "late": "it was later than max_lateness",
@@ -106,10 +110,20 @@ def _run_words(fire: FireRow, now: datetime) -> Iterator[str]:
         yield f" for {about((now - fire.started_at).total_seconds())}"
     if fire.attempt > 1:
         yield f", attempt {fire.attempt}"
+    elif (late := _late(fire)) >= LATE:
+        yield f", started {about(late)} late"
     if (fire.stands_for or 1) > 1:
         yield f", covers {fire.stands_for} instants"
+    if fire.counts:
+        yield f" · {visible(counts_text(fire.counts))}"
     if fire.error:
         yield f": {visible(fire.error)}"
+
+
+def _late(fire: FireRow) -> float:
+    if fire.started_at is None or fire.planned_at is None:
+        return 0.0
+    return (fire.started_at - fire.planned_at).total_seconds()
 
 
 def _planned(fire: FireRow, clock: tzinfo) -> str:

@@ -136,6 +136,47 @@ create index deliveries_of_recipient on sereno.deliveries (recipient_id, id);
 -- The deliveries of a recipient's digest; these columns never change.
 create index deliveries_gathered on sereno.deliveries (recipient_id, digest, id) where digest is not null;
 
+-- The states of deliveries that did not arrive, or of which nobody knows. Not `skipped`: those were not to be sent.
+create function sereno.failed_states() returns text[]
+    language sql immutable parallel safe as $$ select '{bounced,failed,invalid,expired,dead,unknown}'::text[] $$;
+
+-- Deliveries in these states, so that lists of them do not read the others. A partial index on the state would do the
+-- same, but with one no change of a state would be heap-only: a delivery that is sent would write 830 bytes of log instead
+-- of 280. With this table, only those that fail cost more. Triggers keep it, in the transaction of the change.
+create table sereno.failed_deliveries (
+    delivery_id  bigint primary key,
+    state        text not null,
+    channel      text not null,
+    tenant       text not null
+) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
+create index failed_deliveries_of_state on sereno.failed_deliveries (state, delivery_id);
+create index failed_deliveries_of_channel on sereno.failed_deliveries (channel, state, delivery_id);
+create index failed_deliveries_of_tenant on sereno.failed_deliveries (tenant, state, delivery_id) where tenant <> '';
+
+-- Writes or deletes the row of a delivery that failed, is sent again, or is deleted. The delivery itself is locked.
+create function sereno.keep_failed_delivery() returns trigger
+    language plpgsql as $$
+begin
+    if tg_op = 'DELETE' or new.state <> all(sereno.failed_states()) then
+        delete from sereno.failed_deliveries where delivery_id = old.id;
+    else
+        insert into sereno.failed_deliveries (delivery_id, state, channel, tenant)
+        values (new.id, new.state, new.channel, new.tenant)
+        on conflict (delivery_id) do update set state = excluded.state;
+    end if;
+    return null;
+end $$;
+
+-- The conditions keep the function away from deliveries that arrive: most do.
+create trigger failed_delivery_new after insert on sereno.deliveries
+    for each row when (new.state = any(sereno.failed_states())) execute function sereno.keep_failed_delivery();
+create trigger failed_delivery_changed after update of state on sereno.deliveries
+    for each row when (old.state <> new.state and (old.state = any(sereno.failed_states()) or new.state = any(sereno.failed_states())))
+    execute function sereno.keep_failed_delivery();
+create trigger failed_delivery_gone after delete on sereno.deliveries
+    for each row when (old.state = any(sereno.failed_states())) execute function sereno.keep_failed_delivery();
+
 -- Deliveries that wait to be sent, or for their status to be requested, are queued in batches: a hundred of them are
 -- one row that is inserted and deleted. A delivery in state `pending` or `sending` is in a `send` batch; one whose
 -- provider can be polled is in an `ask` batch. The delivery row is the truth: a delivery that no longer waits is

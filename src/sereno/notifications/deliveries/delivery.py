@@ -46,5 +46,8 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
     "unknown": frozenset({"pending", "dead", "sent", "delivered", "read", "bounced", "failed", "invalid"}),
 }
 
+# It did not arrive, or nobody knows: as sereno.failed_states() says. Lists find these deliveries however old they are.
+FAILED: frozenset[State] = frozenset({"bounced", "failed", "invalid", "expired", "dead", "unknown"})
+
 # Final states; only an operator can return a delivery to pending.
 ENDED: frozenset[State] = frozenset({"read", "bounced", "skipped", "failed", "invalid", "expired", "dead"})

@@ -110,11 +110,17 @@ class ReceiptCollector:
         if down is not None:
             await self._recorder.pause(channel, account, one_line(down.code), one_line(down.message))
 
-    async def apply_early(self) -> None:
-        """Apply receipts that arrived before their message was stored, one channel and account at a time."""
+    async def apply_early(self) -> int:
+        """Apply receipts that arrived before their message was stored, one channel and account at a time.
+
+        Return the number of deliveries that changed.
+        """
+        moved = 0
         while (result := await self._database.arun(self._apply_early())) is not None:
             channel, account, applied = result
             self._recorder.stats.count_receipts(channel, account, applied.received)
+            moved += applied.moved
+        return moved
 
     def _apply_early(self) -> Operation[tuple[str, str, ReceiptResult] | None]:
         """Apply the early receipts of one channel and account, and remove them, in one transaction."""

@@ -20,6 +20,7 @@ from sereno.notifications.deliveries.delivery import State
 from sereno.notifications.deliveries.receipt_store import ReceivedReceipt
 from sereno.notifications.deliveries.stats import DeliveryChange, DeliveryTally
 from sereno.notifications.deliveries.transition import Transition
+from sereno.telemetry.delivery_counts import COUNTED
 from sereno.telemetry.log_events import emit
 
 # Error codes of sereno itself: nothing was given to a provider.
@@ -59,13 +60,14 @@ class DeliveryStatsWriter:
         if changes:
             with self._one_at_a_time:
                 self._tally.count_created(changes)
+            _count_for_metrics(changes)
             self._schedule()
 
     def count_unsent(self, changes: Sequence[DeliveryChange]) -> None:
         """Count deliveries that were claimed and not sent."""
         if changes:
             with self._one_at_a_time:
-                self._tally.count(_held(change) for change in changes)
+                self._count_changes([_held(change) for change in changes])
             self._schedule()
 
     def count_outcomes(self, channel: str, account: str, transitions: Iterable[Transition], kinds: Kinds) -> None:
@@ -96,7 +98,7 @@ class DeliveryStatsWriter:
             words = ["retried" if state == "pending" else str(state)]
             words += ["tried"] if was_tried and is_first else []
             words += ["sent"] if state == "delivered" else []
-            self._tally.count([DeliveryChange(channel, event, tenant, word, None, count) for word in words])
+            self._count_changes([DeliveryChange(channel, event, tenant, word, None, count) for word in words])
             figures.sent += count * was_tried
             figures.accepted += count * was_taken
             figures.throttled += count * (code in THROTTLED)
@@ -118,7 +120,7 @@ class DeliveryStatsWriter:
             state = "retried" if each.state == "pending" else each.state
             # A message that was read was also delivered.
             words = ["delivered", "read"] if state == "read" and each.before != "delivered" else [state]
-            self._tally.count(
+            self._count_changes(
                 [DeliveryChange(channel, each.event, each.tenant, word, None, each.count) for word in words]
             )
             if each.outcome not in ("read", "down") and each.bucket is not None:
@@ -126,6 +128,10 @@ class DeliveryStatsWriter:
             figures.failed += each.count if state in FAILED else 0
             if each.code:
                 figures.trouble(each.code, each.count)
+
+    def _count_changes(self, changes: Sequence[DeliveryChange]) -> None:
+        self._tally.count(changes)
+        _count_for_metrics(changes)
 
     async def flush(self) -> None:
         """Wait for the write that is running in this loop, and write what was counted since."""
@@ -171,6 +177,11 @@ class DeliveryStatsWriter:
         task = asyncio.get_running_loop().create_task(self._write())
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
+
+
+def _count_for_metrics(changes: Iterable[DeliveryChange]) -> None:
+    for change in changes:
+        COUNTED.add(change.channel, change.state, change.count)
 
 
 def _held(change: DeliveryChange) -> DeliveryChange:

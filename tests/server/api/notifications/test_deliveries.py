@@ -8,6 +8,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.channels.outcome import Failed, Invalid
+from sereno.notifications import operations, queries
 from tests.facts import one
 from tests.notifications.conftest import Pager, Tender
 from tests.server.api.conftest import Ask
@@ -128,6 +129,37 @@ def test_a_requeue_by_filter_needs_a_confirmation(ask: Ask, notified: NotifiedEv
     for body in invalid:
         assert client.post("/deliveries/requeue", json=body).status_code == 422, body
     assert client.post("/deliveries/requeue", json={"recipient": "unknown"}).status_code == 404
+
+
+def test_failed_deliveries_below_newer_ones_are_listed_and_requeued(
+    ask: Ask, notified: NotifiedEvents, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in ((queries, "WINDOW"), (operations, "REQUEUE_WINDOW")):
+        monkeypatch.setattr(module, name, 5)
+    connection.execute(
+        "insert into sereno.deliveries (event_id, recipient_id, channel, due_at, state, sent_at) "
+        "select event_id, recipient_id, 'newer', due_at, 'delivered', sereno.now() from sereno.deliveries"
+    )
+    client, mine = ask("operator"), notified.deliveries
+    both = {mine["fails"], mine["theirs"]}
+    assert ids(client.get("/deliveries", params={"state": "sent"})) == set(), "not among the newest"
+    assert ids(client.get("/deliveries", params={"state": "failed", "channel": "pager"})) == both
+    assert ids(client.get("/deliveries", params={"state": "failed", "tenant": "a"})) == {mine["theirs"]}
+    assert ids(client.get("/deliveries", params={"subject": "T1", "channel": "pager"})) == set(mine.values()) - {
+        mine["theirs"]
+    }
+    assert ids(client.get("/deliveries", params={"q": "state:failed,invalid subject:T1"})) == {
+        mine["fails"],
+        mine["bad"],
+    }
+    assert ids(ask("viewer", tenant="a").get("/deliveries", params={"state": "failed"})) == {mine["theirs"]}
+    first = client.get("/deliveries", params={"state": "failed", "limit": 1}).json()
+    rest = client.get("/deliveries", params={"state": "failed", "limit": 1, "before": first["next"]}).json()
+    assert [first["items"][0]["id"], rest["items"][0]["id"]] == sorted(both, reverse=True)
+    wanted = {"states": ["failed"], "channel": "pager"}
+    assert client.post("/deliveries/requeue", json=wanted | {"dry_run": True}).json()["total"] == 2
+    assert set(client.post("/deliveries/requeue", json=wanted | {"all": True}).json()["done"]) == both
+    assert ids(client.get("/deliveries", params={"state": "failed"})) == set()
 
 
 def test_a_tenants_token_gives_access_to_that_tenants_deliveries_only(ask: Ask, notified: NotifiedEvents) -> None:

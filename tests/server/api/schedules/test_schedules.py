@@ -10,7 +10,7 @@ import pytest
 
 from sereno import Every, Sereno
 from tests.facts import advance, one
-from tests.schedules.schedule_steps import made, now
+from tests.schedules.schedule_steps import insert_run, made, now
 from tests.server.api.conftest import Ask
 from tests.server.api.schedules.schedule_steps import DAILY, JSON, body, fill, keys
 
@@ -159,6 +159,19 @@ def test_most_keys_work_in_the_path(tasks: Sereno, ask: Ask) -> None:
         assert client.get(f"{path}/next").json()["key"] == key
         assert client.post(f"{path}/run").status_code == 201
         assert len(client.get(f"{path}/fires").json()["items"]) == 1
+
+
+def test_runs_have_their_counts_without_what_viewers_may_not_see(
+    tasks: Sereno, ask: Ask, connection: psycopg.Connection
+) -> None:
+    fill(ask("admin"))
+    insert_run(connection, "menu:1", result={"new": 3, "found": 12, "pin": 4711, "done": True, "inner": {"n": 1}})
+    insert_run(connection, "menu:1", "dead", ago=30)
+    for role, counts in (("operator", {"found": 12, "new": 3, "pin": 4711}), ("viewer", {"found": 12, "new": 3})):
+        dead, good = ask(role).get("/schedules/menu:1/fires").json()["items"]
+        assert (good["counts"], good["duration"], good["state"]) == (counts, 2.0, "succeeded")
+        assert (dead["counts"], dead["state"]) == (None, "dead")
+        assert ask(role).get("/schedules/menu:1").json()["fires"] == [dead, good]
 
 
 @pytest.mark.slow

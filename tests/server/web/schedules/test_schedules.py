@@ -15,7 +15,7 @@ from sereno import Sereno
 from sereno.schedules.bulk_write import described, write
 from sereno.schedules.operations import run_now
 from tests.facts import one
-from tests.schedules.schedule_steps import made
+from tests.schedules.schedule_steps import insert_run, made
 from tests.server.api.conftest import Ask, Served
 from tests.server.web.html_reader import Read
 from tests.server.web.visit import DARK_DESKTOP, DARK_PHONE, InspectPage, Visits, goto
@@ -52,23 +52,6 @@ def keys(page: Page) -> list[str]:
 
 def schedule_path(key: str) -> str:
     return f"schedule?key={quote(key, safe='')}"
-
-
-def insert_run(connection: Connection, key: str, state: str = "succeeded", ago: int = 60) -> int:
-    """Insert a run that has ended."""
-    found: int = one(
-        connection,
-        "insert into sereno.history (id, finished_at, started_at, run_at, created_at, attempt, failures, crashes, "
-        "snoozes, releases, priority, state, queue, task, tenant, args, schedule_id, planned_at, stands_for) "
-        "select %s, p + interval '3 seconds', p + interval '1 second', p, p, 1, 0, 0, 0, 0, 5, %s, 'default', 'work', "
-        "tenant, '{}', id, p, 1 from sereno.schedules, (select sereno.now() - make_interval(secs => %s) as p) t "
-        "where key = %s returning id",
-        7_000_000 + ago,
-        state,
-        ago,
-        key,
-    )
-    return found
 
 
 def confirm(page: Page, done: str) -> None:
@@ -230,7 +213,7 @@ def test_the_page_of_a_schedule_shows_its_runs(
     inspect_page: InspectPage,
 ) -> None:
     put("close", args={"name": "n", "token": "s3cr3t"}, overlap="queue_one", tenant="a")
-    job = insert_run(connection, "close")
+    job = insert_run(connection, "close", result={"found": 12, "new": 3, "pin": 4711, "note": "x"})
     skipped = "insert into sereno.fires (planned_at, schedule_id, fired_at, reason) "
     skipped += "select sereno.now(), id, sereno.now(), 'overlap' from sereno.schedules"
     connection.execute(skipped.encode())
@@ -241,6 +224,8 @@ def test_the_page_of_a_schedule_shows_its_runs(
     expect(page.locator("#schedule-punctual circle")).to_have_count(1)
     expect(page.locator("#schedule-punctual path.cut")).to_have_count(1)
     expect(page.locator("#schedule-history")).to_contain_text("overlap")
+    expect(page.locator("#schedule-history tbody tr", has_text=str(job))).to_contain_text("found 12 · new 3")
+    expect(page.locator("#schedule-history")).not_to_contain_text("pin")
     expect(page.locator(f"#schedule-history a[href='./jobs?job={job}']")).to_be_visible()
     expect(page.locator("#schedule-facts")).to_contain_text("Declared by the code of shop")
     expect(page.locator("#schedule-audit")).to_contain_text("maria")

@@ -134,7 +134,11 @@ def routes(context: ServerContext) -> Router:
     async def list_deliveries(
         who: Who, page: Annotated[Paging, Depends(paging)], wanted: Annotated[DeliveryFilter, Depends(filter_params)]
     ) -> Response:
-        """Deliveries, newest first. A filter searches the newest hundred thousand."""
+        """Deliveries, newest first.
+
+        Those that failed (bounced, failed, invalid, expired, dead, unknown) and those of a subject, event or recipient
+        are found however old they are. Other filters search the newest hundred thousand.
+        """
         found = await context.read(_page(page, replace(wanted, tenant=their_tenant(who, wanted.tenant))))
         for line in found.items:
             line_shown(line, who)

@@ -48,6 +48,7 @@ from sereno.server.api.schedules.views import (
 )
 from sereno.server.api.threads import SerialThread
 from sereno.server.shared.context import ServerContext
+from sereno.server.shared.run_counts import counts_seen
 from sereno.server.shared.search_access import searched
 from sereno.text import NAME_LIMIT, check_text
 from sereno.zones import moment
@@ -190,7 +191,7 @@ def _one(context: ServerContext, router: Router) -> None:
         """
         search_params = searched(q, FIRE_FIELDS, who)
         found = await context.read(_shown(key, who, fires=limit, upcoming=0, search_params=search_params))
-        return json_response(Fires(found.fires))
+        return json_response(Fires(counts_seen(found.fires, who)))
 
     @router.operation(
         "GET",
@@ -207,7 +208,8 @@ def _one(context: ServerContext, router: Router) -> None:
             found = yield from _shown(key, who, fires=fires, upcoming=n)
             last = yield from _last_job(found, who)
             upcoming = upcoming_fires(found.upcoming)
-            return ScheduleDetailResponse(shown(found.schedule, who), last, found.fires, upcoming, found.now)
+            runs = counts_seen(found.fires, who)
+            return ScheduleDetailResponse(shown(found.schedule, who), last, runs, upcoming, found.now)
 
         return json_response(await context.read(operation()))
 

@@ -14,6 +14,7 @@ from sereno.archive.queries import ArchivedLocation
 from sereno.jobs.filters import DeliveryFilter
 from sereno.notifications.deliveries.delivery import State
 from sereno.notifications.operations import DeliveryDetail, masked
+from sereno.notifications.queries import searches_newest
 from sereno.notifications.rows import DeliveryLine
 from sereno.notifications.search_fields import DELIVERY_FIELDS
 from sereno.notifications.why import why_event
@@ -78,6 +79,7 @@ def routes(pages: PageRoutes) -> None:
             form=form,
             wanted=wanted,
             is_filtered=bool(form.terms) or any(page.query.get(name) for name in (*TEXTS, "state", "event", "tenant")),
+            is_of_newest=searches_newest(wanted),
             is_nobody=found.value is None and not found.is_missing,
             states=STATES,
             types=known_types(page),

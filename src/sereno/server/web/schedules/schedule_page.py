@@ -20,7 +20,9 @@ from sereno.schedules import queries
 from sereno.schedules.bulk_write import exported
 from sereno.schedules.operations import ScheduleDetail
 from sereno.schedules.rows import ScheduleRow
+from sereno.schedules.runs import counts_text
 from sereno.server.shared.http_error import HTTPError, not_found
+from sereno.server.shared.run_counts import counts_seen
 from sereno.server.shared.tenant_scope import check_theirs
 from sereno.server.web.charts.punctuality import PunctualityPoint, punctuality
 from sereno.server.web.command_examples import copies
@@ -102,7 +104,8 @@ def routes(pages: PageRoutes) -> None:
             zone=zone_of(row.rule),
             upcoming=found.upcoming,
             dots=dots(page, found.fires[:DOTS]),
-            fires=found.fires,
+            fires=counts_seen(found.fires, page.who),
+            counts_text=counts_text,
             late_of=late_of,
             took_of=took_of,
             picture=_picture(page, found),
