@@ -198,4 +198,5 @@ def rows_read(top: dict[str, Any], table: str) -> int:
     """Return how many rows of a table the scans of a plan have read."""
     found = [node for node in nodes(top) if node.get("Relation Name") == table]
     read = [(node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"] for node in found]
-    return round(sum(read))
+    total: int = round(sum(read))
+    return total
