@@ -9,7 +9,7 @@ import pytest
 from sereno.testing.process import wait_for
 from sereno.testing.provider import Fault
 from tenders import chilecompra, search_page
-from tenders.app import app
+from tenders.app import TENANT, announce, app
 from tenders.source import Unavailable
 from tenders.stand_ins import Api, Authority, SearchPage
 from tenders.tender import CHILE, Tender
@@ -187,6 +187,17 @@ async def test_requests_with_one_ticket_never_come_at_the_same_time(world: World
     assert world.api.refused == 0
     limits = {each.name: each.numbers for each in await app.limits.alist("tenders.*")}
     assert limits["tenders.ticket"] == {"slots": 1}
+
+
+async def test_new_lists_go_before_the_details_of_earlier_ones(world: World) -> None:
+    code = world.authority.publish()
+    await world.cycle()
+    await app.aenqueue_many([announce.using(tenant=TENANT).job(code) for _ in range(20)])
+    before = len(world.api.log)
+    await world.cycle()
+    asked = ["fecha=" in request.path for request in world.api.log[before:]]
+    assert len(asked) > 20
+    assert any(asked[:5])
 
 
 async def test_a_refused_request_is_repeated_after_a_pause(world: World) -> None:
