@@ -59,7 +59,7 @@ def test_every_example_has_its_files() -> None:
     for example in EXAMPLES:
         assert {"compose.yaml", ".env.example", "README.md"} <= {path.name for path in folder(example).iterdir()}
         assert example in BY_SYSTEMD or any(path.is_relative_to(folder(example)) for path in MANIFESTS)
-    assert {path.name for path in UNITS} == {f"sereno-{kind}@.service" for kind in ("migrate", "server", "worker")}
+    assert {path.name for path in UNITS} == {f"sereno-{kind}@.service" for kind in ("api", "migrate", "server", "worker")}
 
 
 def test_the_dockerfile_copies_what_is_there_and_sent_to_the_builder(subtests: pytest.Subtests) -> None:
@@ -106,6 +106,20 @@ def test_example_environments_name_every_variable_and_settings_exist(subtests: p
             assert {name for name in own if not is_read(name, code)} == set()
 
 
+def test_every_setting_of_an_example_can_be_set(subtests: pytest.Subtests) -> None:
+    """Whole names in settings.py, and the keys of a table of defaults, which lack the prefix."""
+    whole = re.compile(r'"((?:APP|JOB_RUNNER|NOTIFICATION|RECONCILIATION|SEPARATE_WORKER|REMINDERS|WORKER)_[A-Z_]+)"')
+    for example in EXAMPLES:
+        settings = folder(example).parent / "settings.py"
+        if settings.is_file():
+            with subtests.test(example=example):
+                code = settings.read_text()
+                keys = re.findall(r'^    "([A-Z_]+)": ', code, re.MULTILINE)
+                named = {*whole.findall(code), *(f"{example.upper()}_{key}" for key in keys)}
+                passed = (folder(example) / "compose.yaml").read_text()
+                assert {name for name in named if not re.search(rf"\b{name}:", passed)} == set()
+
+
 def is_read(name: str, code: str) -> bool:
     """Return whether code names a variable: whole, without its prefix, or as provider and name of a setting."""
     words = name.split("_")
@@ -139,8 +153,10 @@ def exists(command: list[str]) -> bool:
     program, *words = command
     if program == "sereno":
         return is_known(words)
-    module = ROOT / "examples" / words[1].replace(".", "/")
-    return program == "python" and (module.with_suffix(".py").is_file() or (module / "__main__.py").is_file())
+    name = words[1] if program == "python" else words[0].replace("%i", BY_SYSTEMD[0]).removesuffix(":api")
+    module = ROOT / "examples" / name.replace(".", "/")
+    is_there = module.with_suffix(".py").is_file() or (module / "__main__.py").is_file()
+    return program in ("python", "uvicorn") and is_there
 
 
 def pods_of(manifest: Path) -> Iterator[dict[str, Any]]:
