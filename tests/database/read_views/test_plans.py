@@ -88,6 +88,12 @@ def test_finished_jobs_of_a_time_are_read_from_its_days_only(filled: psycopg.Con
     assert {name for name in last_hour if not name.startswith("history_done_") or name[-8:] < day} == set()
 
 
+def test_tables_of_columns_that_are_not_read_are_not_in_the_plan(filled: psycopg.Connection) -> None:
+    names = _read(filled, "select id, state from sereno.jobs_v1 where id = 5")
+    assert {name for name in names if not name.startswith("history_")} == {"jobs"}
+    assert _read(filled, "select id, state from sereno.deliveries_v1 where id = 5") == {"deliveries"}
+
+
 def test_the_state_of_a_delivery_reaches_its_table(filled: psycopg.Connection) -> None:
     """A partial index on the state can serve it: the condition is on the column itself."""
     query = "select * from sereno.deliveries_v1 where state = 'dead' order by id desc limit 50"

@@ -1,40 +1,45 @@
 -- The read contract: views for reports, runbooks and BI tools, while the tables behind them may change. A column of a _v1
 -- view is never removed, renamed or changed in meaning or type; new ones are added at the end, with `create or replace
 -- view`, which keeps the privileges that users have granted. The views call no functions of this schema, so that a role
--- needs no privilege other than select on them. A column that needs another table is a subquery or a left join by
--- primary key: it costs nothing in a query that does not read it, and the conditions of a query reach the indexes.
+-- needs no privilege other than select on them.
 
--- Live and finished jobs. Both parts read one table without a condition of their own: the planner then treats the view
--- like a partitioned table, and leaves out the parts that a condition on `state` or `finished_at` excludes.
+-- Live and finished jobs. Both parts read one table without a condition and without subqueries: the planner then treats
+-- them like a partitioned table, and leaves out those that a condition on `state` or `finished_at` excludes. Each join
+-- finds at most one row, also that of the last attempt, because max() has no groups: a query that does not read its
+-- columns is planned without it.
 create view sereno.jobs_v1 as
-select id, task, queue, state, priority, tenant, tags, trace, args::jsonb as args, unique_key,
-       attempt, failures, crashes, snoozes, releases,
-       run_at, created_at, case when state = 'running' then claimed_at end as started_at, null::timestamptz as finished_at, expires_at,
-       cancel_requested, session_id,
-       (select host from sereno.sessions where sessions.id = jobs.session_id) as host,
-       (select pid from sereno.sessions where sessions.id = jobs.session_id) as pid,
-       -- No attempt is older than its job, so earlier partitions are not read. One day of tolerance for a clock set back.
-       (select reason from sereno.attempts
-        where job_id = jobs.id and partition_at >= jobs.created_at - interval '1 day' order by number desc limit 1) as reason,
-       (select error_type from sereno.attempts
-        where job_id = jobs.id and partition_at >= jobs.created_at - interval '1 day' order by number desc limit 1) as error_type,
-       (select error_message from sereno.attempts
-        where job_id = jobs.id and partition_at >= jobs.created_at - interval '1 day' order by number desc limit 1) as error_message,
-       null::jsonb as result,
-       group_id, schedule_id, (select key from sereno.schedules where schedules.id = schedule_id)::text as schedule, planned_at, stands_for,
-       keys, requires
-from sereno.jobs
-union all
-select id, task, queue, state, priority, tenant, tags, trace, args, unique_key,
-       attempt, failures, crashes, snoozes, releases,
-       run_at, created_at, started_at, finished_at, expires_at,
-       false, session_id,
-       (select host from sereno.sessions where sessions.id = history.session_id),
-       (select pid from sereno.sessions where sessions.id = history.session_id),
-       reason, error_type, error_message, result,
-       group_id, schedule_id, (select key from sereno.schedules where schedules.id = schedule_id)::text, planned_at, stands_for,
-       keys, requires
-from sereno.history;
+select every.id, every.task, every.queue, every.state, every.priority, every.tenant, every.tags, every.trace, every.args,
+       every.unique_key, every.attempt, every.failures, every.crashes, every.snoozes, every.releases,
+       every.run_at, every.created_at, every.started_at, every.finished_at, every.expires_at, every.cancel_requested,
+       every.session_id, sessions.host, sessions.pid,
+       coalesce(every.reason, last.reason) as reason, coalesce(every.error_type, last.error_type) as error_type,
+       coalesce(every.error_message, last.error_message) as error_message, every.result, every.group_id,
+       every.schedule_id, schedules.key::text as schedule, every.planned_at, every.stands_for, every.keys, every.requires
+from (
+    select id, task, queue, state, priority, tenant, tags, trace, args::jsonb as args, unique_key,
+           attempt, failures, crashes, snoozes, releases, run_at, created_at,
+           case when state = 'running' then claimed_at end as started_at, null::timestamptz as finished_at, expires_at,
+           cancel_requested, session_id, null::text as reason, null::text as error_type, null::text as error_message,
+           null::jsonb as result, group_id, schedule_id, planned_at, stands_for, keys, requires
+    from sereno.jobs
+    union all
+    select id, task, queue, state, priority, tenant, tags, trace, args, unique_key,
+           attempt, failures, crashes, snoozes, releases, run_at, created_at,
+           started_at, finished_at, expires_at,
+           false, session_id, reason, error_type, error_message,
+           result, group_id, schedule_id, planned_at, stands_for, keys, requires
+    from sereno.history
+) as every
+left join lateral (
+    select max(reason) as reason, max(error_type) as error_type, max(error_message) as error_message
+    from (select reason, error_type, error_message from sereno.attempts
+          where every.finished_at is null and attempts.job_id = every.id
+            -- No attempt is older than its job, so earlier partitions are not read. One day of tolerance for a clock set back.
+            and attempts.partition_at >= every.created_at - interval '1 day'
+          order by number desc limit 1) as newest
+) as last on true
+left join sereno.sessions on sessions.id = every.session_id
+left join sereno.schedules on schedules.id = every.schedule_id;
 
 -- All attempts: the running ones, those that ended, and the last one of each finished job, which is its history row.
 create view sereno.attempts_v1 as
