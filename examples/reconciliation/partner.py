@@ -28,7 +28,8 @@ MOST_JSON = 4_000_000
 MOST_PAGES = 100
 # The partner repeats a request's id for six hours; without the id there is nothing to poll.
 CONFLICT_WAIT = "30m"
-_REQUEST_ID = re.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+_REQUEST_ID = re.compile(rb'(?:[Rr]equest ?[Ii]d|"id")\W{1,5}([0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12})')
+FAILED = ("error", "failed", "expired")
 
 T = TypeVar("T")
 
@@ -38,17 +39,32 @@ class RequestedReport(msgspec.Struct, rename="camel"):
 
 
 class ReportTotals(msgspec.Struct):
-    """What the partner announces about a file: lines, and different orders in them."""
+    """What the partner announces about a file: lines, and different orders in them; None if it does not."""
 
-    total_linhas: int | None = None
-    total_pedido_associado_ifood: int | None = None
+    lines: int | None = None
+    orders: int | None = None
 
 
 class ReportState(msgspec.Struct, rename="camel"):
+    """A requested report. The link has two names in the partner's documentation."""
+
     status: str = ""
     download_path: str | None = None
+    file_path: str | None = None
     error_message: str | None = None
-    metadata: ReportTotals | None = None
+    metadata: dict[str, Any] | None = None
+
+    @property
+    def link(self) -> str | None:
+        return self.download_path or self.file_path
+
+    @property
+    def totals(self) -> ReportTotals:
+        return ReportTotals(self._total("total_linhas"), self._total("total_pedido_associado_ifood"))
+
+    def _total(self, name: str) -> int | None:
+        value = str((self.metadata or {}).get(name))
+        return int(value) if value.isdecimal() else None
 
 
 class GrossValue(msgspec.Struct, rename="camel"):
@@ -74,6 +90,7 @@ class Sale(msgspec.Struct, rename="camel"):
 
 
 class SalesPage(msgspec.Struct, rename="camel"):
+    page: int = 1
     page_count: int = 1
     sales: list[Sale] | None = None
 
@@ -92,7 +109,7 @@ class Partner:
         if status != HTTPStatus.CONFLICT:
             return _read("request", content, RequestedReport).request_id
         if known := _REQUEST_ID.search(content):
-            return known[0].decode()
+            return known[1].decode()
         raise Snooze(CONFLICT_WAIT, reason="the partner already prepares this report, and did not return its id")
 
     async def report(self, merchant: str, request: str) -> ReportState:
@@ -101,9 +118,9 @@ class Partner:
         status, content = await self._call("poll", "GET", path)
         # A request that the partner has not stored yet is 404.
         state = ReportState() if status == HTTPStatus.NOT_FOUND else _read("poll", content, ReportState)
-        if state.download_path:
+        if state.link:
             return state
-        if state.status != "error":
+        if state.status not in FAILED:
             raise Snooze(settings.POLL_EVERY, reason="the partner is preparing the report")
         reason = state.error_message or "no reason given"
         if "no financial entries" not in reason.lower():
@@ -112,16 +129,19 @@ class Partner:
 
     async def sales(self, merchant: str, day: str) -> list[Sale]:
         """Return the sales of a day on the merchant's calendar."""
-        path, found, number, count = f"{_financial(merchant)}/sales", list[Sale](), 1, 1
-        while number <= min(count, MOST_PAGES):
-            params = {"beginSalesDate": day, "endSalesDate": day, "page": number}
-            status, content = await self._call("sales", "GET", path, params=params)
+        found: dict[str, Sale] = {}
+        # The first page is read without a number, because its documentation counts from 0 and from 1.
+        params: dict[str, Any] = {"beginSalesDate": day, "endSalesDate": day}
+        for read in range(1, MOST_PAGES + 1):
+            status, content = await self._call("sales", "GET", f"{_financial(merchant)}/sales", params=params)
             if status == HTTPStatus.NO_CONTENT:
                 break
             page = _read("sales", content, SalesPage)
-            found += page.sales or []
-            number, count = number + 1, page.page_count
-        return found
+            found |= {sale.id: sale for sale in page.sales or ()}
+            if read >= page.page_count:
+                break
+            params["page"] = page.page + 1
+        return list(found.values())
 
     async def _call(self, stage: str, method: str, path: str, **sent: Any) -> tuple[int, bytes]:
         """Return status and body of a usable response. Redirects are not followed."""

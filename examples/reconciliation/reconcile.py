@@ -63,12 +63,11 @@ async def reconcile(
         file = await ctx.step("unpack", _unpack, path)
         log.stage = "register"
         async with ctx.transaction() as connection:
-            orders, lines = totals.total_pedido_associado_ifood, totals.total_linhas
-            values = [ctx.job_id, account, merchant, competence, path, file.sha256, orders, lines, ctx.claimed_at]
-            await connection.execute(REGISTER, values)
+            values = [ctx.job_id, account, merchant, competence, path, file.sha256]
+            await connection.execute(REGISTER, [*values, totals.orders, totals.lines, ctx.claimed_at])
             processing = process.using(connection, tenant=account, trace=ctx.trace)
             await processing.aenqueue(account, merchant, competence, ctx.job_id)
-            log.counts = ReceivedFile(file.size, lines)
+            log.counts = ReceivedFile(file.size, totals.lines)
             ctx.set_result(log.counts)
     return None
 
@@ -87,18 +86,18 @@ async def _download(log: RunLog, partner: Partner, merchant: str, request: str, 
     log.stage = "download"
     packed = await _packed(partner, merchant, request, report)
     await storage.put(f"{path}.gz", packed)
-    return report.metadata or ReportTotals()
+    return report.totals
 
 
 async def _packed(partner: Partner, merchant: str, request: str, report: ReportState) -> bytes:
     """Return the file of a report; for a month without entries, an empty one."""
-    if report.download_path is None:
+    if report.link is None:
         return gzip.compress(NO_ENTRIES)
     try:
-        return await download(report.download_path)
+        return await download(report.link)
     except ExpiredLink:
         again = await partner.report(merchant, request)
-        return await download(again.download_path or report.download_path)
+        return await download(again.link or report.link)
 
 
 async def _unpack(path: str) -> StoredFile:

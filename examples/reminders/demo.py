@@ -6,11 +6,11 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from itertools import cycle
-from pathlib import Path
 
 import psycopg
 
 from reminders.app import app
+from reminders.install import create_tables
 from reminders.stand_ins import BUSY, NO_MAILBOX, StandIns
 from sereno import Every, Sereno
 from sereno.schedules.rules.when import When
@@ -33,7 +33,13 @@ LINKS = [
 ]
 
 RECIPIENTS: dict[str, dict[str, str]] = {
-    "reminders.ana": {"email": "ana@example.org", "sms": "+37120000001", "telegram": "1001"},
+    "reminders.ana": {
+        "email": "ana@example.org",
+        "sms": "+37120000001",
+        "telegram": "1001",
+        "push": "ExponentPushToken[ana]",
+        "whatsapp": "+37120000001",
+    },
     "reminders.bob": {"email": NO_MAILBOX, "sms": "+37120000002"},
     "reminders.cyd": {},
     "reminders.eve": {"email": BUSY, "sms": "+37120000003"},
@@ -46,33 +52,35 @@ REMINDERS = [
     ("reminders.cyd", "in_app"),
     ("reminders.cyd", "email"),
     ("reminders.ana", "sms"),
+    ("reminders.ana", "push"),
+    ("reminders.ana", "whatsapp"),
     ("reminders.eve", "email"),
     ("reminders.cyd", "fax"),
 ]
 EACH = 0.5
 WRITE = "insert into reminders.reminders (person, channel, title, asset, due_at) values (%s, %s, %s, %s, now())"
-SCHEMA = Path(__file__).with_name("schema.sql")
+# Quicker than in production: a demo takes minutes.
+QUICK = {
+    "NOTIFICATION_CRON_EXPRESSION": "*/2 * * * * *",
+    "REMINDERS_FIRST_RETRY": "0.3",
+    "REMINDERS_EXPO_RECEIPTS_AFTER": "3",
+}
 
 
 @asynccontextmanager
 async def stage(app: Sereno) -> AsyncIterator[dict[str, str]]:
-    """Create the table, four recipients and their providers, and write a reminder every half second."""
-    await create_tables(app)
+    """Create the tables, four recipients and their providers, and write a reminder every half second."""
+    await asyncio.to_thread(create_tables, app)
     for recipient, addresses in RECIPIENTS.items():
         await app.recipients.aupsert(recipient, addresses)
     async with StandIns(trouble=0.08) as stand_ins:
         writer = asyncio.create_task(write(app))
         try:
-            yield stand_ins.environment | {"REMINDERS_EVERY": "2s", "REMINDERS_FIRST_RETRY": "0.3"}
+            yield stand_ins.environment | QUICK
         finally:
             writer.cancel()
             with suppress(asyncio.CancelledError):
                 await writer
-
-
-async def create_tables(app: Sereno) -> None:
-    async with await psycopg.AsyncConnection.connect(app.url) as connection:
-        await connection.execute(SCHEMA.read_bytes())
 
 
 async def write(app: Sereno) -> None:

@@ -1,4 +1,4 @@
-"""Local stand-ins for the mail server, Twilio and Telegram, with typical faults."""
+"""Local stand-ins for the mail server, Twilio, Expo, WhatsApp and Telegram, with typical faults."""
 
 import random
 from contextlib import AsyncExitStack
@@ -7,9 +7,11 @@ from typing import Any, Self
 from aiohttp import web
 
 from sereno.testing.chats import TelegramProvider
+from sereno.testing.expo import ExpoProvider
 from sereno.testing.provider import Request
 from sereno.testing.smtp import CLOSE, MailServer
 from sereno.testing.twilio import TwilioProvider
+from sereno.testing.whatsapp import WhatsAppProvider
 
 # A mailbox that does not exist, and one whose server is busy until a test changes it.
 NO_MAILBOX = "no-mailbox@example.org"
@@ -54,17 +56,41 @@ class Chats(TelegramProvider):
         return await super().answer(request)
 
 
+class Pushes(ExpoProvider):
+    def __init__(self, trouble: float) -> None:
+        super().__init__()
+        self._trouble = trouble
+
+    async def answer(self, request: Request) -> web.StreamResponse:
+        if _bad_luck(self._trouble):
+            return web.Response(status=502, text="bad gateway")
+        return await super().answer(request)
+
+
+class WhatsApps(WhatsAppProvider):
+    def __init__(self, trouble: float) -> None:
+        super().__init__()
+        self._trouble = trouble
+
+    async def answer(self, request: Request) -> web.StreamResponse:
+        if _bad_luck(self._trouble):
+            return web.Response(status=429, text="too many requests")
+        return await super().answer(request)
+
+
 class StandIns:
-    """All three providers. `trouble`: the share of messages that fail."""
+    """All providers. `trouble`: the share of messages that fail."""
 
     def __init__(self, trouble: float = 0.0) -> None:
         self.mails = Mails(trouble)
         self.phones = Phones(trouble)
         self.chats = Chats(trouble)
+        self.pushes = Pushes(trouble)
+        self.whatsapps = WhatsApps(trouble)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        for server in (self.mails, self.phones, self.chats):
+        for server in (self.mails, self.phones, self.chats, self.pushes, self.whatsapps):
             await self._stack.enter_async_context(server)
         return self
 
@@ -75,13 +101,20 @@ class StandIns:
     def accounts(self) -> dict[str, dict[str, Any]]:
         """Return the arguments of `app.channels.add`, by channel."""
         mail = {"host": self.mails.host, "port": self.mails.port, "tls": "none"}
-        return {"email": mail, "sms": self.phones.account, "telegram": self.chats.account}
+        return {
+            "email": mail,
+            "sms": self.phones.account,
+            "telegram": self.chats.account,
+            "push": {"url": self.pushes.url},
+            "whatsapp": self.whatsapps.account,
+        }
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the same as environment variables, for a worker in another process."""
-        providers = {"email": "SMTP", "sms": "TWILIO", "telegram": "TELEGRAM"}
-        return {
+        """Return the same as environment variables, for a worker in another process, with all channels active."""
+        providers = {"email": "SMTP", "sms": "TWILIO", "telegram": "TELEGRAM", "push": "EXPO", "whatsapp": "WHATSAPP"}
+        active = {"NOTIFICATION_ACTIVE_CHANNELS": ",".join(name.upper() for name in providers)}
+        return active | {
             f"REMINDERS_{providers[channel]}_{name.upper()}": str(value)
             for channel, account in self.accounts.items()
             for name, value in account.items()

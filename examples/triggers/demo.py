@@ -18,6 +18,14 @@ from triggers.app import app, call
 from triggers.install import install
 
 APP = "triggers.app:app"
+FAST: dict[str, When] = {
+    "triggers.stock:norte": Every("5s", count_from="clock"),
+    "triggers.stock:sur": Every("5s", count_from="clock"),
+    "triggers.close:norte": Cron("*/10 * * * * *", tz="Europe/Madrid"),
+    "triggers.recount:norte": Every("3s", count_from="end"),
+    "triggers.settle:2026-10": Every("4s"),
+    "triggers.purge": Every("4s"),
+}
 LINKS: list[tuple[str, str]] = [
     (
         "settle:2026-10 fails four times, is disabled, and is enabled when the price has been entered",
@@ -40,16 +48,13 @@ def trigger(procedure: str, concurrency_key: str, **params: str) -> NewJob:
     return job
 
 
-TRIGGERS: dict[str, tuple[When, NewJob]] = {
-    "triggers.stock:norte": (Every("5s", count_from="clock"), trigger("refresh_stock", "norte", plant="norte")),
-    "triggers.stock:sur": (Every("5s", count_from="clock"), trigger("refresh_stock", "sur", plant="sur")),
-    "triggers.close:norte": (
-        Cron("*/10 * * * * *", tz="Europe/Madrid"),
-        trigger("close_day", "norte", plant="norte", night="{fire:%Y-%m-%d}"),
-    ),
-    "triggers.recount:norte": (Every("3s", count_from="end"), trigger("recount_tanks", "norte", plant="norte")),
-    "triggers.settle:2026-10": (Every("4s"), trigger("settle_month", "{key}", month="2026-10-01")),
-    "triggers.purge": (Every("4s"), trigger("purge_readings", "{key}", before="{fire:%Y-%m-%d}")),
+TRIGGERS: dict[str, NewJob] = {
+    "triggers.stock:norte": trigger("refresh_stock", "norte", plant="norte"),
+    "triggers.stock:sur": trigger("refresh_stock", "sur", plant="sur"),
+    "triggers.close:norte": trigger("close_day", "norte", plant="norte", night="{fire:%Y-%m-%d}"),
+    "triggers.recount:norte": trigger("recount_tanks", "norte", plant="norte"),
+    "triggers.settle:2026-10": trigger("settle_month", "{key}", month="2026-10-01"),
+    "triggers.purge": trigger("purge_readings", "{key}", before="{fire:%Y-%m-%d}"),
 }
 
 
@@ -61,7 +66,7 @@ async def stage(to: Sereno) -> AsyncIterator[dict[str, str]]:
         await connection.execute("truncate triggers.tanks, triggers.prices, triggers.settlements")
         await connection.execute("insert into triggers.tanks values ('norte', 'a'), ('norte', 'b'), ('sur', 'a')")
         await to.schedules.aupsert_many(
-            [to.schedules.new(key, job, when, disable_after=1) for key, (when, job) in TRIGGERS.items()]
+            [to.schedules.new(key, job, FAST[key], disable_after=1) for key, job in TRIGGERS.items()]
         )
         day = asyncio.create_task(a_day(to, connection))
         try:

@@ -78,7 +78,7 @@ def test_the_programs_of_a_page_run(
 
 
 def test_every_link_of_a_page_has_a_target(subtests: pytest.Subtests) -> None:
-    for page in (*PAGES, *sorted((ROOT / "examples").glob("*/README.md"))):
+    for page in (*PAGES, *sorted((ROOT / "examples").rglob("README.md"))):
         with subtests.test(page=page_id(page)):
             assert [link for link in links(page) if not _has_target(page, link)] == []
 

@@ -60,8 +60,8 @@ def declare(app: Sereno) -> dict[str, Any]:
     @app.task
     async def in_transaction(ctx: Context, how: str) -> int:
         async with ctx.transaction():
-            if how == "set":
-                ctx.set_result(5)
+            if how != "returned":
+                ctx.set_result(5 if how == "set" else 6)
         return 6
 
     return {task.name: task for task in (export, count, ends, nothing, unkept, in_transaction)}
@@ -154,8 +154,11 @@ async def test_a_result_commits_with_the_transaction_of_the_handler(
     in_transaction = declare(app)["in_transaction"]
     async with app.working():
         assert await (await in_transaction.aenqueue("set")).aresult(LONG) == 5
+        both = await in_transaction.aenqueue("both")
+        assert await both.aresult(LONG) == 6
         assert await (await in_transaction.aenqueue("returned")).aresult(LONG) is None
-        await asyncio.to_thread(until, lambda: "call ctx.set_result in the transaction" in caplog.text)
+        await asyncio.to_thread(until, lambda: caplog.text.count("call ctx.set_result in the transaction") == 2)
+    assert f"job {both.id} " not in caplog.text, "it returns the value that it has set"
 
 
 async def test_a_result_that_cannot_be_stored_is_no_failure(app: Sereno, connection: psycopg.Connection) -> None:

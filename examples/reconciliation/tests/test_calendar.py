@@ -185,7 +185,6 @@ async def test_a_changed_hour_makes_no_second_job_on_the_same_day(kit: Kit, conn
     kit.assert_enqueued("reconciliation.sales_sync", times=1)
 
 
-@pytest.mark.quick
 async def test_schedules_follow_rows_that_are_written_with_sql(kit: Kit, connection: Connection) -> None:
     """As the team of the original design edits its table; a row that is wrong keeps no other from running."""
     await connection.execute(

@@ -39,7 +39,6 @@ async def test_views_have_the_columns_of_the_original_tables(connection: Connect
         assert found >= set(names.split()), view
 
 
-@pytest.mark.quick
 async def test_jobs_have_the_states_of_the_original_design(
     kit: Kit, connection: Connection, partner: PartnerStandIn
 ) -> None:

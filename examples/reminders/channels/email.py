@@ -11,9 +11,10 @@ class Mail(Email):
 
 
 channel = Mail(sender="Reminders <reminders@example.org>")
+server = account("SMTP", "host", "tls", "username", "password", "sender")
 way = Way(
     channel,
-    account("SMTP", "host", "tls", "username", "password", "sender") | {"port": int(setting("SMTP_PORT", "587"))},
+    server | {"port": int(setting("REMINDERS_SMTP_PORT", "587"))},
     # A mail server reports only that it accepted the mail: `delivered` would never come.
     channel.then("sms", after=FALLBACK_AFTER, unless="sent").then(in_app, after=FALLBACK_AFTER, unless="sent"),
 )

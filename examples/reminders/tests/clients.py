@@ -9,12 +9,16 @@ from typing import Any
 
 import psycopg
 from reminders.app import app
+from reminders.demo import RECIPIENTS
 
 from sereno.access.operations import create
 
+# The addresses of a recipient with all channels.
+ANA = RECIPIENTS["reminders.ana"]
+
 
 class ApiClient:
-    """Calls the server's API with the token of a role."""
+    """Calls the server with the token of a role."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -26,7 +30,7 @@ class ApiClient:
         if role in self._tokens:
             headers["Authorization"] = f"Bearer {self._tokens[role]}"
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self._url}/api/v1{path}", data, headers, method=method)  # noqa: S310 - ours
+        request = urllib.request.Request(f"{self._url}{path}", data, headers, method=method)  # noqa: S310 - ours
         try:
             with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310 - ours
                 return response.status, json.load(response)
@@ -36,8 +40,10 @@ class ApiClient:
 
 
 def sql(statement: str, *values: object) -> list[Any]:
+    """Run SQL; `sereno.` is replaced by the schema of the test."""
+    text = statement.replace("sereno.", f"{app.settings.schema}.")
     with psycopg.connect(app.url) as connection:
-        cursor = connection.execute(statement.encode(), values)
+        cursor = connection.execute(text.encode(), values)
         return cursor.fetchall() if cursor.description else []
 
 

@@ -5,17 +5,16 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-import psycopg
 import pytest
 import uvicorn
+from reminders.api import create
 from reminders.app import app
-from reminders.demo import SCHEMA
+from reminders.install import create_tables
 from reminders.stand_ins import StandIns
-from reminders.tests.clients import ApiClient, sql
+from reminders.tests.clients import ANA, ApiClient, sql
 
 from sereno import Sereno
 from sereno.monitoring.verify import verify
-from sereno.server import asgi
 from sereno.testing.kit import Kit
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -25,9 +24,8 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 def kit(sereno_kit: Callable[[Sereno], Kit]) -> Iterator[Kit]:
     """The test kit; at the end `sereno verify` must find nothing."""
     made = sereno_kit(app)
-    with psycopg.connect(app.url) as connection:
-        connection.execute(SCHEMA.read_bytes())
-        connection.execute("truncate reminders.reminders")
+    create_tables(app)
+    sql("truncate reminders.reminders, reminders.dead_letters")
     app.schedules.synchronise()
     yield made
     assert [result for result in app.database.run(verify(lease=app.settings.lease)) if not result.holds] == []
@@ -47,14 +45,16 @@ def run() -> Iterator[Run]:
 
 @pytest.fixture
 def stand_ins(kit: Kit, run: Run, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIns]:
-    """The providers, configured for this process and, by the environment, for worker processes."""
+    """The providers, configured and active in this process and, by the environment, in worker processes."""
     made = StandIns()
     run(made.__aenter__())
     for channel, account in made.accounts.items():
         app.channels.add(app.channels[channel], **account)
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
+    app.override(channels=list(made.accounts))
     yield made
+    app.override(channels=["in_app"])
     run(made.__aexit__(None, None, None))
 
 
@@ -67,14 +67,14 @@ def remind(kit: Kit) -> Callable[..., int]:
                        values (%s, %s, 'inspect the lift', now() + %s::interval) returning id"""
         return int(sql(statement, person, channel, due)[0][0])
 
-    app.recipients.upsert("ana", {"email": "ana@example.org", "sms": "+37120000001", "telegram": "1001"})
+    app.recipients.upsert("ana", ANA)
     return write
 
 
 @pytest.fixture
 def api(kit: Kit) -> Iterator[ApiClient]:
-    """The server of sereno on a real socket."""
-    server = uvicorn.Server(uvicorn.Config(asgi(app), port=0, lifespan="off", log_config=None))
+    """The API on a real socket, without a worker."""
+    server = uvicorn.Server(uvicorn.Config(create(), port=0, lifespan="off", log_config=None))
     thread = threading.Thread(target=lambda: run_server(server))
     thread.start()
     kit.until(lambda: server.started)

@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from reminders.app import app, status
+from reminders.settings import DISPATCH_QUEUE as QUEUE
 from reminders.stand_ins import StandIns
+from reminders.tests.clients import sql
 
 from sereno import JetStream
 from sereno.carriers.contract import CarrierState
@@ -16,7 +18,6 @@ from sereno.testing.kit import Kit
 pytestmark = pytest.mark.slow
 
 Remind = Callable[..., int]
-QUEUE = "notifications"
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def nats(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     server = LocalNats(tmp_path_factory.mktemp("nats"))
     server.start()
     address = server.url.removeprefix("nats://")
-    monkeypatch.setenv("SERENO_CARRIERS", f'{{"{QUEUE}": "jetstream://{address}"}}')
+    monkeypatch.setenv("NOTIFICATION_QUEUE_DRIVER", f"jetstream://{address}")
     yield server
     server.stop()
 
@@ -68,10 +69,12 @@ def test_the_queue_is_moved_to_nats_and_back(
             assert carried(nats)[1] == before
         elif share == 100:
             assert carried(nats)[1] > before
+            # The old side can be retired: nothing waits there.
+            assert sql("select count(*) from sereno.jobs_v1 where queue = %s and state = 'ready'", QUEUE) == [(0,)]
 
     state, _ = carried(nats)
     assert (state.pending_messages, state.held_messages) == (0, 0)
-    monkeypatch.delenv("SERENO_CARRIERS")
+    monkeypatch.setenv("NOTIFICATION_QUEUE_DRIVER", "pgboss")
     nats.stop()
     send(kit, remind, 6)
     assert len(stand_ins.mails.mails) == sent + 6

@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 import reminders
 from reminders.app import app, status
+from reminders.channels import whatsapp
+from reminders.channels.push import RECEIPTS_AFTER
 from reminders.settings import FALLBACK_AFTER, MAX_ATTEMPTS
 from reminders.stand_ins import BUSY, NO_MAILBOX, StandIns
-from reminders.tests.clients import sql
+from reminders.tests.clients import ANA, sql
 
+from sereno import Content
 from sereno.testing.kit import Kit
 from sereno.testing.provider import Fault
 
@@ -73,6 +76,51 @@ def test_a_recipient_without_addresses_gets_it_in_the_inbox(kit: Kit, stand_ins:
     assert status(number) == "SENT"
 
 
+def test_a_push_is_sent_and_a_device_that_is_gone_falls_back_to_the_inbox(
+    kit: Kit, stand_ins: StandIns, remind: Remind
+) -> None:
+    """Expo accepts both; the receipt says a quarter of an hour later that Eve's device is gone."""
+    app.recipients.upsert("eve", {"push": "ExponentPushToken[eve]"})
+    stand_ins.pushes.receipts_of["ExponentPushToken[eve]"] = "DeviceNotRegistered"
+    for person in ("ana", "eve"):
+        remind(person, channel="push")
+    find(kit)
+    assert [push["title"] for push in stand_ins.pushes.accepted] == ["Reminder: inspect the lift"] * 2
+    kit.travel(RECEIPTS_AFTER + 60)
+    kit.drain()
+    assert {each.recipient: each.state for each in kit.deliveries()} == {"ana": "delivered", "eve": "invalid"}
+    kit.travel(2 * RECEIPTS_AFTER)
+    fall_back(kit)
+    kit.assert_delivered("reminders.due.push", to="eve", channel="in_app")
+    assert app.inbox.unread("ana") == 0
+
+
+def test_a_whatsapp_message_is_sent_and_a_number_without_it_gets_an_sms(
+    kit: Kit, stand_ins: StandIns, remind: Remind
+) -> None:
+    stand_ins.whatsapps.refuses["+37120000004"] = 131026
+    app.recipients.upsert("eve", {"whatsapp": "+37120000004", "sms": "+37120000004"})
+    for person in ("ana", "eve"):
+        remind(person, channel="whatsapp")
+    find(kit)
+    (message,) = stand_ins.whatsapps.sent.values()
+    assert message["to"] == ANA["whatsapp"]
+    assert message["text"]["body"].startswith("Reminder: inspect the lift\ndue on ")
+    assert [each.state for each in kit.deliveries(to="eve")] == ["invalid"]
+    fall_back(kit)
+    kit.assert_delivered("reminders.due.whatsapp", to="eve", channel="sms")
+
+
+def test_whatsapp_sends_the_approved_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most people did not write to us within a day, and Meta accepts a template for them alone."""
+    monkeypatch.setattr(whatsapp, "TEMPLATE", "due_reminder")
+    adapted = whatsapp.adapt(Content("Reminder: inspect the lift", "L-1: due today"))
+    template = adapted.options["template"]
+    assert (template["name"], template["language"]) == ("due_reminder", "en")
+    (body,) = template["components"]
+    assert [each["text"] for each in body["parameters"]] == ["Reminder: inspect the lift", "L-1: due today"]
+
+
 def test_an_sms_with_an_unknown_outcome_is_not_sent_again(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
     stand_ins.phones.fault = "close"
     remind(channel="sms")
@@ -113,20 +161,22 @@ def test_wrong_credentials_pause_the_channel_and_use_up_no_attempt(
 def test_a_channel_is_one_file(
     kit: Kit, stand_ins: StandIns, remind: Remind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without `telegram.py` the program has no channel telegram; adding that one file is enough."""
+    """Without `telegram.py` the program has no channel telegram; that one file, and activating it, is enough."""
     copy = tmp_path / "reminders"
     shutil.copytree(Path(reminders.__file__).parent, copy, ignore=shutil.ignore_patterns("tests", "__pycache__"))
     file = copy / "channels" / "telegram.py"
     source = file.read_text()
     file.unlink()
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("NOTIFICATION_ACTIVE_CHANNELS", "IN_APP,EMAIL")
     before = remind(channel="telegram")
     kit.travel("5m")
     with kit.crash_worker("reminders.app:app") as worker:
         worker.until(lambda: states(kit) == {"in_app": "delivered"})
     file.write_text(source)
+    monkeypatch.setenv("NOTIFICATION_ACTIVE_CHANNELS", "IN_APP,EMAIL,TELEGRAM")
     after = remind(channel="telegram")
-    sql(f"select {app.settings.schema}.enqueue('reminders.find', queue => 'reminders')")
+    sql("select sereno.enqueue('reminders.find', queue => 'reminders')")
     with kit.crash_worker("reminders.app:app") as worker:
         worker.until(lambda: [each.state for each in kit.deliveries(channel="telegram")] == ["delivered"])
     assert {each.subject: each.channel for each in kit.deliveries()} == {str(before): "in_app", str(after): "telegram"}

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 
 async def test_the_demo_uses_every_channel(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mail, SMS, chat, inbox, and an address that turns out to be wrong; with a worker as the demo starts it."""
+    """All channels, and an address that turns out to be wrong; with a worker as the demo starts it."""
     monkeypatch.setattr(demo, "EACH", 0.02)
     async with demo.stage(app) as environment:
         for name, value in environment.items():
@@ -22,6 +22,8 @@ async def test_the_demo_uses_every_channel(kit: Kit, monkeypatch: pytest.MonkeyP
                 ("email", "sent"),
                 ("sms", "sent"),
                 ("telegram", "delivered"),
+                ("push", "delivered"),
+                ("whatsapp", "sent"),
                 ("in_app", "delivered"),
                 ("email", "invalid"),
             }

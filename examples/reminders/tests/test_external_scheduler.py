@@ -30,11 +30,9 @@ def test_two_schedulers_at_once_make_one_search(kit: Kit, stand_ins: StandIns, a
     kit.travel("5m")
     kit.drain()
     assert find_jobs(kit) == 0
-    from_sql = (
-        f"select {app.settings.schema}.enqueue('reminders.find', queue => 'reminders', unique_key => 'reminders.find')"
-    )
+    from_sql = "select sereno.enqueue('reminders.find', queue => 'reminders', unique_key => 'reminders.find')"
     with ThreadPoolExecutor(4) as pool:
-        by_http = [pool.submit(api, "POST", "/jobs", TRIGGER) for _ in range(2)]
+        by_http = [pool.submit(api, "POST", "/sereno/api/v1/jobs", TRIGGER) for _ in range(2)]
         by_sql = [pool.submit(sql, from_sql) for _ in range(2)]
     assert {each.result()[0] for each in by_http} == {201}
     assert {each.result()[1]["id"] for each in by_http} == {each.result()[0][0] for each in by_sql}
@@ -44,8 +42,8 @@ def test_two_schedulers_at_once_make_one_search(kit: Kit, stand_ins: StandIns, a
 
 
 def test_the_trigger_requires_the_role_operator(kit: Kit, api: ApiClient) -> None:
-    assert api("POST", "/jobs", TRIGGER, role="no token")[0] == 401
-    assert api("POST", "/jobs", TRIGGER, role="viewer")[0] == 403
+    assert api("POST", "/sereno/api/v1/jobs", TRIGGER, role="no token")[0] == 401
+    assert api("POST", "/sereno/api/v1/jobs", TRIGGER, role="viewer")[0] == 403
     assert find_jobs(kit) == 0
 
 

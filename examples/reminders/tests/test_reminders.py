@@ -75,7 +75,7 @@ def test_an_unknown_channel_falls_back_to_the_inbox(kit: Kit, remind: Remind) ->
 def test_an_inactive_channel_falls_back_to_the_inbox(
     kit: Kit, stand_ins: StandIns, remind: Remind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SERENO_CHANNELS", "sms")
+    monkeypatch.setenv("NOTIFICATION_ACTIVE_CHANNELS", "IN_APP,SMS")
     number = remind(channel="email")
     kit.travel("5m")
     with kit.crash_worker("reminders.app:app") as worker:

@@ -4,7 +4,7 @@ import pytest
 
 from sereno.testing.kit import Kit
 from triggers.app import app
-from triggers.demo import TRIGGERS, stage
+from triggers.demo import FAST, stage
 
 pytestmark = pytest.mark.slow
 
@@ -13,7 +13,7 @@ async def test_the_demo_runs_its_triggers(kit: Kit) -> None:
     async with stage(app) as environment:
         assert environment["SERENO_PROCEDURE_URL"] not in repr(app.settings)
         app.override(procedure_url=environment["SERENO_PROCEDURE_URL"])
-        assert {row.key for row in await app.schedules.alist("triggers.*")} == TRIGGERS.keys()
+        assert {row.key for row in await app.schedules.alist("triggers.*")} == FAST.keys()
         # Longer than the longest interval.
         kit.travel("11s")
         await kit.adrain()

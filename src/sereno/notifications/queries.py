@@ -110,8 +110,9 @@ def deliveries(
     """Return deliveries. `window`: newest ones, and newest failed ones of each state, that are checked."""
     params, window = wanted.params(), window or WINDOW
     bounds = {"before": before, "limit": limit, "window": window, "events": EVENT_WINDOW}
-    bounds |= {"along": _way_to(params), "part": limit if _is_simple(params) else window}
-    return _rows(DeliveryLine, (yield Statement(_sql["deliveries"], params | bounds)))
+    part = limit if _is_simple(params) else window
+    chosen = {"along": _way_to(params), "part": part}
+    return _rows(DeliveryLine, (yield Statement(_sql["deliveries"], params | bounds | chosen)))
 
 
 def searches_newest(wanted: DeliveryFilter) -> bool:

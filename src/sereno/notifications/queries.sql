@@ -98,7 +98,32 @@ page as materialized (
          where %(states)s::text[] is null or state <> all(sereno.failed_states())
          order by id desc)
         union all
--- use: notifications.failed_deliveries
+        -- Deliveries in failed states among `states`, newest first: by tenant, by channel, or all, with the index of each. Read
+        -- one by one, by key: a join would be planned as a scan of all deliveries.
+        (select d.*
+         from (select found.delivery_id
+               from unnest(%(states)s::text[]) as wanted(state)
+               cross join lateral (
+                   (select delivery_id from sereno.failed_deliveries
+                    where %(tenant)s::text is null and %(channel)s::text is null and failed_deliveries.state = wanted.state
+                      and delivery_id < coalesce(%(before)s::bigint, 9223372036854775807)
+                    order by delivery_id desc limit %(part)s)
+                   union all
+                   (select delivery_id from sereno.failed_deliveries
+                    where %(tenant)s::text is null and channel = %(channel)s and failed_deliveries.state = wanted.state
+                      and delivery_id < coalesce(%(before)s::bigint, 9223372036854775807)
+                    order by delivery_id desc limit %(part)s)
+                   union all
+                   (select delivery_id from sereno.failed_deliveries
+                    where tenant = %(tenant)s and tenant <> '' and failed_deliveries.state = wanted.state
+                      and (%(channel)s::text is null or channel = %(channel)s)
+                      and delivery_id < coalesce(%(before)s::bigint, 9223372036854775807)
+                    order by delivery_id desc limit %(part)s)
+               ) as found
+               where %(along)s::text = 'newest' and wanted.state = any(sereno.failed_states())
+               order by delivery_id desc limit %(part)s) as failed
+         join lateral (select * from sereno.deliveries where id = failed.delivery_id limit 1) as d on d.id = failed.delivery_id
+         order by d.id desc)
         union all
         (select * from sereno.deliveries
          where %(along)s::text = 'id' and id = any(%(ids)s::bigint[]) and id < coalesce(%(before)s::bigint, 9223372036854775807)

@@ -86,8 +86,11 @@ class Outcomes:
         definition = running.definition
         context = running.context
         is_settled = context is not None and job.id in context.settled_ids
-        if is_settled and ending is not None:
-            report_after_success(job, self._decide(running, job, ending) if definition.arguments.encrypted else ending)
+        if context is not None and is_settled and ending is not None:
+            # A handler may also return what it has given to `set_result`, as its annotation says.
+            if ending != context.success:
+                hidden = definition.arguments.encrypted
+                report_after_success(job, self._decide(running, job, ending) if hidden else ending)
             ending = None
         elif isinstance(ending, TimeoutError) and ending is running.stopped and context and context.has_advanced:
             ending = continued(ending)

@@ -194,6 +194,9 @@ def explained(connection: Connection, sql: str, params: Any) -> dict[str, Any]:
     return top
 
 
-def rows_read(top: dict[str, Any], table: str) -> float:
+def rows_read(top: dict[str, Any], table: str) -> int:
+    """Return how many rows of a table the scans of a plan have read."""
     found = [node for node in nodes(top) if node.get("Relation Name") == table]
-    return sum((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"] for node in found)
+    read = [(node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"] for node in found]
+    total: int = round(sum(read))
+    return total
