@@ -1,10 +1,13 @@
 """The files that deploy the examples: what their readers accept, with the least rights, and only names that exist."""
 
+import ast
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from tests.deploy.compose_file import interpolated, services
 from tests.deploy.dockerfile import BUILD, DOCKERFILE, PROGRAM, ROOT, copied
 from tests.deploy.test_deploy import ALSO, beside, is_known, said
 from tests.deploy.test_hardening import documents, pods
+from tools.locked_packages import locked
 
 EXAMPLES = ("tenders", "separate_worker", "reminders", "reconciliation", "triggers")
 COMPOSE = sorted(ROOT.glob("examples/*/deploy/*compose*.y*ml"))
@@ -59,18 +63,47 @@ def test_every_example_has_its_files() -> None:
     for example in EXAMPLES:
         assert {"compose.yaml", ".env.example", "README.md"} <= {path.name for path in folder(example).iterdir()}
         assert example in BY_SYSTEMD or any(path.is_relative_to(folder(example)) for path in MANIFESTS)
-    assert {path.name for path in UNITS} == {f"sereno-{kind}@.service" for kind in ("api", "migrate", "server", "worker")}
+    assert {path.name for path in UNITS} == {
+        f"sereno-{kind}@.service" for kind in ("api", "migrate", "server", "worker")
+    }
 
 
 def test_the_dockerfile_copies_what_is_there_and_sent_to_the_builder(subtests: pytest.Subtests) -> None:
     assert said([beside("hadolint"), str(DOCKERFILE)]) == ""
-    sent = {line[1:] for line in (DOCKERFILE.parent / f"{DOCKERFILE.name}.dockerignore").read_text().split("\n")}
+    lines = (DOCKERFILE.parent / f"{DOCKERFILE.name}.dockerignore").read_text().split("\n")
+    sent = {line[1:] for line in lines if line.startswith("!")}
+    assert "**/.env" in lines
     for source, _ in [*copied(BUILD), *(each for example in EXAMPLES for each in copied(PROGRAM, example))]:
         with subtests.test(source=str(source)):
             assert source.exists()
             assert sent & {
                 str(path.relative_to(ROOT)) for path in (source, *source.parents) if path.is_relative_to(ROOT)
             }
+
+
+def test_the_image_has_the_packages_that_the_examples_import() -> None:
+    """With the hashes of the lock; imports of a function are of what only some installations need."""
+    (words,) = re.findall(
+        r"^RUN python tools/locked_packages.py (.*) > locked.txt", DOCKERFILE.read_text(), re.MULTILINE
+    )
+    extras, *more = words.split()
+    image = locked(extras.split(","), more)
+    assert [name for name, entry in image.items() if "--hash=sha256:" not in entry] == []
+    own = {"sereno", "deploy", *EXAMPLES, *sys.stdlib_module_names}
+    distributions = packages_distributions()
+    for name in {each for example in EXAMPLES for each in imported(folder(example).parent)} - own:
+        assert {re.sub(r"[-_.]+", "-", each).lower() for each in distributions[name]} & image.keys(), name
+
+
+def imported(directory: Path) -> Iterator[str]:
+    """Yield the packages that the modules of an example import when they are imported."""
+    for path in directory.rglob("*.py"):
+        if "tests" not in path.parts:
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.Import):
+                    yield from (alias.name.partition(".")[0] for alias in node.names)
+                elif isinstance(node, ast.ImportFrom) and node.module:
+                    yield node.module.partition(".")[0]
 
 
 def test_compose_files_are_accepted_and_confine_their_services(subtests: pytest.Subtests) -> None:

@@ -1,11 +1,14 @@
 """The examples and their tests work where sereno is installed, without the repository."""
 
 import re
+import tomllib
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
 
 from sereno.cli.demo.processes import SYSTEMS
+from tests.deploy.dockerfile import ROOT
 from tests.deploy.installed_wheel import build, install, run
 
 # Of each example a few tests; all of them run in the same way.
@@ -33,3 +36,11 @@ def test_the_tests_of_the_examples_run_from_an_installed_wheel(tmp_path: Path) -
     said = run(command, empty)
     assert re.search(r"^\d+ passed(, \d+ subtests passed)? in ", said, re.MULTILINE), said
     assert list(empty.iterdir()) == []
+
+
+def test_installed_tests_know_the_marks_of_the_repository() -> None:
+    here = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["markers"]
+    wheel = ConfigParser()
+    wheel.read(ROOT / "examples" / "wheel-pytest.ini")
+    there = wheel["pytest"]["markers"].strip().split("\n")
+    assert [line.partition(":")[0] for line in there] == [line.partition(":")[0] for line in here]
