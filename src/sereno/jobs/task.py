@@ -253,8 +253,19 @@ class Registry:
             raise ConfigurationError(f"queue {queue.name} is declared twice: declare it in one place")
         if (queue.own or queue.rule) and queue.name in self.carriable:
             check_limits(f"queue {queue.name}", queue.name)
+        self._check_own_limits(queue)
         self._add_limits((*queue.own, *queue.rule.limits))
         self._queues[queue.name] = queue
+
+    def _check_own_limits(self, queue: QueueDefinition) -> None:
+        """Refuse a limit of a whole queue that another queue has: it is stored with the name of one queue."""
+        names = {limit.name for limit in queue.own}
+        for other in self._queues.values():
+            for name in sorted(names & {limit.name for limit in other.own}, key=str):
+                raise ConfigurationError(
+                    f"the queues {other.name} and {queue.name} cannot share the limit {name}: declare it with the "
+                    f"tasks of both (concurrency= or rate= of @app.task), or give it two names"
+                )
 
     def _add_limits(self, limits: Collection[AnyLimit]) -> None:
         for limit in limits:

@@ -280,6 +280,15 @@ def test_tasks_that_name_the_same_limit_share_it() -> None:
     assert list(registry.limits) == ["shared"]
 
 
+def test_two_queues_cannot_share_a_limit_of_their_own() -> None:
+    """It would limit one of them: the row of the limit has the name of one queue."""
+    registry = Registry()
+    registry.add_queue(define_queue("one", concurrency=Limit(2, name="shared")))
+    with pytest.raises(ConfigurationError, match="queues one and two cannot share the limit shared: declare it with"):
+        registry.add_queue(define_queue("two", concurrency=Limit(2, name="shared")))
+    registry.add_queue(define_queue("two", concurrency=Limit(2)))
+
+
 def test_one_name_with_different_numbers_is_refused(subtests: pytest.Subtests) -> None:
     for other in [Limit(3, name="shared"), Rate(2, name="shared")]:
         with subtests.test(other=other):
