@@ -11,6 +11,7 @@ from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs.filters import DeliveryFilter
 from sereno.jobs.limits.why import moment
 from sereno.notifications import operations as notifications
+from sereno.notifications.deliveries import lists
 from sereno.notifications.why import EventKind, why_notification
 from tests.database.plans import accesses, plan
 from tests.facts import one
@@ -204,9 +205,9 @@ def test_lists_use_an_index(connection: psycopg.Connection) -> None:
         "select e.id, r.id, 'p', sereno.now() from sereno.events e, sereno.recipients r"
     )
     connection.execute("analyze")
-    page = {"before": None, "limit": 50, "window": 1000, "events": 100}
     for wanted in (DeliveryFilter(), DeliveryFilter(event=7), DeliveryFilter(recipient="user:7")):
-        top = plan(connection, "notifications/queries", "deliveries", wanted.params() | page)
+        statement = next(lists.deliveries(wanted, before=None, limit=50, window=1000))
+        top = plan(connection, "notifications/deliveries/lists", "list", statement.params)
         assert "Seq Scan" not in {access.how for access in accesses(top, "deliveries")}, wanted
     top = plan(connection, "notifications/queries", "deliveries_for", {"events": [1, 2], "recipient": 7, "most": 200})
     assert "Seq Scan" not in {access.how for access in accesses(top, "deliveries")}

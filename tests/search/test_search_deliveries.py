@@ -13,7 +13,8 @@ from sereno.database.statement import Operation, run
 from sereno.jobs.bulk import ClaimedBatch
 from sereno.jobs.filters import DeliveryFilter
 from sereno.notifications import operations as notifications
-from sereno.notifications import queries as notification_queries
+from sereno.notifications import queries
+from sereno.notifications.deliveries import lists
 from sereno.notifications.search_fields import DELIVERY_FIELDS, EVENT_FIELDS, RECIPIENT_FIELDS
 from sereno.search.search_filter import search_params
 from sereno.search.sql_terms import SearchParams
@@ -328,20 +329,19 @@ def test_a_search_without_an_index_tests_only_the_newest_rows(
     connection: psycopg.Connection, three_notifications: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With an index it tests all rows. A page continues where the last one ended."""
-    monkeypatch.setattr(notification_queries, "WINDOW", 2)
+    for module in (queries, lists):
+        monkeypatch.setattr(module, "WINDOW", 2)
     made, events = three_notifications["deliveries"], three_notifications["events"]
 
     def deliveries(text: str, before: int | None = None) -> list[int]:
         wanted = DeliveryFilter(search_params=parsed(text, DELIVERY_FIELDS))
-        return [
-            line.id
-            for line in run(connection, notification_queries.deliveries(wanted, before=before, limit=1, window=2))
-        ]
+        return [line.id for line in run(connection, lists.deliveries(wanted, before=before, limit=1))]
 
     assert deliveries("event:tender.*") == [made[1]]
     assert deliveries("event:tender.*", made[1]) == [made[0]]
     assert deliveries("channel:email") == []
     assert deliveries(f"channel:email id:{made[0]}") == [made[0]]
+    assert deliveries("channel:email state:failed") == deliveries("subject:T-1") == [made[0]]
     assert deliveries(f"channel:email event_id:{events[0]}") == [made[0]]
 
     def found(text: str) -> list[int]:

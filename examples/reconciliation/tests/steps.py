@@ -1,8 +1,13 @@
 """Steps that tests share."""
 
 import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
+import reconciliation
 from reconciliation.app import app
 from reconciliation.database import Connection, in_schema
 from reconciliation.job_types import CONTROL, JOB_TYPES
@@ -25,6 +30,20 @@ async def run_now(kit: Kit, connection: Connection, *accounts: str, name: str = 
             assert found is not None
             ids.append((await start(connection, found, name, period, SCHEDULER)).id)
     return ids
+
+
+async def command(*words: str) -> str:
+    """Run a command of this program, and return what it prints."""
+    environment = os.environ | {"PYTHONPATH": str(Path(reconciliation.__file__).parents[1])}
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "reconciliation", *words],
+        env=environment,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return done.stdout
 
 
 async def run_plans(kit: Kit) -> None:

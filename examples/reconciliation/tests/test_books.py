@@ -1,21 +1,15 @@
 """The comparison of files with sales, and the second job type that fetches these."""
 
-import asyncio
-import os
-import subprocess
-import sys
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
-import reconciliation
 from reconciliation import storage
 from reconciliation.accounts import Account, save, standing
 from reconciliation.database import Connection
 from reconciliation.stand_in_files import BALANCE, orders
 from reconciliation.stand_ins import PartnerStandIn
-from reconciliation.tests.steps import pause_schedules, rows, run_now
+from reconciliation.tests.steps import command, pause_schedules, rows, run_now
 
 from sereno.testing.kit import Kit
 
@@ -84,12 +78,7 @@ async def test_files_are_compared_with_the_sales_of_the_days_that_are_known(
     [(account, result)] = await rows(connection, results, "reconciliation.process", str(runs[2]))
     assert (account, result["differences"], result["difference_total"]) == ("a-2", 1, float(-due))
 
-    command = [sys.executable, "-m", "reconciliation", "differences", "a-2"]
-    environment = os.environ | {"PYTHONPATH": str(Path(reconciliation.__file__).parents[1])}
-    shown = await asyncio.to_thread(
-        subprocess.run, command, env=environment, check=True, stdout=subprocess.PIPE, text=True
-    )
-    [_, line] = shown.stdout.splitlines()
+    [_, line] = (await command("differences", "a-2")).splitlines()
     assert line.split("\t")[2:6] == [first["a-2"], "not in the file", "", f"{due:.2f}"]
 
 

@@ -1,9 +1,5 @@
 """Firing times: at the account's own hour, once a period, also across clock changes."""
 
-import asyncio
-import os
-import subprocess
-import sys
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from itertools import count
@@ -12,12 +8,11 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pytest
-import reconciliation
 from reconciliation import settings
 from reconciliation.accounts import Account, key_of, save, standing
 from reconciliation.app import app
 from reconciliation.database import Connection
-from reconciliation.tests.steps import rows, run_now, run_plans
+from reconciliation.tests.steps import command, rows, run_now, run_plans
 
 from sereno.testing.kit import Kit
 
@@ -137,13 +132,9 @@ async def test_a_run_by_hand_is_recorded_as_such(kit: Kit, connection: Connectio
     for _ in range(2):
         await app.schedules.arun(key_of("sales_sync", "a-1"))
     await run_plans(kit)
-    command = [sys.executable, "-m", "reconciliation", "run", "a-1", "2026-10"]
-    environment = os.environ | {"PYTHONPATH": str(Path(reconciliation.__file__).parents[1])}
-    done = await asyncio.to_thread(
-        subprocess.run, command, env=environment, check=True, stdout=subprocess.PIPE, text=True
-    )
+    told = await command("run", "a-1", "2026-10")
     (by_command,) = kit.jobs("reconciliation.reconcile")
-    assert done.stdout == f"run {by_command.id}: sereno job show {by_command.id}\n"
+    assert told == f"run {by_command.id}: sereno job show {by_command.id}\n"
     assert (by_command.args["competence"], by_command.args["source"]) == ("2026-10", "manual")
     jobs = kit.jobs("reconciliation.sales_sync")
     assert [job.args["source"] for job in jobs] == ["scheduler", "manual"]
@@ -183,6 +174,18 @@ async def test_a_changed_hour_makes_no_second_job_on_the_same_day(kit: Kit, conn
     kit.assert_enqueued("reconciliation.plan", times=4)
     kit.assert_enqueued("reconciliation.reconcile", times=1)
     kit.assert_enqueued("reconciliation.sales_sync", times=1)
+
+
+async def test_accounts_come_from_a_file(kit: Kit, connection: Connection, tmp_path: Path) -> None:
+    """Columns that are left out, or empty, have their defaults; the command may be repeated."""
+    file = tmp_path / "accounts.csv"
+    file.write_text("id;merchant;hour;runs;enabled\na-1;m-1;;;\na-2;m-2;05:10;reconcile sales_sync;yes\na-3;m-3;;;no\n")
+    for _ in range(2):
+        await command("prepare", str(file))
+    assert app.schedules.get(key_of("reconcile", "a-1")).rule["at"] == "03:00"
+    assert app.schedules.get(key_of("sales_sync", "a-2")).rule["at"] == "05:10"
+    assert set(await standing(connection, "a-2")) == {"reconcile", "sales_sync"}
+    assert not await standing(connection, "a-3")
 
 
 async def test_schedules_follow_rows_that_are_written_with_sql(kit: Kit, connection: Connection) -> None:

@@ -2,8 +2,6 @@
 
 import os
 import re
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sereno.testing.process import wait_for
+from sereno.testing.process import WorkerProcess
 from tenders.app import app
 from tenders.tests.conftest import World
 
@@ -51,50 +49,41 @@ class Phone:
         return self.call("PUT", json={"push_token": token, "platform": "android", "app_version": "2.1.0"})
 
 
-class Server:
-    """The API in a process of its own, started when a first test has created the schema."""
+class Server(WorkerProcess):
+    """The API in a process of its own, on the database and schema of the test."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def url(self) -> str:
-        if self._process is None:
-            path = os.pathsep.join(each for each in sys.path if each)
-            given = {"SERENO_DATABASE_URL": app.url, "SERENO_SCHEMA": app.settings.schema, "PYTHONPATH": path}
-            limit = {"TENDERS_REGISTRATIONS_PER_MINUTE": "5"}
-            command = [sys.executable, "-m", "uvicorn", "tenders.api:api", "--port", "0"]
-            with self._log.open("wb") as written:
-                self._process = subprocess.Popen(
-                    command, env={**os.environ, **given, **limit}, stdout=written, stderr=written
-                )
-        found = wait_for(self._address, PATIENCE)
-        assert isinstance(found, str), self.output
-        return found
+        given = {"SERENO_DATABASE_URL": app.url, "SERENO_SCHEMA": app.settings.schema}
+        given["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        command = [sys.executable, "-m", "uvicorn", "tenders.api:api", "--port", "0"]
+        with log.open("wb") as written:
+            self._start(command, {**os.environ, **given, "TENDERS_REGISTRATIONS_PER_MINUTE": "5"}, written)
 
     @property
     def output(self) -> str:
         return self._log.read_text()
 
-    def _address(self) -> str | bool:
-        found = LISTENS.search(self.output)
-        return found[1] if found else self._process is not None and self._process.poll() is not None
-
-    def end(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
-            self._process.wait(PATIENCE)
+    def url(self) -> str:
+        found = self.until(lambda: LISTENS.search(self.output), PATIENCE)
+        assert found is not None
+        return found[1]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    started = Server(tmp_path_factory.mktemp("api") / "log")
-    yield started
-    started.end()
+def started() -> Iterator[list[Server]]:
+    """One server for all tests, started by the first one, which has created the schema."""
+    servers: list[Server] = []
+    yield servers
+    for server in servers:
+        server.kill()
 
 
 @pytest.fixture
-def client(world: World, server: Server) -> Iterator[httpx.Client]:
+def client(world: World, started: list[Server], tmp_path: Path) -> Iterator[httpx.Client]:
+    if not started:
+        started.append(Server(tmp_path / "api.log"))
+    (server,) = started
     with httpx.Client(base_url=server.url(), timeout=PATIENCE) as opened:
         yield opened
     assert "Traceback" not in server.output

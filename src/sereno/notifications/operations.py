@@ -15,6 +15,7 @@ from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError
 from sereno.jobs.filters import DeliveryFilter
 from sereno.notifications import queries as notification_queries
+from sereno.notifications.deliveries import lists
 from sereno.notifications.deliveries import store as delivery_store
 from sereno.notifications.recipients import inbox_queries
 from sereno.notifications.recipients import store as recipient_store
@@ -154,7 +155,7 @@ def list_deliveries(
     """Return deliveries, newest first; `before`: the last id of the previous page."""
     chosen = wanted or DeliveryFilter()
     yield from check_filter(chosen)
-    return (yield from notification_queries.deliveries(chosen, before=before, limit=limit))
+    return (yield from lists.deliveries(chosen, before=before, limit=limit))
 
 
 def show_delivery(number: int) -> Operation[DeliveryDetail]:
@@ -172,7 +173,7 @@ def requeueable(wanted: DeliveryFilter) -> Operation[list[DeliveryLine]]:
     yield from check_filter(chosen)
     if not states:
         return []
-    return (yield from notification_queries.deliveries(chosen, before=None, limit=MOST_REQUEUED, window=REQUEUE_WINDOW))
+    return (yield from lists.deliveries(chosen, before=None, limit=MOST_REQUEUED, window=REQUEUE_WINDOW))
 
 
 def tally(lines: Sequence[DeliveryLine]) -> dict[str, dict[str, int]]:

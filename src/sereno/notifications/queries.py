@@ -1,20 +1,17 @@
 """Read queries for events, deliveries, recipients and channels. Every query is bounded."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
 
 from sereno.database.statement import Operation, Row, Statement, queries
-from sereno.jobs.filters import DeliveryFilter
-from sereno.notifications.deliveries.delivery import FAILED
 from sereno.notifications.rows import (
     AddressRow,
     ChannelLine,
     ChannelPause,
     DeliveryDetailRow,
-    DeliveryLine,
     DeliveryRow,
     EventLine,
     EventRow,
@@ -30,8 +27,6 @@ T = TypeVar("T")
 
 # Newest rows that a list searches.
 WINDOW = 100_000
-# Newest events of a subject whose deliveries a list has.
-EVENT_WINDOW = 10_000
 # Upper bounds of counts: deliveries of one event, and pending deliveries of one channel.
 TALLY_BOUND = 100_000
 PENDING_BOUND = 10_000
@@ -102,36 +97,6 @@ def event_tally(number: int) -> Operation[list[tuple[str, str, str | None, int]]
     params = {"event": number, "bound": TALLY_BOUND, "most": MOST_PARTS}
     rows = yield Statement(_sql["event_tally"], params)
     return [(row[0], row[1], row[2], row[3]) for row in rows]
-
-
-def deliveries(
-    wanted: DeliveryFilter, *, before: int | None, limit: int, window: int | None = None
-) -> Operation[list[DeliveryLine]]:
-    """Return deliveries. `window`: newest ones, and newest failed ones of each state, that are checked."""
-    params, window = wanted.params(), window or WINDOW
-    bounds = {"before": before, "limit": limit, "window": window, "events": EVENT_WINDOW}
-    part = limit if _is_simple(params) else window
-    chosen = {"along": _way_to(params), "part": part}
-    return _rows(DeliveryLine, (yield Statement(_sql["deliveries"], params | bounds | chosen)))
-
-
-def searches_newest(wanted: DeliveryFilter) -> bool:
-    """Return whether a list checks a window of the newest deliveries, and finds no older ones."""
-    params = wanted.params()
-    if _way_to(params) != "newest" or wanted.is_empty:
-        return False
-    return not (params["states"] and FAILED.issuperset(params["states"]) and _is_simple(params))
-
-
-def _is_simple(params: Mapping[str, Any]) -> bool:
-    """Return whether the table of failed deliveries can check all conditions."""
-    return all(params[name] is None for name in ("since", "type", "terms"))
-
-
-def _way_to(params: Mapping[str, Any]) -> str:
-    """Return the condition whose index leads to the deliveries."""
-    ways = (("id", "ids"), ("event", "event"), ("subject", "subject"), ("recipient", "recipient"))
-    return next((way for way, name in ways if params[name] is not None), "newest")
 
 
 def delivery(number: int) -> Operation[DeliveryRow | None]:

@@ -12,7 +12,8 @@ from click.testing import Result
 from sereno import Sereno
 from sereno.channels.outcome import Failed, Invalid, Retryable
 from sereno.cli.notifications.delivery import STATES
-from sereno.notifications import operations, queries
+from sereno.notifications import operations
+from sereno.notifications.deliveries import lists
 from sereno.notifications.deliveries.delivery import State
 from tests.cli.conftest import Command
 from tests.facts import one
@@ -249,7 +250,7 @@ def test_old_failed_deliveries_are_listed_and_requeued(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     failed = _id(sereno, "fails")
-    for module, name in ((queries, "WINDOW"), (operations, "REQUEUE_WINDOW")):
+    for module, name in ((lists, "WINDOW"), (operations, "REQUEUE_WINDOW")):
         monkeypatch.setattr(module, name, 1)
     connection.execute(
         "insert into sereno.deliveries (event_id, recipient_id, channel, due_at, state, sent_at) "

@@ -12,7 +12,7 @@ from sereno import Sereno
 from sereno.database.statement import run
 from sereno.jobs import bulk
 from sereno.jobs.filters import DeliveryFilter
-from sereno.notifications import queries
+from sereno.notifications.deliveries import lists
 from sereno.notifications.deliveries.delivery import FAILED, State
 from sereno.notifications.operations import REQUEUEABLE, requeueable
 from sereno.notifications.search_fields import DELIVERY_FIELDS
@@ -133,11 +133,11 @@ def test_old_deliveries_are_listed_page_by_page(crowded: Connection, subtests: p
                 f"join sereno.recipients r on r.id = recipient_id where {condition} order by d.id desc".encode()
             ).fetchall()
             found: list[int] = []
-            while page := run(crowded, queries.deliveries(wanted, before=found[-1] if found else None, limit=400)):
+            while page := run(crowded, lists.deliveries(wanted, before=found[-1] if found else None, limit=400)):
                 found += [each.id for each in page]
             assert found == [number for (number,) in truth] != []
     # A list that also has others finds these among the newest only.
-    mixed = run(crowded, queries.deliveries(DeliveryFilter(states=["dead", "skipped"]), before=None, limit=100))
+    mixed = run(crowded, lists.deliveries(DeliveryFilter(states=["dead", "skipped"]), before=None, limit=100))
     assert {each.state for each in mixed} == {"dead"}
 
 
@@ -159,8 +159,8 @@ def test_lists_of_old_deliveries_read_what_they_show(crowded: Connection, subtes
     for wanted, _ in FILTERS:
         for before in (None, 5000):
             with subtests.test(wanted=str(wanted), before=before):
-                statement = next(queries.deliveries(wanted, before=before, limit=50))
-                top = plan(crowded, "notifications/queries", "deliveries", statement.params)
+                statement = next(lists.deliveries(wanted, before=before, limit=50))
+                top = plan(crowded, "notifications/deliveries/lists", "list", statement.params)
                 ways = {table: accesses(top, table) for table in ("deliveries", "failed_deliveries", "events")}
                 assert not {each.how for used in ways.values() for each in used} & {"Seq Scan", "Sample Scan"}, ways
                 assert all(each.bounded for each in ways["failed_deliveries"])
@@ -170,7 +170,7 @@ def test_lists_of_old_deliveries_read_what_they_show(crowded: Connection, subtes
         (FILTERS[2][0], "failed_deliveries_of_tenant"),
     ):
         with subtests.test(wanted=str(wanted)):
-            statement = next(queries.deliveries(wanted, before=5000, limit=50))
+            statement = next(lists.deliveries(wanted, before=5000, limit=50))
             top = explained(crowded, statement.sql, statement.params)
             used = [
                 node for node in nodes(top) if node["Actual Rows"] and "failed_deliveries" in node.get("Index Name", "")
@@ -198,5 +198,4 @@ def rows_read(top: dict[str, Any], table: str) -> int:
     """Return how many rows of a table the scans of a plan have read."""
     found = [node for node in nodes(top) if node.get("Relation Name") == table]
     read = [(node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"] for node in found]
-    total: int = round(sum(read))
-    return total
+    return int(sum(read))

@@ -6,7 +6,7 @@ from urllib.parse import quote_plus
 import pytest
 
 from sereno import Sereno
-from sereno.notifications import queries
+from sereno.notifications.deliveries import lists
 from tests.server.api.conftest import Ask
 from tests.server.api.world import FINGERPRINT, Things, fill, fill_over_http
 from tests.server.web.html_reader import Read
@@ -82,7 +82,7 @@ def test_bounded_searches_show_their_bound(read: Read, tenants: tuple[Things, Th
 def test_failed_deliveries_are_found_below_newer_ones(
     read: Read, tenants: tuple[Things, Things], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "WINDOW", 1)
+    monkeypatch.setattr(lists, "WINDOW", 1)
     page = read("deliveries", "operator", state="failed,dead", channel="pager").text
     assert all(f'data-id="{each.delivery}"' in page for each in tenants)
     assert (

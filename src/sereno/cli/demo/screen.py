@@ -20,7 +20,7 @@ from sereno.cli.options import stdout_is_terminal
 from sereno.cli.output import Column, table, terminal
 from sereno.jobs.filters import DeliveryFilter
 from sereno.jobs.queries import jobs as job_queries
-from sereno.notifications import queries as notification_queries
+from sereno.notifications.deliveries import lists
 from sereno.notifications.rows import DeliveryLine
 
 # Seconds between two frames on a terminal, and between two lines in a pipe.
@@ -156,7 +156,7 @@ class DemoScreen:
     async def _example(self) -> DeliveryLine | None:
         """Return a delivery that was not sent, if any: first one to an address that is gone."""
         for state in ("invalid", "dead", "skipped"):
-            wanted = notification_queries.deliveries(DeliveryFilter(states=[state]), before=None, limit=1)
+            wanted = lists.deliveries(DeliveryFilter(states=[state]), before=None, limit=1)
             for each in await self._processes.app.database.arun_one(wanted):
                 return each
         return None

@@ -136,7 +136,7 @@ create index deliveries_of_recipient on sereno.deliveries (recipient_id, id);
 -- The deliveries of a recipient's digest; these columns never change.
 create index deliveries_gathered on sereno.deliveries (recipient_id, digest, id) where digest is not null;
 
--- The states of deliveries that did not arrive, or of which nobody knows. Not `skipped`: those were not to be sent.
+-- The states of deliveries that did not arrive, or may not have. Not `skipped`: those were not to be sent.
 create function sereno.failed_states() returns text[]
     language sql immutable parallel safe as $$ select '{bounced,failed,invalid,expired,dead,unknown}'::text[] $$;
 

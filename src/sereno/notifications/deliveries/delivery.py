@@ -46,7 +46,7 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
     "unknown": frozenset({"pending", "dead", "sent", "delivered", "read", "bounced", "failed", "invalid"}),
 }
 
-# It did not arrive, or nobody knows: as sereno.failed_states() says. Lists find these deliveries however old they are.
+# It did not arrive, or may not have: as sereno.failed_states() says. Lists find these deliveries however old they are.
 FAILED: frozenset[State] = frozenset({"bounced", "failed", "invalid", "expired", "dead", "unknown"})
 
 # Final states; only an operator can return a delivery to pending.

@@ -8,7 +8,8 @@ import pytest
 
 from sereno import Sereno
 from sereno.channels.outcome import Failed, Invalid
-from sereno.notifications import operations, queries
+from sereno.notifications import operations
+from sereno.notifications.deliveries import lists
 from tests.facts import one
 from tests.notifications.conftest import Pager, Tender
 from tests.server.api.conftest import Ask
@@ -134,7 +135,7 @@ def test_a_requeue_by_filter_needs_a_confirmation(ask: Ask, notified: NotifiedEv
 def test_failed_deliveries_below_newer_ones_are_listed_and_requeued(
     ask: Ask, notified: NotifiedEvents, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name in ((queries, "WINDOW"), (operations, "REQUEUE_WINDOW")):
+    for module, name in ((lists, "WINDOW"), (operations, "REQUEUE_WINDOW")):
         monkeypatch.setattr(module, name, 5)
     connection.execute(
         "insert into sereno.deliveries (event_id, recipient_id, channel, due_at, state, sent_at) "

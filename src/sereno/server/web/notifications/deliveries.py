@@ -13,8 +13,8 @@ from sereno.access.masking import masked as hidden
 from sereno.archive.queries import ArchivedLocation
 from sereno.jobs.filters import DeliveryFilter
 from sereno.notifications.deliveries.delivery import State
+from sereno.notifications.deliveries.lists import searches_newest
 from sereno.notifications.operations import DeliveryDetail, masked
-from sereno.notifications.queries import searches_newest
 from sereno.notifications.rows import DeliveryLine
 from sereno.notifications.search_fields import DELIVERY_FIELDS
 from sereno.notifications.why import why_event
