@@ -32,6 +32,7 @@ def test_the_tests_of_the_examples_run_from_an_installed_wheel(tmp_path: Path) -
     where = "from sereno.cli.demo.processes import examples; print(examples())"
     examples = Path(run([str(python), "-c", where], empty).strip())
     assert examples.is_relative_to(tmp_path / "installed")
+    assert [path.name for path in (examples / "tenders" / "deploy").glob(".env*")] == [".env.example"]
     command = [str(python), "-m", "pytest", "-q", *(str(examples / test) for test in TESTS)]
     said = run(command, empty)
     assert re.search(r"^\d+ passed(, \d+ subtests passed)? in ", said, re.MULTILINE), said
