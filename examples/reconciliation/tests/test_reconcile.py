@@ -28,7 +28,7 @@ from sereno.testing.kit import Kit
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.storm)])
 async def test_many_accounts_are_reconciled_in_one_night(
     kit: Kit, connection: Connection, partner: PartnerStandIn, count: int
@@ -38,7 +38,7 @@ async def test_many_accounts_are_reconciled_in_one_night(
     await kit.adrain()
     await app.limits.aset(LIMIT, rate=100_000, burst=10_000, note="a test does not wait for real seconds")
     kit.travel("24h")
-    assert not (await kit.adrain(timeout=200)).failed
+    assert not (await kit.adrain(timeout=800)).failed
     found = kit.jobs("reconciliation.reconcile", state="succeeded")
     assert len(found) == count
     assert len(kit.jobs("reconciliation.process", state="succeeded")) == count
