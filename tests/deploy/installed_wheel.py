@@ -36,7 +36,7 @@ def install(wheel: Path, directory: Path, extra: str) -> Path:
     (packages,) = directory.glob("lib/*/site-packages")
     for name in locked([extra]):
         for file in _files(name):
-            place = packages / file.name
+            place = (directory / "bin" if file.parent.name == "bin" else packages) / file.name
             if not place.exists():
                 place.symlink_to(file)
     python = directory / "bin" / "python"
@@ -46,14 +46,20 @@ def install(wheel: Path, directory: Path, extra: str) -> Path:
 
 
 def _files(name: str) -> Iterator[Path]:
-    """Yield the files and directories of an installed package in its site-packages; none of one for other platforms."""
+    """Yield the files and directories of an installed package in its site-packages; none of one for other platforms.
+
+    And its programs, but for scripts, which name the Python of their own environment.
+    """
     try:
         found = distribution(name)
     except PackageNotFoundError:
         return
-    for top in {path.parts[0] for path in found.files or () if path.parts[0] != ".."}:
-        if top != "__pycache__":
-            yield Path(str(found.locate_file(top)))
+    for path in (each for each in found.files or () if each.parts[0] == ".."):
+        file = Path(str(found.locate_file(path))).resolve()
+        if file.parent.name == "bin" and file.read_bytes()[:2] != b"#!":
+            yield file
+    for top in {path.parts[0] for path in found.files or ()} - {"..", "__pycache__"}:
+        yield Path(str(found.locate_file(top)))
 
 
 def run(command: list[str], directory: Path, **environment: str) -> str:
