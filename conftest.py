@@ -1,9 +1,10 @@
 """For all tests, including those of the examples: tiers, short failures, and what makes the suite faster."""
 
 import gc
+import logging
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,6 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_finish() -> None:
     """Exempt everything that was imported from the garbage collections of the tests."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 
@@ -66,3 +66,15 @@ def _last_lines(text: str) -> str:
     lines = text.splitlines(keepends=True)
     left_out = len(lines) - SHOWN_LINES
     return text if left_out <= 0 else f"… {left_out} lines more; -v prints them\n{''.join(lines[-SHOWN_LINES:])}"
+
+
+@pytest.fixture(autouse=True)
+def _own_logging() -> Iterator[None]:
+    """Undo what a command that runs in this process sets: other lines would be logged in the tests after it."""
+    loggers = [logging.getLogger(name) for name in (None, "sereno")]
+    before = [(logger.level, list(logger.handlers)) for logger in loggers]
+    yield
+    for logger, (level, handlers) in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+        for handler in set(logger.handlers) - set(handlers):
+            logger.removeHandler(handler)

@@ -33,6 +33,7 @@ def pool(server_url: str) -> Iterator[DatabasePool]:
     opened.close()
 
 
+@pytest.mark.slow
 def test_rows_sequences_and_the_clock_are_reset(pool: DatabasePool, template_of_today: Callable[[], str]) -> None:
     for _ in range(3):
         database = pool.take(template_of_today())

@@ -118,6 +118,7 @@ def test_a_server_that_does_not_answer(subtests: pytest.Subtests) -> None:
         assert_explained(subtests, f"postgresql://127.0.0.1:{port}/shop", DatabaseUnavailable, remedy)
 
 
+@pytest.mark.slow
 def test_a_missing_schema_on_a_connection_of_the_caller(empty_database_url: str, subtests: pytest.Subtests) -> None:
     app, work, paid = declare(empty_database_url)
     for name, opens in SYNC_METHODS.items():

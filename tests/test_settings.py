@@ -98,6 +98,7 @@ def test_a_wrong_value_names_its_variable(subtests: pytest.Subtests) -> None:
         assert str(refused.value) == message
 
 
+@pytest.mark.slow
 def test_every_wrong_value_of_a_variable_names_the_variable(subtests: pytest.Subtests, tmp_path: Path) -> None:
     """Also one of the right type: too small, no queue, no address. What is accepted here is wrong for no setting."""
     wrong = ("-1", "x y\x01", "a=", "€", "9" * 30, "postgres:/x", "1.5.5", "x" * 600)

@@ -77,6 +77,7 @@ def _held(connection: psycopg.Connection) -> Counter[Any]:
         return sum((rows_of(connection, kind, f"sereno_archive.{name}") for kind, name in held), Counter())
 
 
+@pytest.mark.slow
 async def test_a_batch_is_held_for_its_grace_period(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_jobs(connection, 1, 10)
     advance(connection, 40 * DAY)
@@ -140,6 +141,7 @@ async def test_a_batch_is_split_into_files_without_loss(
     assert after - before == Counter()
 
 
+@pytest.mark.slow
 async def test_a_file_is_readable_by_other_libraries(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_tenders(connection, 3000)
     (expected,) = [connection.execute("select array_agg(code order by code, part) from public.tenders").fetchone()]
@@ -165,6 +167,7 @@ async def test_a_file_is_readable_by_other_libraries(app: Sereno, connection: ps
     assert found[3] == pytest.approx(1000)
 
 
+@pytest.mark.slow
 async def test_a_manifest_is_enough_to_verify_its_file(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -201,6 +204,7 @@ async def test_the_same_rows_make_the_same_file(app: Sereno, connection: psycopg
     assert objects(place) == [object_]
 
 
+@pytest.mark.slow
 async def test_the_counts_of_files_equal_their_rows(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_jobs(connection, 101, 50)
     advance(connection, 40 * DAY)
@@ -215,6 +219,7 @@ async def test_the_counts_of_files_equal_their_rows(app: Sereno, connection: psy
     assert filed(connection, place, batch, "jobs").total() == 50
 
 
+@pytest.mark.slow
 async def test_an_event_is_archived_after_its_deliveries(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:

@@ -70,6 +70,7 @@ async def test_a_missing_or_changed_file_is_written_again(
     assert everything(connection, place) == before
 
 
+@pytest.mark.slow
 async def test_a_table_changed_after_its_export_is_never_dropped(
     app: Sereno, connection: psycopg.Connection, place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -100,6 +101,7 @@ async def test_a_table_changed_after_its_export_is_never_dropped(
     assert one(connection, f"select count(*) from sereno_archive.{held}") == 5
 
 
+@pytest.mark.slow
 async def test_a_failing_batch_does_not_stop_the_others(
     app: Sereno, connection: psycopg.Connection, place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,6 +129,7 @@ async def test_a_failing_batch_does_not_stop_the_others(
     assert places_of(connection) == {"moved": module.DOWN_AFTER + 2, "dropped": 2}
 
 
+@pytest.mark.slow
 async def test_a_view_on_a_batch_keeps_only_that_batch(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:

@@ -132,6 +132,7 @@ def left(connection: psycopg.Connection) -> dict[str, int]:
     return {table: one(connection, f"select count(*) from sereno.{table}") for table in tables}
 
 
+@pytest.mark.slow
 async def test_maintenance_leaves_archived_kinds_to_the_archiver(app: Sereno, connection: psycopg.Connection) -> None:
     add_everything(connection)
     advance(connection, 60 * DAY)
@@ -216,6 +217,7 @@ async def test_a_worker_runs_both_cycles(database_url: str, connection: psycopg.
     await app.aclose()
 
 
+@pytest.mark.slow
 async def test_a_job_that_could_not_verify_fails_and_is_retried(
     database_url: str, connection: psycopg.Connection, place: Path
 ) -> None:

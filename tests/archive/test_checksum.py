@@ -86,6 +86,7 @@ async def test_a_table_changed_after_its_export_is_not_dropped(
     assert one(connection, f"select count(*) from sereno_archive.{held}") == 20
 
 
+@pytest.mark.slow
 async def test_every_type_has_the_same_checksum_in_the_table_and_in_the_file(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:

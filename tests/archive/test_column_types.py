@@ -140,6 +140,7 @@ async def test_a_value_may_be_of_any_type(
         assert found == (pq.read_metadata(place / name).num_rows,)
 
 
+@pytest.mark.slow
 async def test_types_with_a_parquet_equivalent_keep_their_type(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -164,6 +165,7 @@ async def test_types_with_a_parquet_equivalent_keep_their_type(
     assert one(connection, "select as_texts from sereno.archive_batches") == ["forever"]
 
 
+@pytest.mark.slow
 async def test_the_time_of_a_row_may_be_outside_the_calendar(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:

@@ -118,6 +118,7 @@ def test_an_error_in_the_process_is_reported_unchanged(database_url: str, tmp_pa
     assert "query returned no rows" in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, SMALL_ROWS])
 def test_a_password_is_in_no_message(tmp_path: Path, rows: int, capfd: pytest.CaptureFixture[str]) -> None:
     unreachable = f"postgresql://ann:{CANARY}@127.0.0.1:1/shop"

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from sereno import Dead, Sereno
 from sereno.jobs import group_store
@@ -61,6 +62,7 @@ def test_a_group_with_a_live_or_dead_job_is_not_forgotten(connection: Connection
     assert empty.id not in groups(connection)
 
 
+@pytest.mark.slow
 async def test_jobs_of_a_group_are_archived_and_restored_with_links_and_results(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:

@@ -53,6 +53,7 @@ def block_directory(tmp_path: Path) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_an_archive_that_keeps_up_has_no_findings(app: Sereno, connection: psycopg.Connection) -> None:
     assert (check(app).level, check(app).message) == ("ok", "on time")
     fill(connection)
@@ -70,6 +71,7 @@ def test_without_an_archive_nothing_is_late(database_url: str, connection: psyco
     app.close()
 
 
+@pytest.mark.slow
 def test_rows_that_are_two_days_late_are_reported(app: Sereno, connection: psycopg.Connection) -> None:
     """A partition leaves thirty days after its end; the archive has two nights for it."""
     fill(connection, 32)
@@ -116,6 +118,7 @@ def test_late_dead_letters_and_log_lines_are_reported(
     app.close()
 
 
+@pytest.mark.slow
 def test_a_file_that_could_not_be_written_is_reported(
     app: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
@@ -177,6 +180,7 @@ def test_a_broken_invariant_is_reported(app: Sereno, connection: psycopg.Connect
                 assert any(words in each for each in found.values()), found
 
 
+@pytest.mark.slow
 def test_a_dropped_batch_with_missing_rows_is_reported(app: Sereno, connection: psycopg.Connection) -> None:
     fill(connection)
     archive(app)
@@ -188,6 +192,7 @@ def test_a_dropped_batch_with_missing_rows_is_reported(app: Sereno, connection: 
     assert found.startswith("it is dropped, its files hold 29 rows")
 
 
+@pytest.mark.slow
 def test_a_table_beyond_the_window_is_not_counted(app: Sereno, connection: psycopg.Connection) -> None:
     fill(connection)
     archive(app)

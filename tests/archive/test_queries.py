@@ -95,6 +95,7 @@ async def test_batches_and_their_files_are_listed_in_pages(
     assert (place / detail.files[0].object).stat().st_size == detail.files[0].bytes
 
 
+@pytest.mark.slow
 async def test_failures_are_listed(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_logs(connection, 3)
     advance(connection, 60 * DAY)
@@ -137,6 +138,7 @@ async def test_the_calendar_lists_the_days_of_files(app: Sereno, connection: psy
         archive.days(began, began + timedelta(days=401))
 
 
+@pytest.mark.slow
 async def test_an_archived_job_is_located(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_jobs(connection, 1, 3)
     add_jobs(connection, 10, 3)

@@ -126,6 +126,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.slow
 async def test_nothing_else_can_be_read_or_written(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_logs(connection, 3)
     advance(connection, 60 * DAY)
@@ -163,6 +164,7 @@ async def test_a_bucket_is_read_through_the_storage(
             list(rows.texts("select sum(hash(tags)), sum(hash(args)) from jobs")[1])
 
 
+@pytest.mark.slow
 async def test_a_missing_file_is_reported(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_logs(connection, 3)
     advance(connection, 60 * DAY)
@@ -172,6 +174,7 @@ async def test_a_missing_file_is_reported(app: Sereno, connection: psycopg.Conne
         query_rows(app, place, "select * from logs")
 
 
+@pytest.mark.slow
 async def test_values_without_a_json_equivalent_are_null(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:

@@ -82,6 +82,7 @@ async def test_every_kind_is_restored_unchanged_from_files_until_it_expires(
     assert one(connection, "select count(*) from sereno.archived_again") == 0
 
 
+@pytest.mark.slow
 async def test_a_job_is_restored_with_only_its_own_attempts(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -98,6 +99,7 @@ async def test_a_job_is_restored_with_only_its_own_attempts(
     assert one(connection, "select count(*) from sereno.attempts") == 4
 
 
+@pytest.mark.slow
 async def test_a_delivery_is_restored_with_its_receipts(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -110,6 +112,7 @@ async def test_a_delivery_is_restored_with_its_receipts(
     assert connection.execute("select distinct delivery_id from sereno.receipts").fetchall() == [(chosen,)]
 
 
+@pytest.mark.slow
 async def test_a_second_restore_makes_no_duplicates(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_jobs(connection, 1, 5)
     advance(connection, 60 * DAY)
@@ -146,6 +149,7 @@ async def test_a_job_that_is_live_again_is_not_overwritten(
     assert one(connection, "select count(*) from sereno.jobs") == 1
 
 
+@pytest.mark.slow
 async def test_two_concurrent_restores_make_one_row(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_jobs(connection, 1, 30)
     advance(connection, 60 * DAY)
@@ -224,6 +228,7 @@ async def test_a_restored_dead_job_does_not_block_its_order_key(
     assert one(connection, "select count(*) from sereno.archived_again") == 0
 
 
+@pytest.mark.slow
 async def test_a_file_that_differs_from_the_verified_one_is_not_used(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
@@ -257,6 +262,7 @@ async def test_a_time_span_is_restored(app: Sereno, connection: psycopg.Connecti
     assert one(connection, "select count(distinct at) from sereno.logs") == 2
 
 
+@pytest.mark.slow
 async def test_many_rows_need_a_confirmation_and_are_audited(
     app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +279,7 @@ async def test_many_rows_need_a_confirmation_and_are_audited(
     assert audit == [("ada", "archive.restore", "6 logs", "6")]
 
 
+@pytest.mark.slow
 async def test_invalid_requests_are_refused(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_logs(connection, 1)
     connection.execute(
@@ -315,6 +322,7 @@ async def test_an_interrupted_restore_can_be_repeated(app: Sereno, connection: p
     assert digests(connection, *TABLES[:2]) == before
 
 
+@pytest.mark.slow
 async def test_a_restore_that_waited_for_the_drop_of_its_batch_can_be_repeated(
     app: Sereno, connection: psycopg.Connection, place: Path, database_url: str
 ) -> None:

@@ -27,6 +27,7 @@ def app(database_url: str, tmp_path: Path) -> Iterator[Sereno]:
     made.close()
 
 
+@pytest.mark.slow
 def test_files_rows_and_drops_are_counted(app: Sereno, connection: psycopg.Connection, tmp_path: Path) -> None:
     fill(connection)
     move(app)

@@ -71,6 +71,7 @@ def held(app: Sereno, connection: psycopg.Connection, bucket: Bucket) -> Iterato
     assert stored_secrets(connection) == []
 
 
+@pytest.mark.slow
 async def test_old_rows_are_archived_into_a_bucket(
     app: Sereno, connection: psycopg.Connection, bucket: Bucket, tmp_path: Path
 ) -> None:
@@ -271,6 +272,7 @@ def test_a_large_object_may_take_longer_than_one_request(
         assert place.get("slow", tmp_path / "read") == (sha256(content).hexdigest(), len(content))
 
 
+@pytest.mark.slow
 def test_objects_are_listed_and_missing_ones_reported(bucket: Bucket, tmp_path: Path) -> None:
     place = Storage(bucket.url, str(tmp_path))
     assert list(place.names()) == []

@@ -90,6 +90,7 @@ def test_a_partition_of_fires_is_moved(connection: Connection) -> None:
     assert everything(connection, NOWHERE) == before
 
 
+@pytest.mark.slow
 def test_a_partition_that_is_read_waits_and_writers_continue(connection: Connection, database_url: str) -> None:
     add_jobs(connection, 1, 3)
     advance(connection, 40 * DAY)
@@ -142,6 +143,7 @@ def test_concurrent_moves_of_a_partition_make_one_batch(connection: Connection, 
 # Rows
 
 
+@pytest.mark.slow
 def test_old_rows_are_moved_and_young_ones_stay(connection: Connection) -> None:
     add_everything(connection)
     old = everything(connection, NOWHERE)

@@ -113,6 +113,7 @@ def test_a_hostile_name_is_only_a_name(connection: Connection, subtests: pytest.
 HOSTILE = [("odd schema", 'ta"ble'), ("dots.and", "dots.too"), ("Größe", "Tür 🚪"), ("%s", "%I'; --"), ("a/..", "../b")]
 
 
+@pytest.mark.slow
 def test_a_table_with_an_odd_name_is_archived(connection: Connection, subtests: pytest.Subtests) -> None:
     for schema, table in HOSTILE:
         with subtests.test(schema=schema, table=table):

@@ -24,6 +24,7 @@ def test_as_many_shards_as_the_rate_needs() -> None:
     assert shards_for(COSTS, 80_000, cluster) == 1
 
 
+@pytest.mark.slow
 def test_without_failures_nothing_is_lost_or_late_and_shards_add_up() -> None:
     one, ten = (predict(COSTS, Cluster(shards), NONE) for shards in (1, 10))
     assert one.lost == pytest.approx(0)
@@ -58,6 +59,7 @@ def test_a_crashed_worker_costs_its_share_and_delays_only_the_jobs_that_it_holds
     assert found.late == pytest.approx(crashes * held / (found.rate * failures.horizon), rel=0.3)
 
 
+@pytest.mark.slow
 def test_a_call_with_many_jobs_takes_as_long_as_all_of_them() -> None:
     alone, together = (predict(replace(COSTS, batch=batch), Cluster(1, load=0.05), NONE) for batch in (1, 50))
     until_start = (20e-6 + 15e-6 + 10e-6) * 1000

@@ -56,6 +56,7 @@ async def test_deliveries_are_requeued(app: Sereno, connection: psycopg.Connecti
     assert audited == [(f"delivery {first}", [first], made.id), ("2 deliveries", [second, third], rest.id)]
 
 
+@pytest.mark.slow
 async def test_a_worker_of_another_application_does_not_send_deliveries(
     app: Sereno, database_url: str, connection: psycopg.Connection
 ) -> None:

@@ -83,6 +83,7 @@ async def test_schedules_are_paused_resumed_disabled_spread_and_deleted(
     ]
 
 
+@pytest.mark.slow
 async def test_schedules_created_later_are_left_alone(
     app: Sereno, work: Any, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def _show(app: Sereno, number: int) -> BulkOperation:
     return found
 
 
+@pytest.mark.slow
 async def test_a_slow_operation_frees_its_slot_between_batches(
     app: Sereno, ids: list[int], work: Any, connection: psycopg.Connection
 ) -> None:

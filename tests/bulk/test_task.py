@@ -52,6 +52,7 @@ async def test_jobs_are_retried_cancelled_and_deleted(app: Sereno, work: Any, co
     ]
 
 
+@pytest.mark.slow
 async def test_a_conflict_of_unique_keys_is_reported_and_the_others_are_retried(
     app: Sereno, work: Any, connection: psycopg.Connection, database_url: str
 ) -> None:
@@ -72,6 +73,7 @@ async def test_a_conflict_of_unique_keys_is_reported_and_the_others_are_retried(
     assert audited == [{"job": ids[5], "held_by": live.id}]
 
 
+@pytest.mark.slow
 async def test_a_filter_that_matches_nothing_is_done_at_once(app: Sereno, work: Any) -> None:
     add_waiting(app, work, 3)
     for wanted in (JobFilter(task="unknown"), JobFilter(ids=[]), JobFilter(ids=[-5, 2**62]), JobFilter(states=["odd"])):
@@ -81,6 +83,7 @@ async def test_a_filter_that_matches_nothing_is_done_at_once(app: Sereno, work: 
         assert (found.state, found.done, found.left_alone) == ("done", 0, 0)
 
 
+@pytest.mark.slow
 async def test_jobs_created_or_ended_later_are_left_alone(
     app: Sereno, work: Any, connection: psycopg.Connection
 ) -> None:
@@ -151,6 +154,7 @@ def test_another_worker_continues_when_the_first_is_killed(
     assert sorted(each for (batch,) in audited for each in batch) == ids
 
 
+@pytest.mark.slow
 async def test_an_operation_can_be_stopped_while_it_runs(
     app: Sereno, work: Any, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,6 +305,7 @@ def test_a_change_by_filter_without_confirmation_is_refused(app: Sereno, connect
     assert one(connection, "select count(*) from sereno.bulk_operations") == 0
 
 
+@pytest.mark.slow
 async def test_a_search_with_an_sql_injection_matches_only_its_text(
     app: Sereno, work: Any, connection: psycopg.Connection
 ) -> None:

@@ -47,6 +47,7 @@ async def test_direct_jobs_run_without_a_row_in_postgresql(database_url: str, je
     assert rows(database_url, "select count(*) from sereno.history") == [(0,)]
 
 
+@pytest.mark.slow
 async def test_a_job_of_a_transaction_is_relayed(database_url: str, jetstream: JetStream) -> None:
     app = Sereno(database_url)
     app.queue("clicks", carrier=jetstream)
@@ -93,6 +94,7 @@ async def test_failures_come_home(database_url: str, jetstream: JetStream) -> No
     assert rows(database_url, "select count(*) from sereno.jobs") == [(0,)]
 
 
+@pytest.mark.slow
 async def test_a_transaction_settles_a_carried_job_once(database_url: str, jetstream: JetStream) -> None:
     app = Sereno(database_url)
     app.queue("clicks", carrier=jetstream, direct=True)
@@ -112,6 +114,7 @@ async def test_a_transaction_settles_a_carried_job_once(database_url: str, jetst
     assert rows(database_url, "select number from effects order by number") == [(n,) for n in range(5)]
 
 
+@pytest.mark.slow
 async def test_steps_work_in_a_carried_job(database_url: str, jetstream: JetStream) -> None:
     app = Sereno(database_url)
     app.queue("clicks", carrier=jetstream, direct=True)

@@ -97,6 +97,7 @@ async def test_a_message_that_was_published_before_the_worker_died_runs_once(
     assert (state.pending_messages, state.held_messages) == (0, 0)
 
 
+@pytest.mark.slow
 async def test_a_share_of_zero_keeps_jobs_in_postgresql(database_url: str, jetstream: JetStream) -> None:
     client = await client_of(jetstream)
     with clicking(database_url, jetstream) as (app, seen), line(database_url) as connection:

@@ -138,12 +138,14 @@ async def test_a_connection_cut_before_the_final_dot_is_retried(subtests: pytest
                     assert server.mails == []
 
 
+@pytest.mark.slow
 async def test_a_connection_cut_in_the_middle_of_an_email_sends_nothing(server: MailServer) -> None:
     server.say("BODY", CLOSE)
     outcomes = await send(server, mail(body=f"{'x' * 70}\n" * 110_000), mail(2))
     assert [type(outcome) for outcome in outcomes] == [Retryable, Retryable]
 
 
+@pytest.mark.slow
 async def test_no_valid_reply_after_the_dot_is_unknown_and_the_rest_is_retried(subtests: pytest.Subtests) -> None:
     for reply in [CLOSE, SILENCE, "garbage", "354 what", "25 half a code", "250-half\r\n"]:
         with subtests.test(reply=reply):

@@ -122,6 +122,7 @@ async def outcome_of_fault(name: str, fault: Fault) -> tuple[Outcome, int]:
         return outcome, len(provider.log)
 
 
+@pytest.mark.slow
 async def test_faults_of_a_provider_are_outcomes(subtests: pytest.Subtests) -> None:
     for fault, kind in FAULTS.items():
         # At once, because each of them waits as long as a silent provider.
@@ -167,6 +168,7 @@ ODD_BODIES = [
 ]
 
 
+@pytest.mark.slow
 async def test_an_invalid_success_is_unknown(subtests: pytest.Subtests) -> None:
     for name in SINGLE_MESSAGE:
         async with case_and_provider(name) as (case, provider):
@@ -203,6 +205,7 @@ async def test_a_redirect_is_not_followed(subtests: pytest.Subtests) -> None:
                 assert len(provider.log) == 1
 
 
+@pytest.mark.slow
 async def test_no_outcome_contains_a_secret(caplog: pytest.LogCaptureFixture, subtests: pytest.Subtests) -> None:
     caplog.set_level(logging.DEBUG)
     for name in SINGLE_MESSAGE:

@@ -189,6 +189,7 @@ INVALID_OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 async def test_invalid_options_fail_the_message_and_nothing_is_sent(
     service: PushService, exchange: Exchange, subtests: pytest.Subtests
 ) -> None:

@@ -51,6 +51,7 @@ def test_job_list_pages(sereno: Command, manual: ManualWorker) -> None:
     assert [item["id"] for item in rest["items"]] == [ids[0]]
 
 
+@pytest.mark.slow
 def test_job_list_filters(sereno: Command, manual: ManualWorker, subtests: pytest.Subtests) -> None:
     manual.dead("connection reset")
     manual.enqueue(tenant="r1")
@@ -207,6 +208,7 @@ def test_status_prints_workers_and_dead_jobs(sereno: Command, manual: ManualWork
     assert json.loads(sereno("status", "-o", "json").stdout)["workers_alive"] == 1
 
 
+@pytest.mark.slow
 def test_doctor_and_verify_as_json(sereno: Command, manual: ManualWorker) -> None:
     manual.worker()
     healthy = sereno("doctor", "-o", "json")
@@ -221,6 +223,7 @@ def test_doctor_and_verify_as_json(sereno: Command, manual: ManualWorker) -> Non
     assert json.loads(sereno("verify", "--all", "-o", "json").stdout)["holds"] is False
 
 
+@pytest.mark.slow
 def test_migrate_checks_applies_and_prints(sereno: Command, empty_database_url: str) -> None:
     given = {"SERENO_DATABASE_URL": empty_database_url}
     behind = sereno("migrate", "--check", **given)

@@ -122,6 +122,7 @@ def test_a_fastapi_project_passes_its_tests_and_runs_a_requested_job(
             assert http.get("/sereno/api/v1/status").status_code == 401
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [[], ["--fastapi"]], ids=["plain", "fastapi"])
 def test_the_created_code_is_formatted_and_clean(sereno: Command, tmp_path: Path, flags: list[str]) -> None:
     assert sereno("init", "shop", *flags).exit_code == 0

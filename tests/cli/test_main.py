@@ -40,6 +40,7 @@ def test_help_names_every_command() -> None:
     assert [name for name in COMMANDS if f"  {name} " not in result.stdout] == []
 
 
+@pytest.mark.slow
 def test_the_help_of_every_command_has_an_example(subtests: pytest.Subtests) -> None:
     for words in _commands():
         with subtests.test(command=" ".join(words)):

@@ -77,6 +77,7 @@ def leads(connection: psycopg.Connection[Any]) -> bool:
     return one(connection, "select exists (select from sereno.leases where until > sereno.now())") is True
 
 
+@pytest.mark.slow
 def test_one_service_fires_schedules_runs_jobs_serves_and_stops_in_order(
     start: Start, connection: psycopg.Connection[Any]
 ) -> None:

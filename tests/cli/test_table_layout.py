@@ -65,6 +65,7 @@ def _lines(text: str) -> list[str]:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).splitlines()
 
 
+@pytest.mark.slow
 def test_every_list_fits_60_80_and_140_columns(
     manual: ManualWorker, database_url: str, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:

@@ -30,6 +30,7 @@ def test_a_value_is_one_line_in_a_pipe() -> None:
     assert _plain({"a\n": "b\t"}) == "a =b "
 
 
+@pytest.mark.slow
 def test_lists_contain_no_control_characters(sereno: Command, manual: ManualWorker, subtests: pytest.Subtests) -> None:
     manual.dead(HOSTILE, tenant=HOSTILE)
     manual.enqueue(queue=HOSTILE, tags=[HOSTILE])

@@ -1,6 +1,7 @@
 """The sources, parsed once per process for all rules."""
 
 import ast
+import gc
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -28,8 +29,13 @@ def nodes() -> Iterator[tuple[Path, Node]]:
 
 @cache
 def _nodes() -> dict[Path, list[Node]]:
-    return {
-        path: [node for node in ast.walk(ast.parse(text)) if isinstance(node, _KINDS)]
-        for path, text in texts().items()
-        if path.suffix == ".py"
-    }
+    # To look for garbage among millions of nodes takes as long as to parse.
+    gc.disable()
+    try:
+        return {
+            path: [node for node in ast.walk(ast.parse(text)) if isinstance(node, _KINDS)]
+            for path, text in texts().items()
+            if path.suffix == ".py"
+        }
+    finally:
+        gc.enable()

@@ -68,6 +68,7 @@ def written(connection: psycopg.Connection) -> tuple[int, int, int]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_rolled_back", [False, True])
 def test_a_session_commits_rows_jobs_and_events_together(
     engine: Engine,
@@ -90,6 +91,7 @@ def test_a_session_commits_rows_jobs_and_events_together(
     assert written(connection) == ((0, 0, 0) if is_rolled_back else (1, 1, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
 @pytest.mark.parametrize("is_rolled_back", [False, True])
 async def test_an_async_session_commits_rows_jobs_and_events_together(

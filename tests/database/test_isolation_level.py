@@ -57,6 +57,7 @@ async def test_behind_a_pooler_each_transaction_sets_its_isolation_level(
     assert set(found) == {"read committed"}
 
 
+@pytest.mark.slow
 async def test_workers_that_share_limits_have_no_serialization_failures(
     app: Sereno, connection: psycopg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -37,6 +37,7 @@ def test_numbers_are_in_order_without_gaps() -> None:
     assert [migration.number for migration in migrations()] == list(range(1, len(migrations()) + 1))
 
 
+@pytest.mark.slow
 def test_concurrent_processes_apply_each_migration_once(empty_database_url: str) -> None:
     barrier = Barrier(4)
 
@@ -50,6 +51,7 @@ def test_concurrent_processes_apply_each_migration_once(empty_database_url: str)
     assert sorted(applied) == [migration.number for migration in migrations()]
 
 
+@pytest.mark.slow
 def test_an_application_migrates_its_own_schema(empty_database_url: str) -> None:
     app = Sereno(empty_database_url, schema="other_app")
     with pytest.raises(SchemaError, match="no schema 'other_app'"):

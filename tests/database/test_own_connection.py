@@ -65,6 +65,7 @@ def test_keyed_and_plain_jobs_of_one_call_keep_their_order(app: Sereno, connecti
     assert [stored[job.id] for job in made] == [n for pair in zip(range(10), range(10, 20), strict=True) for n in pair]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [None, "k"])
 def test_many_jobs_are_enqueued_in_one_statement(app: Sereno, connection: psycopg.Connection, key: str | None) -> None:
     @app.task

@@ -42,6 +42,7 @@ def _everything(connection: psycopg.Connection) -> list[tuple[Any, ...]]:
     return connection.execute(EVERYTHING.encode()).fetchall()
 
 
+@pytest.mark.slow
 def test_a_second_run_changes_nothing_but_revokes_extra_privileges(
     connection: psycopg.Connection, made_roles: Roles
 ) -> None:
@@ -60,6 +61,7 @@ def test_a_second_run_changes_nothing_but_revokes_extra_privileges(
     assert _everything(connection) == before
 
 
+@pytest.mark.slow
 def test_new_objects_of_an_upgrade_belong_to_the_owner_and_are_not_granted(
     connection: psycopg.Connection, made_roles: Roles
 ) -> None:
@@ -80,6 +82,7 @@ def test_new_objects_of_an_upgrade_belong_to_the_owner_and_are_not_granted(
     assert not any(one(connection, calls, made_roles.name(login), "sereno.newer_function()") for login in LOGINS)
 
 
+@pytest.mark.slow
 def test_roles_of_another_schema_and_prefix_reach_only_that_schema(
     connection: psycopg.Connection, database_url: str
 ) -> None:
@@ -96,6 +99,7 @@ def test_roles_of_another_schema_and_prefix_reach_only_that_schema(
                 worker.execute("select sereno.now()")
 
 
+@pytest.mark.slow
 def test_an_owner_with_createrole_needs_no_superuser(connection: psycopg.Connection, empty_database_url: str) -> None:
     """As on a managed server. The next upgrade needs only membership in the owner role."""
     with own_prefix(connection) as prefix, psycopg.connect(empty_database_url, autocommit=True) as admin:
@@ -121,6 +125,7 @@ def test_an_owner_with_createrole_needs_no_superuser(connection: psycopg.Connect
         admin.execute(f"drop role {deployer}; drop role {dba}".encode())
 
 
+@pytest.mark.slow
 def test_the_printed_script_is_complete(connection: psycopg.Connection, database_url: str) -> None:
     """Running the printed script has the same result as `create`."""
     with own_prefix(connection) as prefix:

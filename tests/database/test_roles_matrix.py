@@ -133,6 +133,7 @@ def test_sequences_are_usable_only_by_roles_that_need_them(made_roles: Roles, co
     }
 
 
+@pytest.mark.slow
 def test_every_query_is_allowed_to_a_worker_or_a_server(connection: psycopg.Connection, made_roles: Roles) -> None:
     """If this fails, the error of PostgreSQL names the privilege to add in database/privileges.py."""
     denied = {}

@@ -53,6 +53,7 @@ def test_the_dockerfile() -> None:
     assert set(extras.split(",")) <= set(metadata("sereno").get_all("Provides-Extra", []))
 
 
+@pytest.mark.slow
 def test_the_compose_file() -> None:
     checked = said(
         [beside("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", str(DEPLOY / "compose.yaml")]
@@ -60,6 +61,7 @@ def test_the_compose_file() -> None:
     assert checked == "ok -- validation done\n"
 
 
+@pytest.mark.slow
 def test_the_manifests(subtests: pytest.Subtests) -> None:
     for manifest in MANIFESTS:
         with subtests.test(manifest=manifest.stem):
@@ -69,6 +71,7 @@ def test_the_manifests(subtests: pytest.Subtests) -> None:
                 kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
 
 
+@pytest.mark.slow
 def test_the_units(tmp_path: Path, subtests: pytest.Subtests) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("no systemd-analyze here")

@@ -81,6 +81,7 @@ def test_the_dockerfile_copies_what_is_there_and_sent_to_the_builder(subtests: p
             }
 
 
+@pytest.mark.slow
 def test_the_image_has_the_packages_that_the_examples_import() -> None:
     """With the hashes of the lock; imports of a function are of what only some installations need."""
     (words,) = re.findall(
@@ -106,6 +107,7 @@ def imported(directory: Path) -> Iterator[str]:
                     yield node.module.partition(".")[0]
 
 
+@pytest.mark.slow
 def test_compose_files_are_accepted_and_confine_their_services(subtests: pytest.Subtests) -> None:
     check = [beside("check-jsonschema"), "--builtin-schema", "vendor.compose-spec"]
     assert said([*check, *map(str, COMPOSE)]) == "ok -- validation done\n"
@@ -160,6 +162,7 @@ def is_read(name: str, code: str) -> bool:
     return any(all(f'"{part}"' in code for part in each) for each in parts)
 
 
+@pytest.mark.slow
 def test_commands_exist(subtests: pytest.Subtests) -> None:
     for file in [*COMPOSE, *MANIFESTS, *UNITS]:
         with subtests.test(file=str(file.relative_to(ROOT))):
@@ -199,6 +202,7 @@ def pods_of(manifest: Path) -> Iterator[dict[str, Any]]:
     yield from pods(manifest)
 
 
+@pytest.mark.slow
 def test_manifests_are_accepted_and_confine_their_pods(subtests: pytest.Subtests) -> None:
     for manifest in MANIFESTS:
         with subtests.test(manifest=str(manifest.relative_to(ROOT))):

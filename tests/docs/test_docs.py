@@ -77,6 +77,7 @@ def test_the_programs_of_a_page_run(
             run_program(path, database_url)
 
 
+@pytest.mark.slow
 def test_every_link_of_a_page_has_a_target(subtests: pytest.Subtests) -> None:
     for page in (*PAGES, *sorted((ROOT / "examples").rglob("README.md"))):
         with subtests.test(page=page_id(page)):

@@ -9,6 +9,8 @@ import pytest
 
 from tests.docs.pages import ROOT
 
+pytestmark = pytest.mark.slow
+
 PAGE = ROOT / "examples" / "REQUIREMENTS.md"
 # The sections in order, with their numbers of requirements.
 SECTIONS = {"tenders": 60, "separate_worker": 42, "reminders": 55, "reconciliation": 68, "triggers": 48}

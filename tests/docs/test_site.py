@@ -41,6 +41,7 @@ def test_the_python_reference_describes_every_public_name() -> None:
     assert [name for name in sereno.__all__ if name not in PLAIN and f"sereno.{name}" not in names] == []
 
 
+@pytest.mark.slow
 def test_every_described_name_has_a_docstring(subtests: pytest.Subtests) -> None:
     for name in described():
         if ".django." in name:

@@ -81,6 +81,7 @@ def test_without_a_preemption_no_update_is_lost(connections: Connections) -> Non
     assert explore_all(connections, LOST_UPDATE, preemptions=0).schedules == 2
 
 
+@pytest.mark.slow
 def test_one_preemption_finds_the_lost_update_and_its_schedule_can_be_repeated(connections: Connections) -> None:
     with pytest.raises(ScheduleFailed, match="the counter is 1") as failure:
         explore_all(connections, LOST_UPDATE, preemptions=1)
@@ -89,16 +90,19 @@ def test_one_preemption_finds_the_lost_update_and_its_schedule_can_be_repeated(c
         repeat(connections, LOST_UPDATE, parse(failure.value.schedule))
 
 
+@pytest.mark.slow
 def test_random_schedules_find_it_too(connections: Connections) -> None:
     with pytest.raises(ScheduleFailed, match="the counter is 1"):
         explore_random(connections, LOST_UPDATE, seed=1, count=100)
 
 
+@pytest.mark.slow
 def test_a_deadlock_is_a_finding(connections: Connections) -> None:
     with pytest.raises(ScheduleFailed, match="deadlock"):
         explore_all(connections, DEADLOCK, preemptions=1)
 
 
+@pytest.mark.slow
 def test_a_statement_waits_for_the_transaction_that_blocks_it(connections: Connections) -> None:
     scenario = Scenario(
         name="wait",
@@ -113,6 +117,7 @@ def test_a_statement_waits_for_the_transaction_that_blocks_it(connections: Conne
     assert tally.diverged == 0
 
 
+@pytest.mark.slow
 def test_a_kill_rolls_back_and_a_lost_reply_is_told(connections: Connections) -> None:
     ends: set[tuple[tuple[str, ...], int]] = set()
 
@@ -137,6 +142,7 @@ def test_a_kill_rolls_back_and_a_lost_reply_is_told(connections: Connections) ->
     assert ends == {((), 0), (("lost",), 1), (("added",), 1)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("preemptions", "schedules"), [(0, 2), (1, 4), (2, 6)])
 def test_every_order_of_two_statements_and_two_commits_is_searched(
     connections: Connections, preemptions: int, schedules: int

@@ -184,6 +184,7 @@ def is_storable(value: Any) -> bool:
             return True
 
 
+@pytest.mark.slow
 @given(json_values)
 def test_any_value_round_trips_or_is_refused(value: Any) -> None:
     arguments = arguments_of(anything)

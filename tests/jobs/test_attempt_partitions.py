@@ -116,6 +116,7 @@ def test_attempts_of_existing_jobs_outlive_their_partition(connection: Connectio
     assert expired not in one(connection, JOB_IDS)
 
 
+@pytest.mark.slow
 def test_carrying_attempts_reads_only_its_partition_and_deletes_nothing(connection: Connection) -> None:
     old = day_of(connection)
     for _ in range(20):
@@ -159,6 +160,7 @@ def test_a_page_reads_its_partition_and_the_jobs_by_index(connection: Connection
     assert not [node for node in nodes(top) if node["Node Type"] == "Seq Scan" and "history" in node["Relation Name"]]
 
 
+@pytest.mark.slow
 def test_an_interrupted_carry_continues_where_it_stopped(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +180,7 @@ def test_an_interrupted_carry_continues_where_it_stopped(
         assert rows_counted(connection, READ, old) - before == 15
 
 
+@pytest.mark.slow
 def test_a_partition_of_attempts_is_dropped_after_that_of_history(connection: Connection) -> None:
     old = day_of(connection)
     fail(connection)

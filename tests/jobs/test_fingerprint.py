@@ -50,6 +50,7 @@ class TextlessError(Exception):
         raise RuntimeError("no text")
 
 
+@pytest.mark.slow
 @given(st.text() | st.sampled_from(HOSTILE), st.text())
 def test_every_message_has_a_fingerprint(message: str, task: str) -> None:
     for ending in (ValueError(message), Dead(message), Retry(message), CrashedAttempt(message)):
@@ -79,6 +80,7 @@ IDS = (
 )
 
 
+@pytest.mark.slow
 @given(st.data(), st.text("abcdefgh ,.:()!\n", max_size=60), st.text("abcdefgh ,.()!\n", max_size=60))
 def test_messages_that_differ_in_ids_have_the_same_fingerprint(data: st.DataObject, before: str, after: str) -> None:
     kind = data.draw(st.sampled_from(IDS))

@@ -37,6 +37,7 @@ def finished(connection: Connection) -> int:
     return job.id
 
 
+@pytest.mark.slow
 def test_a_wait_that_begins_while_the_application_closes_gets_its_job(
     app: Sereno, connection: psycopg.Connection, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +83,7 @@ def counted() -> dict[str, int]:
     }
 
 
+@pytest.mark.slow
 def test_nothing_remains_of_the_listeners_of_closed_applications(connection: Connection, database_url: str) -> None:
     job = finished(connection)
 

@@ -130,6 +130,7 @@ def test_two_workers_create_the_same_partition_once(connection: Connection, data
     assert sorted(made) == [0, 8]
 
 
+@pytest.mark.slow
 def test_a_long_read_of_history_delays_the_drop_but_no_settlement(connection: Connection, database_url: str) -> None:
     finish(connection)
     name = today(connection).removeprefix("sereno.")

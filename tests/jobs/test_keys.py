@@ -86,6 +86,7 @@ arguments = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     tenant=texts | st.none(),
@@ -131,6 +132,7 @@ def test_python_and_sql_enqueue_into_the_same_lane(opened: Connection, limited: 
     assert rows[0][3] is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unique", [None, "once-{planned_at}"])
 @pytest.mark.parametrize("account", ["a", "{planned_at}"])
 def test_the_job_of_a_schedule_has_the_keys_of_its_task(

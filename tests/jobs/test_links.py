@@ -69,6 +69,7 @@ def test_a_retry_of_a_predecessor_changes_nothing(connection: Connection) -> Non
     assert state(connection, last) == "ready"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("outcome", "on_dead", "expected"),
     [
@@ -269,6 +270,7 @@ def group(connection: Connection, count: int, on_dead: OnDead = "wait") -> Enque
         return do(connection, group_store.enqueue_group(NewGroup([new() for _ in range(count)], new(), on_dead)))
 
 
+@pytest.mark.slow
 def test_the_job_after_a_group_runs_once_when_all_have_succeeded(connection: Connection) -> None:
     made = group(connection, 3000)
     assert made.then is not None

@@ -58,6 +58,7 @@ FILTERS = (
 )
 
 
+@pytest.mark.slow
 def test_a_filter_matches_the_same_jobs_in_lists_counts_and_changes(
     manual: ManualWorker, subtests: pytest.Subtests
 ) -> None:
@@ -176,6 +177,7 @@ def _many_dead(manual: ManualWorker, count: int) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_bulk_retry_runs_in_batches_and_keeps_its_rate_across_them(manual: ManualWorker) -> None:
     _many_dead(manual, 2500)
     changed = drive(jobs.retry(JobFilter(states=["dead"]), rate=100, yes=True), manual.app.database.run)

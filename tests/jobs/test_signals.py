@@ -150,6 +150,7 @@ def test_more_jobs_than_a_page_are_woken_page_by_page(connection: Connection) ->
     assert one(connection, "select count(*) from sereno.signals where not is_checked") == 0
 
 
+@pytest.mark.slow
 def test_waits_end_with_their_job(connection: Connection, subtests: pytest.Subtests) -> None:
     for verb in ("cancel", "delete", "settle_jobs", "stopped", "dead", "cancelled", "succeeded"):
         with subtests.test(verb=verb):
@@ -200,6 +201,7 @@ def test_a_check_without_signals_and_waits_reads_empty_indexes(connection: Conne
     assert "signal_waits_unchecked" in plan
 
 
+@pytest.mark.slow
 def test_the_roles_of_producer_and_worker_suffice(connection: Connection, database_url: str) -> None:
     with made(connection, database_url) as roles:
         with line(roles.url("worker")) as worker:

@@ -1,6 +1,7 @@
 """Attempts by worker, and arrivals and ends by queue, from bounded index scans."""
 
 import psycopg
+import pytest
 
 from sereno.database import partitions
 from sereno.database.statement import run
@@ -35,6 +36,7 @@ def test_attempts_are_listed_by_worker(connection: psycopg.Connection) -> None:
     assert [row.outcome for row in run(connection, activity.work(300, 100))] == ["running"]
 
 
+@pytest.mark.slow
 def test_ended_attempts_are_found_by_index_scans(connection: psycopg.Connection) -> None:
     connection.execute(
         "insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome) "

@@ -52,6 +52,7 @@ def test_a_system_in_use_violates_nothing(manual: ManualWorker) -> None:
     assert {result.name for result in checked} == {*INVARIANTS, "schema_checksum"}
 
 
+@pytest.mark.slow
 def test_a_running_job_of_a_dead_session_is_reported(manual: ManualWorker, subtests: pytest.Subtests) -> None:
     manual.worker()
     job_id = manual.enqueue()
@@ -167,6 +168,7 @@ def test_a_stored_key_of_two_jobs_is_reported(manual: ManualWorker) -> None:
     assert _broken(manual) == {"unique_stored_keys": [1]}
 
 
+@pytest.mark.slow
 def test_a_job_finished_before_it_began_is_reported(manual: ManualWorker, subtests: pytest.Subtests) -> None:
     job_id = manual.dead()
     for column in ("created_at", "started_at"):
@@ -202,6 +204,7 @@ def test_a_retry_before_its_time_is_reported(manual: ManualWorker) -> None:
     assert _broken(manual) == {"retry_never_early": [job_id]}
 
 
+@pytest.mark.slow
 def test_steps_and_progress_of_an_ended_job_are_reported(manual: ManualWorker, subtests: pytest.Subtests) -> None:
     """They are deleted in the transaction that ends the job, so no tolerance is needed."""
     for row in (
@@ -227,6 +230,7 @@ def test_a_job_that_waits_for_a_signal_that_was_sent_is_reported(manual: ManualW
     assert _broken(manual) == {"signals_delivered": [job_id]}
 
 
+@pytest.mark.slow
 def test_a_cursor_that_no_attempt_can_have_stored_is_reported(manual: ManualWorker, subtests: pytest.Subtests) -> None:
     job_id = manual.enqueue()
     manual.claim(manual.worker())

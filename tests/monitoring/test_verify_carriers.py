@@ -36,6 +36,7 @@ def test_a_relayed_job_that_is_still_stored_is_reported(connection: psycopg.Conn
         assert broken_inside(connection) == {GONE: [batch]}
 
 
+@pytest.mark.slow
 def test_a_message_with_other_jobs_than_it_counts_is_reported(
     connection: psycopg.Connection, batch: int, subtests: pytest.Subtests
 ) -> None:
@@ -58,6 +59,7 @@ def test_a_job_in_two_messages_is_reported(connection: psycopg.Connection) -> No
     assert broken_inside(connection) == {"relayed_jobs_once": [first]}
 
 
+@pytest.mark.slow
 def test_a_message_that_no_worker_takes_over_is_reported(connection: psycopg.Connection, batch: int) -> None:
     session(connection, queues={"clicks": 10})
     connection.execute(

@@ -35,6 +35,7 @@ def test_chunks_in_order_violate_nothing(manual: ManualWorker, job: int) -> None
     assert [result.name for result in checked if not result.holds] == []
 
 
+@pytest.mark.slow
 def test_missing_chunks_are_reported(manual: ManualWorker, job: int, subtests: pytest.Subtests) -> None:
     for change in (
         "delete from sereno.job_chunks where number = 2",
@@ -46,6 +47,7 @@ def test_missing_chunks_are_reported(manual: ManualWorker, job: int, subtests: p
             assert broken_inside(manual.connection) == {"chunks_in_order": [job]}
 
 
+@pytest.mark.slow
 def test_chunks_of_another_attempt_are_reported(manual: ManualWorker, job: int, subtests: pytest.Subtests) -> None:
     for change in (
         "delete from sereno.job_streams",

@@ -39,6 +39,7 @@ def _run_by_force(connection: Connection, claimer: Claimer, job_id: int) -> None
     )
 
 
+@pytest.mark.slow
 def test_limits_in_use_violate_nothing(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     _limit(connection, "slots", Limit(2))
     _limit(connection, "rate", Rate(5))
@@ -66,6 +67,7 @@ def test_limits_in_use_violate_nothing(app: Sereno, connection: Connection, clai
     assert ended > 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of_queue", [False, True])
 def test_more_running_jobs_than_slots_are_reported(
     app: Sereno, connection: Connection, claimer: Claimer, of_queue: bool
@@ -115,6 +117,7 @@ def test_a_lowered_limit_is_tolerated(app: Sereno, connection: Connection, claim
     assert broken(app) == {"limits_respected": [ids[0]]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["limit", "order", "queue"])
 def test_an_uncounted_running_job_is_reported(
     connection: Connection, claimer: Claimer, what: str, subtests: pytest.Subtests
@@ -160,6 +163,7 @@ def test_a_slot_of_an_ended_job_is_free(app: Sereno, connection: Connection, cla
     assert broken(app) == {}
 
 
+@pytest.mark.slow
 def test_a_ready_job_unknown_to_its_lane_is_reported(
     connection: Connection, claimer: Claimer, subtests: pytest.Subtests
 ) -> None:
@@ -211,6 +215,7 @@ def test_two_running_jobs_of_an_order_are_reported(app: Sereno, connection: Conn
     assert broken(app) == {"order_respected": [second]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tried", [True, False])
 def test_a_job_running_before_the_head_of_its_order_is_reported(
     app: Sereno, connection: Connection, claimer: Claimer, tried: bool
@@ -228,6 +233,7 @@ def test_a_job_running_before_the_head_of_its_order_is_reported(
     assert broken(app)["order_respected"] == [second]
 
 
+@pytest.mark.slow
 def test_a_retried_dead_job_is_not_an_overtaken_head(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     head, second = put(connection, keys(order="k"), 2)
     claimer.wake()

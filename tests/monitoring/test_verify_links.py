@@ -31,6 +31,7 @@ def test_waiting_jobs_violate_nothing(connection: psycopg.Connection, waiting: t
         assert broken_inside(connection) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "name", "which"),
     [

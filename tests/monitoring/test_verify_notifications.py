@@ -60,6 +60,7 @@ def _put_job(connection: Connection, task: str, args: str) -> int:
     return found
 
 
+@pytest.mark.slow
 async def test_notifications_in_use_violate_nothing(app: Sereno, connection: Connection) -> None:
     class ReceiptPager(Pager):
         """A channel that supports receipts."""
@@ -137,6 +138,7 @@ INCONSISTENT_STATES = (
 )
 
 
+@pytest.mark.slow
 def test_an_inconsistent_state_is_reported(connection: Connection, delivery: int, subtests: pytest.Subtests) -> None:
     for wrong, right in INCONSISTENT_STATES:
         with subtests.test(wrong=wrong), undone(connection):
@@ -180,6 +182,7 @@ def test_an_overdue_delivery_without_a_job_is_reported(app: Sereno, connection: 
     assert broken(app) == {}
 
 
+@pytest.mark.slow
 def test_only_a_pause_of_its_channel_and_account_excuses_an_overdue_delivery(
     connection: Connection, delivery: int, subtests: pytest.Subtests
 ) -> None:
@@ -206,6 +209,7 @@ def test_a_receipt_without_a_polling_job_is_reported(app: Sereno, connection: Co
     assert broken(app) == {}
 
 
+@pytest.mark.slow
 def test_an_undelivered_inbox_entry_is_reported(
     app: Sereno, connection: Connection, delivery: int, subtests: pytest.Subtests
 ) -> None:

@@ -18,6 +18,7 @@ def test_a_job_in_a_session_that_cannot_run_it_is_reported(connection: psycopg.C
         assert broken_inside(connection) == {"capable_sessions": [job]}
 
 
+@pytest.mark.slow
 def test_requirements_of_an_unknown_form_are_reported(
     connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:

@@ -36,6 +36,7 @@ def fired(manual: ManualWorker) -> tuple[int, int]:
     return made.id, one(manual.connection, "select id from sereno.jobs")
 
 
+@pytest.mark.slow
 def test_schedules_in_use_violate_nothing(manual: ManualWorker) -> None:
     greet = manual.app.new_job("greet", b'{"name": "Ada"}')
     schedules = manual.app.schedules
@@ -98,6 +99,7 @@ def test_a_job_without_its_fire_is_reported(manual: ManualWorker, fired: tuple[i
     assert broken(manual.app) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["end", "held"])
 def test_an_enabled_schedule_without_next_run_and_active_run_is_reported(manual: ManualWorker, what: str) -> None:
     greet = manual.app.new_job("greet", b'{"name": "Ada"}')
@@ -122,6 +124,7 @@ def test_an_enabled_schedule_without_next_run_and_active_run_is_reported(manual:
     assert broken(manual.app) == {}, "it is paused"
 
 
+@pytest.mark.slow
 def test_a_stopped_schedule_that_is_due_is_reported(
     manual: ManualWorker, fired: tuple[int, int], subtests: pytest.Subtests
 ) -> None:
@@ -132,6 +135,7 @@ def test_a_stopped_schedule_that_is_due_is_reported(
             assert broken_inside(manual.connection) == {"stopped_schedules": [fired[0]]}
 
 
+@pytest.mark.slow
 def test_an_overdue_schedule_is_reported_while_a_scheduler_leads(manual: ManualWorker, fired: tuple[int, int]) -> None:
     schedule, _ = fired
     advance(manual.connection, 3600 + 61)
@@ -147,6 +151,7 @@ def test_an_overdue_schedule_is_reported_while_a_scheduler_leads(manual: ManualW
     assert broken(manual.app) == {"schedules_on_time": [schedule]}, "the lock was released"
 
 
+@pytest.mark.slow
 def test_no_query_scans_all_schedules(connection: Connection) -> None:
     connection.execute(
         "insert into sereno.schedules (key, rule, task, next_run_at) "

@@ -48,6 +48,7 @@ async def test_a_rolled_back_event_is_not_sent(app: Sereno, connection: psycopg.
     assert one(connection, "select count(*) from sereno.jobs") == 0
 
 
+@pytest.mark.slow
 async def test_a_broadcast_reaches_exactly_those_who_want_it(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
@@ -102,6 +103,7 @@ async def test_an_opt_in_event_reaches_those_who_turned_it_on(app: Sereno, pager
     assert states() == [("ana", "pager", "sent", None), ("eva", "pager", "skipped", "preference off")]
 
 
+@pytest.mark.slow
 async def test_each_outcome_sets_its_state(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
@@ -137,6 +139,7 @@ async def test_each_outcome_sets_its_state(
     assert one(connection, "select unknowns from sereno.deliveries where provider_id = 'p5' or unknowns > 0") == 1
 
 
+@pytest.mark.slow
 async def test_a_delivery_is_dead_after_the_last_retry_and_can_be_requeued(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
@@ -161,6 +164,7 @@ def _has_sent(pager: Pager, count: int) -> bool:
     return len(pager.sent) == count
 
 
+@pytest.mark.slow
 async def test_refused_credentials_pause_the_channel_without_counting_attempts(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
@@ -179,6 +183,7 @@ async def test_refused_credentials_pause_the_channel_without_counting_attempts(
     assert connection.execute("select distinct attempts from sereno.deliveries").fetchall() == [(1,)]
 
 
+@pytest.mark.slow
 async def test_quiet_hours_delay_deliveries_and_expired_ones_are_not_sent(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
@@ -200,6 +205,7 @@ async def test_quiet_hours_delay_deliveries_and_expired_ones_are_not_sent(
     assert [message.data["code"] for message in pager.sent] == ["T3", "T1"]
 
 
+@pytest.mark.slow
 async def test_receipts_are_requested_and_states_only_move_forward(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:

@@ -62,6 +62,7 @@ def from_now(row: Row, due: str, end: str = "") -> Row:
 # Events
 
 
+@pytest.mark.slow
 async def test_an_event_from_sql_reaches_the_named_recipients(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
@@ -128,6 +129,7 @@ OPTIONS_OF_EVENTS: dict[str, Row] = {"plain": {}, "full": FULL, "critical": {"cr
 OPTIONS_OF_CALLS: list[Row] = [{}, {"tenant": "r42", "at": datetime(2101, 2, 3, 4, 5, tzinfo=UTC), "ttl": "90m"}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limited", [False, True], ids=["", "limited"])
 def test_sql_writes_the_same_event_rows_as_python(
     app: Sereno, connection: psycopg.Connection, pager: Pager, limited: bool, subtests: pytest.Subtests
@@ -195,6 +197,7 @@ async def test_payloads_written_by_python_are_not_checked_again(
         await auntil(lambda: states() == [("user:7", "pager", "skipped", "no active address")])
 
 
+@pytest.mark.slow
 async def test_a_trigger_notifies_in_the_transaction_of_its_row(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:

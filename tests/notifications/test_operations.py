@@ -193,6 +193,7 @@ async def test_why_works_in_another_schema(database_url: str) -> None:
     await app.aclose()
 
 
+@pytest.mark.slow
 def test_lists_use_an_index(connection: psycopg.Connection) -> None:
     """With a table that is large enough for the planner to choose an index."""
     connection.execute(

@@ -100,6 +100,7 @@ async def test_text_that_cannot_be_stored_is_delivered_without_it(app: Sereno, p
         await auntil(lambda: not {"pending", "sending"} & {row[2] for row in states()})
 
 
+@pytest.mark.slow
 async def test_outcomes_are_recorded_after_an_outage(
     app: Sereno, connection: psycopg.Connection, states: States
 ) -> None:
@@ -143,6 +144,7 @@ async def test_the_outcome_of_a_late_attempt_changes_nothing(
     assert one(connection, "select count(*) from sereno.batches") == 0
 
 
+@pytest.mark.slow
 async def test_the_sweep_finds_deliveries_without_a_job(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
@@ -160,6 +162,7 @@ async def test_the_sweep_finds_deliveries_without_a_job(
     assert counts == [{"early_receipts": 0, "fan_outs": 1, "receipts": 0, "sends": 1}]
 
 
+@pytest.mark.slow
 async def test_an_unknown_event_waits_for_a_worker_that_knows_it(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
@@ -237,6 +240,7 @@ async def test_accounts_may_have_receipts_with_the_same_id(
     assert [row[2] for row in states()] == ["delivered", "delivered"]
 
 
+@pytest.mark.slow
 async def test_a_receipt_that_arrives_before_its_message_is_stored_for_a_while(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:

@@ -159,6 +159,7 @@ WEEK = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sun
 HALVES: list[tuple[str, str, list[str] | None]] = [("0:00", "12:00", None), ("12:00", "0:00", WEEK)]
 
 
+@pytest.mark.slow
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(spans | st.just(HALVES) | st.just([*HALVES[:1], ("12:00", "0:00", WEEK[:6])]) | st.just([HALVES[0]] * 51))
 def test_sql_checks_quiet_hours_like_python(

@@ -47,6 +47,7 @@ def send_jobs(connection: psycopg.Connection) -> set[tuple[str, str]]:
     return {(task.removeprefix("sereno."), queue) for task, queue in rows}
 
 
+@pytest.mark.slow
 async def test_deliveries_wait_for_a_worker_of_their_service(
     shop: Service, press: Service, connection: psycopg.Connection
 ) -> None:
@@ -68,6 +69,7 @@ async def test_deliveries_wait_for_a_worker_of_their_service(
     assert one(connection, "select count(*) from sereno.deliveries where reason is not null") == 0
 
 
+@pytest.mark.slow
 async def test_everything_that_follows_stays_in_the_queue_of_the_service(
     shop: Service, press: Service, connection: psycopg.Connection
 ) -> None:

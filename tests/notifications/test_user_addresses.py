@@ -19,6 +19,7 @@ HIDDEN = "canary-3d9a"
 ACCOUNTS = "insert into sereno.accounts (channel, tenant, settings) values (%s, 'acme', %s)"
 
 
+@pytest.mark.slow
 async def test_the_constructors_credentials_are_not_sent_to_a_tenants_server(
     app: Sereno, connection: psycopg.Connection
 ) -> None:

@@ -25,6 +25,7 @@ async def test_reset_role_does_not_leave_the_login_for_procedures(
     assert result(connection, job.id)["rows"] == [login.name]
 
 
+@pytest.mark.slow
 async def test_objects_in_other_schemas_do_not_shadow_its_own(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login
 ) -> None:

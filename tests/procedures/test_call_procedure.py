@@ -52,6 +52,7 @@ async def test_a_procedure_is_called_by_the_name_in_the_arguments(
         assert await ended(connection, late.id) == "dead"
 
 
+@pytest.mark.slow
 async def test_a_wrong_call_makes_the_job_dead(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow, subtests: pytest.Subtests
 ) -> None:
@@ -76,6 +77,7 @@ async def test_a_wrong_call_makes_the_job_dead(
     assert one(connection, "select count(*) from sereno.procedure_runs") == 0
 
 
+@pytest.mark.slow
 async def test_a_timeout_of_the_call_is_never_longer_than_that_of_the_list(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow
 ) -> None:

@@ -31,6 +31,7 @@ async def called(
     return job.id
 
 
+@pytest.mark.slow
 async def test_a_function_is_called_and_its_result_stored(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow
 ) -> None:
@@ -45,6 +46,7 @@ async def test_a_function_is_called_and_its_result_stored(
     assert (step.name, step.attempt, step.result["rows"]) == ("result", 1, [42])
 
 
+@pytest.mark.slow
 async def test_a_procedure_can_commit_and_returns_its_outputs(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login
 ) -> None:
@@ -155,6 +157,7 @@ async def test_all_rows_are_counted_and_the_first_stored(
     assert result(connection, job) == {"rows": [], "row_count": None, "notices": []}
 
 
+@pytest.mark.slow
 async def test_notices_are_logged_and_stored(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -192,6 +195,7 @@ async def test_a_parameter_can_be_a_fact_of_the_job(
     assert "who is filled with the job's tenant and cannot be set" in reason(connection, lies.id)
 
 
+@pytest.mark.slow
 async def test_a_schedule_calls_it_for_its_instant(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow
 ) -> None:
@@ -239,6 +243,7 @@ async def test_an_error_inside_is_retried_by_the_tasks_policy(
     assert one(connection, "select count(*) from sereno.procedure_runs") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["function", "procedure"])
 async def test_the_statement_timeout_applies(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow, kind: str
@@ -255,6 +260,7 @@ async def test_the_statement_timeout_applies(
     assert "statement timeout" in reason(connection, job.id)
 
 
+@pytest.mark.slow
 async def test_the_lock_timeout_applies(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login, database_url: str
 ) -> None:
@@ -270,6 +276,7 @@ async def test_the_lock_timeout_applies(
     assert "lock timeout" in reason(connection, job.id)
 
 
+@pytest.mark.slow
 async def test_cancelling_the_job_cancels_the_statement(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow
 ) -> None:
@@ -347,6 +354,7 @@ async def test_results_are_deleted_with_their_retention_and_their_jobs(
     assert one(connection, "select count(*) from sereno.procedure_runs") == 0
 
 
+@pytest.mark.slow
 async def test_a_result_that_cannot_be_stored_does_not_repeat_the_call(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -86,6 +86,7 @@ async def test_only_existing_procedures_are_called(
     await _is_called(here, login, name, parameter, value)
 
 
+@pytest.mark.slow
 async def test_hostile_names_are_quoted(here: psycopg.Connection, login: Login, subtests: pytest.Subtests) -> None:
     for name in HOSTILE:
         with subtests.test(name=name):

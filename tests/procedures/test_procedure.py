@@ -156,6 +156,7 @@ def test_values_that_do_not_fit_their_type_are_refused(subtests: pytest.Subtests
             converted(signature, {"x": value})
 
 
+@pytest.mark.slow
 @given(st.sampled_from(["int", "decimal(10,2)", "float", "date", "datetime", "bit", "varchar(5)", "enum('a')"]), JSON)
 def test_any_json_is_converted_or_refused(type_: str, value: Any) -> None:
     signature = ProcedureSignature("procedure", *NAME, (Parameter("x", type_),))

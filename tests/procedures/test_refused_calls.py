@@ -40,6 +40,7 @@ async def dead(connection: psycopg.Connection, job: int) -> str:
     return reason(connection, job)
 
 
+@pytest.mark.slow
 async def test_a_procedure_that_is_not_allowed_is_refused(
     reporting: Sereno, connection: psycopg.Connection, book: None
 ) -> None:
@@ -48,6 +49,7 @@ async def test_a_procedure_that_is_not_allowed_is_refused(
     assert text == "reporting.book is not allowed on here: sereno procedure allow 'reporting.book'"
 
 
+@pytest.mark.slow
 async def test_a_revoked_procedure_is_refused(
     reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow
 ) -> None:
@@ -91,6 +93,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.slow
 async def test_a_changed_procedure_is_refused(
     reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow, subtests: pytest.Subtests
 ) -> None:
@@ -105,6 +108,7 @@ async def test_a_changed_procedure_is_refused(
                 assert words in text.partition("it is now")[2]
 
 
+@pytest.mark.slow
 async def test_a_changed_body_stays_allowed(
     reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow
 ) -> None:
@@ -176,6 +180,7 @@ async def test_overloads_are_distinguished(
     assert (await allow("reporting.book", params="DATE,integer")).signature.params == "day date, factor integer"
 
 
+@pytest.mark.slow
 async def test_a_later_overload_is_not_called_instead(
     reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow
 ) -> None:
@@ -243,6 +248,7 @@ async def test_a_login_without_execute_is_refused(
 # Logins
 
 
+@pytest.mark.slow
 async def test_without_a_login_for_procedures_nothing_is_called(
     app: Sereno, connection: psycopg.Connection, book: None
 ) -> None:
@@ -255,6 +261,7 @@ async def test_without_a_login_for_procedures_nothing_is_called(
     assert "the worker's own is never used" in await refused(app, connection, job.id)
 
 
+@pytest.mark.slow
 async def test_the_workers_own_login_is_used_only_if_configured(
     app: Sereno, connection: psycopg.Connection, book: None
 ) -> None:
@@ -340,6 +347,7 @@ async def test_a_login_with_more_privileges_is_refused(
         assert await ended(connection, task.enqueue(day="2026-11-01").id) == "succeeded"
 
 
+@pytest.mark.slow
 async def test_an_unreachable_address_is_retried(
     database_url: str, connection: psycopg.Connection, book: None, allow: Allow, login: Login
 ) -> None:

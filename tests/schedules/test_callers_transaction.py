@@ -45,6 +45,7 @@ def test_a_schedule_is_committed_and_rolled_back_with_the_callers_rows(
             assert (row.id, row.args, row.tenant) == (made.id, {"text": TRICKY}, TRICKY)
 
 
+@pytest.mark.slow
 async def test_a_schedule_is_committed_and_rolled_back_in_async_code(
     app: Sereno,
     work: Task[[str], None],

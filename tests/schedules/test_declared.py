@@ -81,6 +81,7 @@ def test_code_without_any_schedule_disables_the_last_one(deploy: Deploy) -> None
     assert states(app) == {"k": "disabled"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", [False, True])
 @pytest.mark.parametrize("stop", ["pause", "disable"])
 def test_a_declaration_does_not_resume_a_schedule_that_an_operator_stopped(
@@ -148,6 +149,7 @@ def test_a_past_once_does_not_prevent_a_start(database_url: str, connection: Con
     app.close()
 
 
+@pytest.mark.slow
 async def test_a_worker_writes_declarations_before_it_claims_jobs(app: Sereno, connection: Connection) -> None:
     @app.cycle(Every("200ms"))
     async def beat() -> None: ...

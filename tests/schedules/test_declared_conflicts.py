@@ -46,6 +46,7 @@ def test_a_rule_changed_with_sql_is_planned_again(app: Sereno, connection: Conne
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", ["pause", "disable", None])
 def test_a_declaration_never_adopts_a_tenants_schedule(
     deploy: Deploy, app: Sereno, other: Any, connection: Connection, stop: str | None
@@ -112,6 +113,7 @@ def test_an_invalid_declaration_is_reported_and_the_others_are_written(
     assert app.schedules.get("bad").state == "enabled"
 
 
+@pytest.mark.slow
 async def test_a_worker_starts_despite_an_invalid_declaration(app: Sereno, connection: Connection) -> None:
     @app.cycle(Every("200ms"), key="good")
     async def good() -> None: ...

@@ -21,6 +21,7 @@ async def wait_for_runs(app: Sereno, connection: Connection, key: str, number: i
     await auntil(lambda: app.schedules.get(key).succeeded >= number)
 
 
+@pytest.mark.slow
 async def test_an_interval_that_counts_from_the_end_is_planned_from_the_end(
     app: Sereno, connection: Connection
 ) -> None:
@@ -57,6 +58,7 @@ async def test_a_late_fire_counted_from_the_end_stands_only_for_itself(
     assert app.schedules.get("k").missed_count == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlap", ["queue_one", pytest.param("cancel_previous", marks=pytest.mark.slow)])
 async def test_a_held_fire_goes_when_the_previous_run_ends(
     app: Sereno, connection: Connection, overlap: Overlap
@@ -115,6 +117,7 @@ async def test_a_held_fire_goes_even_if_the_next_instant_is_due(
     assert steps == {timedelta(hours=1)}
 
 
+@pytest.mark.slow
 async def test_a_paused_schedule_holds_its_fire_until_it_is_resumed(
     app: Sereno, work: Work, connection: Connection
 ) -> None:

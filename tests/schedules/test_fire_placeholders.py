@@ -66,6 +66,7 @@ def test_placeholders_are_filled_at_any_depth_and_nothing_else_changes() -> None
     assert filled("[{tenant}]", AT, "k", None) == "[]"
 
 
+@pytest.mark.slow
 def test_every_directive_matches_pythons_strftime(subtests: pytest.Subtests) -> None:
     for letter in sorted(DIRECTIVES):
         with subtests.test(letter=letter):
@@ -124,6 +125,7 @@ def test_a_refusal_is_short_and_lists_the_known_directives() -> None:
     assert len(str(refused.value)) < 200
 
 
+@pytest.mark.slow
 @given(st.text(alphabet=string.ascii_letters + "%{}:- \n0123456789é", max_size=60))
 def test_any_text_is_filled_or_refused_and_grows_little(text: str) -> None:
     try:
@@ -137,6 +139,7 @@ def test_any_text_is_filled_or_refused_and_grows_little(text: str) -> None:
     assert has_names(text) or done == text
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.text() | st.integers() | st.none(),

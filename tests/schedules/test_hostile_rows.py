@@ -100,6 +100,7 @@ def next_run_at_is_infinite(connection: Connection) -> None:
 BREAKS = (queue_too_large, array_too_large, expires_after_is_nan, missed_window_is_nan, next_run_at_is_infinite)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outside", [True, False], ids=["tick", "scheduler"])
 async def test_a_row_with_extreme_values_is_parked(
     app: Sereno, work: Work, connection: Connection, outside: bool, subtests: pytest.Subtests

@@ -166,6 +166,7 @@ def test_a_timed_pause_counts_as_paused(app: Sereno, work: Work, connection: Con
         assert do(connection, queries.count(ScheduleFilter())) == {"paused": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", ["pause", "pause until", "disable"])
 def test_no_instant_of_a_stop_is_caught_up(app: Sereno, work: Work, connection: Connection, stop: str) -> None:
     ten_past(connection)

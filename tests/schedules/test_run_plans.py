@@ -47,6 +47,7 @@ def fill(connection: Connection) -> None:
     )
 
 
+@pytest.mark.slow
 def test_every_part_of_the_query_uses_its_index(connection: Connection) -> None:
     top = plan(connection, "schedules/runs", "newest", {"ids": list(range(1, 51)), "limit": 30})
     scans = {

@@ -36,6 +36,7 @@ async def test_a_schedule_from_sql_wakes_the_scheduler(app: Sereno, work: Work, 
         await auntil(lambda: made(connection))
 
 
+@pytest.mark.slow
 async def test_a_scheduler_without_notify_polls(
     app: Sereno, work: Work, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,6 +68,7 @@ async def test_a_schedule_of_a_slow_transaction_is_found_below_the_floor(
         await auntil(lambda: made(connection, "late"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("long_sleep")
 async def test_a_clock_set_back_delays_nothing_that_is_due(app: Sereno, work: Work, connection: Connection) -> None:
     """The floor is from before the change of the clock; rows that are due below it must still be found."""

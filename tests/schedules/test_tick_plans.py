@@ -48,6 +48,7 @@ def no_scan(top: dict[str, Any]) -> bool:
     return not {how for how, _ in found} & {"Seq Scan", "Bitmap Heap Scan"}
 
 
+@pytest.mark.slow
 def test_a_tick_finds_due_rows_by_index_from_its_floor(connection: Connection) -> None:
     top = plan(connection, "schedules/tick", "take", {"floor": 0, "limit": 1000, "check_held": True})
     assert accesses(top, "schedules") == {BY_TIME, FREE}

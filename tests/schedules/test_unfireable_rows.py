@@ -105,6 +105,7 @@ def small_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LARGE_BACKLOG", 40)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_passes")
 async def test_a_large_backlog_is_shared_with_a_second_connection(
     app: Sereno, work: Work, connection: Connection, monkeypatch: pytest.MonkeyPatch
@@ -133,6 +134,7 @@ async def test_a_large_backlog_is_shared_with_a_second_connection(
     assert one(connection, "select sum(fired) from sereno.schedules") == 1000
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_passes")
 @pytest.mark.parametrize("place", [199, *(pytest.param(place, marks=pytest.mark.slow) for place in (45, 65))])
 async def test_the_first_connection_handles_what_the_second_cannot_fire(

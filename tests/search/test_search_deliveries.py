@@ -211,6 +211,7 @@ def check(cases: tuple[tuple[str, str | None], ...], ids: list[int], find: Calla
             assert sorted(find(text)) == [ids[int(place)] for place in places.split()], text
 
 
+@pytest.mark.slow
 def test_a_search_finds_matching_deliveries(
     connection: psycopg.Connection, three_notifications: dict[str, list[int]]
 ) -> None:

@@ -125,6 +125,7 @@ def wanted(text: str, **named: Any) -> ScheduleFilter:
     return ScheduleFilter(**named, search_params=parsed(text, SCHEDULE_FIELDS))
 
 
+@pytest.mark.slow
 def test_a_search_finds_matching_schedules(connection: psycopg.Connection, three_schedules: list[int]) -> None:
     def find(text: str) -> list[int]:
         found = [row.id for row in run(connection, list_schedules(wanted(text), limit=50)).items]

@@ -150,6 +150,7 @@ PIECES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.text(max_size=80) | st.lists(PIECES, max_size=20).map("".join))
 def test_any_text_is_parsed_or_refused_and_printing_round_trips(text: str) -> None:
     try:
@@ -170,6 +171,7 @@ TERMS = st.builds(
 ) | st.builds(SearchTerm, st.just("attempts"), ORDERED.map(lambda value: (value,)))
 
 
+@pytest.mark.slow
 @given(st.lists(TERMS, max_size=8).map(tuple))
 def test_printed_terms_are_parsed_as_the_same_terms(terms: Any) -> None:
     search = Search(terms)

@@ -48,6 +48,7 @@ def listed(client: httpx.Client) -> dict[str, Any]:
     return {each["name"]: each for each in answer.json()["items"]}
 
 
+@pytest.mark.slow
 def test_the_overview_and_the_api_show_each_shard_with_its_own_figures(shards: TwoShards) -> None:
     enqueue(shards.apps["a"], 2)
     enqueue(shards.apps["b"], 3)
@@ -78,6 +79,7 @@ def test_every_page_of_a_shard_is_shown_by_a_database_that_refuses_writes(
             assert "data-do=" not in page.text, f"{path} offers a change"
 
 
+@pytest.mark.slow
 def test_a_shard_that_is_away_is_shown_as_such_and_the_other_one_works(
     shards: TwoShards, server_url: str, second_url: str
 ) -> None:
@@ -105,6 +107,7 @@ def test_a_shard_without_a_schema_is_named(app: Sereno, empty_database_url: str)
         assert "no current schema" in client.get("/").text
 
 
+@pytest.mark.slow
 def test_only_tokens_of_the_first_shard_that_are_not_a_tenants_read_anything(
     shards: TwoShards, subtests: pytest.Subtests
 ) -> None:
@@ -160,6 +163,7 @@ def test_a_revoked_token_ends_every_sign_in_and_stream(shards: TwoShards) -> Non
         assert client.get("/shards/b/jobs").status_code == 303
 
 
+@pytest.mark.slow
 def test_a_tenants_token_cannot_sign_in(shards: TwoShards) -> None:
     with shards.client() as client:
         answer = client.post("/sign-in", data={"token": shards.token("a", "admin", "t1")})

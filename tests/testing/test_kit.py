@@ -41,6 +41,7 @@ def shop() -> Any:
     return importlib.import_module(SHOP)
 
 
+@pytest.mark.slow
 def test_assert_enqueued_finds_jobs_by_task_and_arguments(kit: Kit) -> None:
     shop().charge.enqueue(7)
     assert kit.assert_enqueued("charge", order=7).state == "ready"
@@ -62,6 +63,7 @@ def test_drain_runs_ready_jobs(kit: Kit) -> None:
     assert not kit.drain().jobs
 
 
+@pytest.mark.slow
 def test_retries_stay_scheduled_until_they_are_due(kit: Kit) -> None:
     job = shop().charge.enqueue(13)
     assert not kit.drain().failed
@@ -92,6 +94,7 @@ def test_schedules_fire_after_time_travel(kit: Kit) -> None:
         kit.travel_to(kit.now() - timedelta(days=1))
 
 
+@pytest.mark.slow
 async def test_drain_works_in_async_tests(kit: Kit) -> None:
     await shop().charge.aenqueue(7)
     assert [job.task for job in (await kit.adrain()).jobs if job.task == "charge"] == ["charge"]
@@ -99,6 +102,7 @@ async def test_drain_works_in_async_tests(kit: Kit) -> None:
     assert "charge" in [job.task for job in kit.drain().jobs]
 
 
+@pytest.mark.slow
 def test_assert_delivered_finds_deliveries_by_recipient(kit: Kit) -> None:
     kit.app.recipients.upsert("user:7")
     shop().order_paid.notify(shop().Order(1), to="user:7")
@@ -149,6 +153,7 @@ def test_session_ids_are_not_reused_by_the_next_test(kit: Kit, sereno_kit: Calla
     assert now > earlier
 
 
+@pytest.mark.slow
 def test_scheduled_jobs_have_the_limits_of_the_code(kit: Kit) -> None:
     """The limits hold even before a worker has run the task."""
     kit.app.schedules.synchronise()
@@ -170,6 +175,7 @@ def test_the_kit_changes_only_its_own_schema(kit: Kit) -> None:
         assert connection.execute("select count(*) from sereno.jobs").fetchone() == (0,)
 
 
+@pytest.mark.slow
 def test_the_job_of_a_killed_worker_runs_again(kit: Kit, tmp_path: Path) -> None:
     marker = tmp_path / "began"
     job = shop().wait_for_ever.enqueue(str(marker))
@@ -186,6 +192,7 @@ def test_the_job_of_a_killed_worker_runs_again(kit: Kit, tmp_path: Path) -> None
     assert (found.state, found.attempt) == ("succeeded", 2)
 
 
+@pytest.mark.slow
 def test_drain_names_the_jobs_that_do_not_end(kit: Kit, tmp_path: Path) -> None:
     kit.app.override(grace=0.1)
     shop().wait_for_ever.enqueue(str(tmp_path / "began"))

@@ -12,6 +12,8 @@ import pytest
 from sereno import InvalidArguments, Sereno
 from sereno.testing.kit import Kit
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 SHOP = "carried_shop"
 
@@ -70,7 +72,6 @@ def test_the_rules_of_carried_queues_are_kept(kit: Kit) -> None:
         shop().click.using(unique_key="home").enqueue("home")
 
 
-@pytest.mark.slow
 def test_a_killed_worker_does_not_use_the_carrier_either(kit: Kit, tmp_path: Path) -> None:
     marker = tmp_path / "began"
     job = shop().wait_for_ever.enqueue(str(marker))

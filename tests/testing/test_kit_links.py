@@ -58,6 +58,7 @@ def test_the_assertions_about_waiting_jobs_can_fail(chain: Chain, sereno_kit: Ma
         kit.assert_not_waiting(second)
 
 
+@pytest.mark.slow
 def test_drain_runs_a_group_and_stops_at_a_dead_job(chain: Chain, sereno_kit: MakeKit) -> None:
     kit = sereno_kit(chain.app)
     jobs = [chain.work.job(name) for name in ("one", "wrong", "two")]

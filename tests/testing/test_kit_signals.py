@@ -46,6 +46,7 @@ def test_sent_signals_and_waiting_jobs_are_found(app: Sereno, sereno_kit: MakeKi
         kit.assert_waiting_for(job, "paid:42")
 
 
+@pytest.mark.slow
 def test_the_assertions_about_signals_can_fail(app: Sereno, sereno_kit: MakeKit) -> None:
     kit = sereno_kit(app)
     with pytest.raises(AssertionError, match="the signal paid:42 was not sent; signals: none"):

@@ -44,6 +44,7 @@ async def test_the_effects_of_a_batch_happen_once(app: Sereno, connection: psyco
     assert rows.fetchall() == [(1, True)] * COUNT
 
 
+@pytest.mark.slow
 async def test_a_batch_that_lost_one_job_is_rolled_back(app: Sereno, connection: psycopg.Connection) -> None:
     """The batch fails as a whole: the others are retried, and the lost job runs in its new session."""
     lost: list[int] = []
@@ -73,6 +74,7 @@ async def test_a_batch_that_lost_one_job_is_rolled_back(app: Sereno, connection:
     assert errors == [(job_id, "retry", "LeaseLost") for job_id in ids if job_id != lost[0]]
 
 
+@pytest.mark.slow
 async def test_a_job_excluded_from_the_batch_is_not_settled_with_it(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
@@ -91,6 +93,7 @@ async def test_a_job_excluded_from_the_batch_is_not_settled_with_it(
     assert effects(connection) == list(range(COUNT - 1))
 
 
+@pytest.mark.slow
 async def test_an_outcome_after_the_commit_is_only_logged(
     app: Sereno, connection: psycopg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,6 +13,7 @@ from tests.facts import auntil, one
 NO_RETRY = Backoff(0)
 
 
+@pytest.mark.slow
 async def test_every_slot_has_a_connection_despite_a_small_pool(
     database_url: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -37,6 +38,7 @@ async def test_every_slot_has_a_connection_despite_a_small_pool(
     await app.aclose()
 
 
+@pytest.mark.slow
 async def test_every_thread_has_a_connection_despite_a_small_pool(
     database_url: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,6 +59,7 @@ async def test_every_thread_has_a_connection_despite_a_small_pool(
     await app.aclose()
 
 
+@pytest.mark.slow
 async def test_handlers_that_need_a_second_connection_do_not_deadlock(
     database_url: str, connection: psycopg.Connection
 ) -> None:

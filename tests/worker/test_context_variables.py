@@ -10,6 +10,7 @@ from tests.facts import auntil
 tenant: ContextVar[str] = ContextVar("tenant", default="none")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["async", "sync", "batch"])
 async def test_a_context_variable_of_one_job_is_not_seen_by_the_next(app: Sereno, kind: str) -> None:
     seen: list[str] = []

@@ -39,6 +39,7 @@ def allow_any_depth(connection: psycopg.Connection) -> None:
     connection.execute("alter domain sereno.bounded_json drop constraint nested_at_most_100_deep")
 
 
+@pytest.mark.slow
 def test_the_library_refuses_arguments_nested_too_deep(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work(value: Any) -> None: ...
@@ -100,6 +101,7 @@ def test_python_and_postgresql_count_the_same_depth(connection: psycopg.Connecti
     assert [deep for deep, _ in found] == [False] * 3 + [True] * 2 + [False] * 4 + [True, False]
 
 
+@pytest.mark.slow
 async def test_a_job_nested_too_deep_does_not_affect_other_jobs_of_its_claim(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
@@ -116,6 +118,7 @@ async def test_a_job_nested_too_deep_does_not_affect_other_jobs_of_its_claim(
     assert str(one(connection, "select reason from sereno.history where id = %s", deep)).startswith("undecodable")
 
 
+@pytest.mark.slow
 async def test_a_job_nested_too_deep_does_not_affect_other_jobs_under_limits_or_in_batches(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
@@ -141,6 +144,7 @@ async def test_a_job_nested_too_deep_does_not_affect_other_jobs_under_limits_or_
     assert one(connection, "select max(attempt) from sereno.history") == 1
 
 
+@pytest.mark.slow
 async def test_a_job_with_an_unreadable_column_is_dead_and_names_the_column(
     app: Sereno, connection: psycopg.Connection
 ) -> None:

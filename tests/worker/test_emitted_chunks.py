@@ -23,6 +23,7 @@ def emitted(connection: psycopg.Connection, job_id: int) -> list[Any]:
     return [tuple(row) for row in rows]
 
 
+@pytest.mark.slow
 async def test_chunks_are_stored_while_a_job_runs_and_when_it_ends(app: Sereno, connection: psycopg.Connection) -> None:
     proceed = asyncio.Event()
 
@@ -63,6 +64,7 @@ async def test_a_sync_handler_emits_from_several_threads(app: Sereno, connection
     assert one(connection, "select max(number) from sereno.job_chunks") == 200
 
 
+@pytest.mark.slow
 async def test_a_retry_starts_a_new_sequence(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(retry=Backoff(1, first="1m", jitter=0))
     async def work(ctx: Context) -> None:
@@ -79,6 +81,7 @@ async def test_a_retry_starts_a_new_sequence(app: Sereno, connection: psycopg.Co
     assert emitted(connection, job.id) == [(2, "attempt 2")]
 
 
+@pytest.mark.slow
 async def test_the_handlers_own_transaction_stores_its_chunks(app: Sereno, connection: psycopg.Connection) -> None:
     refusals: list[str] = []
 

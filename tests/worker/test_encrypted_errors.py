@@ -73,6 +73,7 @@ async def test_errors_of_handlers_do_not_contain_the_values(
     app.close()
 
 
+@pytest.mark.slow
 async def test_an_error_of_a_batch_contains_no_value_of_any_of_its_jobs(
     database_url: str, connection: psycopg.Connection
 ) -> None:
@@ -94,6 +95,7 @@ async def test_an_error_of_a_batch_contains_no_value_of_any_of_its_jobs(
     app.close()
 
 
+@pytest.mark.slow
 async def test_a_worker_without_the_key_leaves_the_job_to_one_that_has_it(
     database_url: str, connection: psycopg.Connection
 ) -> None:

@@ -59,6 +59,7 @@ def opened(url: str, *keys: str) -> Sereno:
     return Sereno(url, encryption_keys=list(keys) or None)
 
 
+@pytest.mark.slow
 async def test_readers_see_the_result_and_tables_do_not(database_url: str, connection: psycopg.Connection) -> None:
     app = opened(database_url, NEW)
     tasks = declare(app)
@@ -79,6 +80,7 @@ async def test_readers_see_the_result_and_tables_do_not(database_url: str, conne
     assert sealed[MARK].startswith("2026b:")
 
 
+@pytest.mark.slow
 async def test_the_job_after_others_gets_decrypted_results(database_url: str, connection: psycopg.Connection) -> None:
     app = opened(database_url, NEW, OLD)
     tasks = declare(app)
@@ -90,6 +92,7 @@ async def test_the_job_after_others_gets_decrypted_results(database_url: str, co
     await app.aclose()
 
 
+@pytest.mark.slow
 async def test_a_reader_without_the_key_or_the_task_gets_an_error(
     database_url: str, connection: psycopg.Connection
 ) -> None:

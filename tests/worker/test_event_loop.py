@@ -26,6 +26,7 @@ def signal_handlers() -> Any:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
 def test_only_the_awaiting_handler_receives_the_exit_and_others_continue(loop: str, error: type[BaseException]) -> None:

@@ -14,6 +14,7 @@ from tests.worker.isolation import isolated_tasks
 HOSTILE = ["\x00", "\ud800", "x" * 1_000_000, "\x1b[2J\x1b]0;owned\x07", "<script>alert(1)</script>", "%s %(a)s {}", ""]
 
 
+@pytest.mark.slow
 async def test_all_failed_attempts_of_a_job_have_one_fingerprint(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(retry=Backoff(1, first="1m", jitter=0))
     async def charge(order: int) -> None:
@@ -59,6 +60,7 @@ async def test_outcomes_that_are_no_failures_have_no_fingerprint(app: Sereno, co
     assert one(connection, "select count(*) from sereno.error_groups") == 0
 
 
+@pytest.mark.slow
 async def test_successes_are_counted_by_their_number_of_attempts(app: Sereno, connection: psycopg.Connection) -> None:
     failed: set[int] = set()
 
@@ -78,6 +80,7 @@ async def test_successes_are_counted_by_their_number_of_attempts(app: Sereno, co
     assert one(connection, "select sereno.sum_of(tries) from sereno.tries where task = 'work'")[:3] == [4, 1, 0]
 
 
+@pytest.mark.slow
 async def test_any_error_of_a_handler_settles_its_job(app: Sereno, connection: psycopg.Connection) -> None:
     kinds: list[type[Exception]] = [Dead, ValueError, KeyError]
     count = len(kinds) * len(HOSTILE)
@@ -116,6 +119,7 @@ class TextlessError(Exception):
         raise RuntimeError("no text")
 
 
+@pytest.mark.slow
 async def test_an_error_whose_text_raises_settles_its_job(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(retry=Backoff(1, first="1h"))
     async def work() -> None:

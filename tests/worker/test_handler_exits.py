@@ -41,6 +41,7 @@ def assert_settled(connection: psycopg.Connection, jobs: dict[str, Job[Any]], *,
     assert found == expected
 
 
+@pytest.mark.slow
 async def test_anything_raised_by_an_async_handler_settles_its_job(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(retry=ONCE, timeout=None)
     async def fails(name: str) -> None:
@@ -49,6 +50,7 @@ async def test_anything_raised_by_an_async_handler_settles_its_job(app: Sereno, 
     await assert_all_settle(app, connection, fails, is_sync=False)
 
 
+@pytest.mark.slow
 async def test_anything_raised_by_a_sync_handler_settles_its_job(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(retry=ONCE, timeout=None)
     def fails(name: str) -> None:
@@ -57,6 +59,7 @@ async def test_anything_raised_by_a_sync_handler_settles_its_job(app: Sereno, co
     await assert_all_settle(app, connection, fails, is_sync=True)
 
 
+@pytest.mark.slow
 async def test_anything_raised_by_an_async_batch_settles_its_jobs(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(batch=1, retry=ONCE, timeout=None)
     async def fails(names: list[str]) -> None:

@@ -78,6 +78,7 @@ async def test_a_call_that_is_dropped_before_its_start_never_runs() -> None:
     assert not has_run.is_set()
 
 
+@pytest.mark.slow
 async def test_a_long_sync_handler_delays_no_other_job(app: Sereno, connection: psycopg.Connection) -> None:
     may_end = threading.Event()
 

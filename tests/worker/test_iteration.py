@@ -90,6 +90,7 @@ async def _own_async(cursor: int | None) -> AsyncIterator[tuple[str, int]]:
         yield pair
 
 
+@pytest.mark.slow
 async def test_every_source_continues_at_the_last_commit(
     app: Sereno, connection: psycopg.Connection, attempts: Attempts, subtests: pytest.Subtests, tmp_path: Path
 ) -> None:

@@ -48,6 +48,7 @@ async def test_a_worker_that_stops_releases_an_iteration_at_its_next_commit(
     assert one(connection, "select count(*) from sereno.steps") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_async", [True, pytest.param(False, marks=pytest.mark.slow)])
 async def test_a_timeout_is_free_if_the_attempt_advanced(
     app: Sereno, connection: psycopg.Connection, is_async: bool

@@ -48,6 +48,7 @@ def declare(app: Sereno) -> dict[str, Any]:
     return {task.name: task for task in (number, total, count, calls, calls_sync, recovers)}
 
 
+@pytest.mark.slow
 async def test_a_job_gets_the_results_of_its_predecessors(app: Sereno, connection: psycopg.Connection) -> None:
     tasks = declare(app)
     async with app.working():
@@ -94,6 +95,7 @@ async def test_a_job_calls_others_and_gets_their_results(app: Sereno, connection
     assert one(connection, "select failures from sereno.history where id = %s", job.id) == 0
 
 
+@pytest.mark.slow
 async def test_a_job_after_a_running_one_is_continued(app: Sereno, connection: psycopg.Connection) -> None:
     begun = "select count(*) from sereno.jobs where state = 'running'"
 

@@ -84,6 +84,7 @@ async def test_nothing_is_stored_when_the_central_log_is_off(app: Sereno, connec
     assert one(connection, "select count(*) from sereno.logs") == 0
 
 
+@pytest.mark.slow
 async def test_a_flood_of_lines_is_dropped_and_counted_without_slowing_a_job(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +277,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_warnings_go_to_stderr_if_logging_is_not_configured(database_url: str, connection: psycopg.Connection) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, database_url], capture_output=True, text=True, timeout=60, check=True
@@ -284,6 +286,7 @@ def test_warnings_go_to_stderr_if_logging_is_not_configured(database_url: str, c
     assert messages_of(connection) == ["also written to stderr"]
 
 
+@pytest.mark.slow
 async def test_one_of_the_log_writers_deletes_old_lines(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,7 @@ def test_a_lease_counts_from_the_sending_of_the_heartbeat(app: Sereno, connectio
     assert first_lease_end < heartbeat.lease_end <= lease_end(sent_before, 30.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fate", ["dead for two hours", "deleted"])
 async def test_jobs_of_sessions_that_ended_long_ago_are_rescued(
     app: Sereno, connection: psycopg.Connection, fate: str

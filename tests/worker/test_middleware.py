@@ -36,6 +36,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 async def test_middlewares_run_around_the_handler(app: Sereno, connection: psycopg.Connection, task: Any) -> None:
     jobs = {what: await task.aenqueue(what) for what in EXPECTED}

@@ -32,6 +32,7 @@ async def test_a_handler_that_returns_succeeds_and_writes_one_row(app: Sereno, c
     assert row == (1, 0, True, {"n": 1})
 
 
+@pytest.mark.slow
 async def test_an_exception_is_stored_with_its_traceback_and_never_retried_early(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
@@ -113,6 +114,7 @@ async def test_a_snooze_counts_no_failure(app: Sereno, connection: psycopg.Conne
     assert connection.execute("select attempt, failures, snoozes from sereno.history").fetchone() == (3, 0, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_async", [True, False])
 async def test_a_job_is_cancelled_before_its_first_step(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, is_async: bool
@@ -253,6 +255,7 @@ async def test_a_lost_lease_rolls_the_handlers_transaction_back(app: Sereno, con
     assert one(connection, "select count(*) from sereno.history") == 0
 
 
+@pytest.mark.slow
 async def test_steps_run_once_and_are_skipped_by_a_retry(app: Sereno, connection: psycopg.Connection) -> None:
     calls: list[str] = []
 
@@ -291,6 +294,7 @@ select exists (
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [False, True], ids=["in a batch", "in its own transaction"])
 async def test_an_outcome_settled_while_its_partition_is_created_is_stored_in_it(
     app: Sereno, connection: psycopg.Connection, database_url: str, own: bool
@@ -330,6 +334,7 @@ async def test_steps_are_deleted_with_their_jobs_in_batches(app: Sereno, connect
     assert one(connection, "select count(*) from sereno.steps") == 0
 
 
+@pytest.mark.slow
 async def test_sleep_until_frees_the_slot_and_the_job_continues_later(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
@@ -348,6 +353,7 @@ async def test_sleep_until_frees_the_slot_and_the_job_continues_later(
         await auntil(lambda: state(connection, job.id) == "succeeded")
 
 
+@pytest.mark.slow
 async def test_progress_is_visible_while_a_job_runs(app: Sereno, connection: psycopg.Connection) -> None:
     proceed = asyncio.Event()
 
@@ -403,6 +409,7 @@ async def test_a_refused_enqueue_inside_a_handler_fails_its_job(app: Sereno, con
     assert one(connection, "select reason from sereno.history") == "failed 1 times"
 
 
+@pytest.mark.slow
 async def test_a_sleep_continues_at_its_stored_end(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work(ctx: Context) -> None:

@@ -55,6 +55,7 @@ OUTCOMES: dict[str, tuple[Callable[[], BaseException], str]] = {
 KINDS = {name: (make, "dead") for name, make in HOSTILE.items()} | OUTCOMES
 
 
+@pytest.mark.slow
 async def test_anything_a_handler_raises_affects_only_its_own_job(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(retry=Backoff(0), timeout=None)
     async def poison(name: str) -> NoReturn:
@@ -167,6 +168,7 @@ REFUSE = """
 """
 
 
+@pytest.mark.slow
 async def test_an_outcome_that_cannot_be_stored_even_as_dead_is_retried_later(
     app: Sereno, connection: psycopg.Connection
 ) -> None:

@@ -58,6 +58,7 @@ def test_the_wait_grows_with_the_age_and_ends_with_the_grace() -> None:
     assert isinstance(decision([], 0.0, GRACE, "undecodable"), Dead)
 
 
+@pytest.mark.slow
 async def test_it_is_left_for_another_release_without_a_failure(
     released: Sereno, connection: psycopg.Connection
 ) -> None:
@@ -70,6 +71,7 @@ async def test_it_is_left_for_another_release_without_a_failure(
     assert f"Attempt 1 released it: {LEFT} (a): undecodable arguments" in " ".join(do(connection, why(job)))
 
 
+@pytest.mark.slow
 async def test_after_the_grace_it_is_a_dead_letter_and_a_retry_waits_again(
     released: Sereno, connection: psycopg.Connection
 ) -> None:
@@ -83,6 +85,7 @@ async def test_after_the_grace_it_is_a_dead_letter_and_a_retry_waits_again(
     await becomes(released, connection, job, "scheduled")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [(), ("b",), ("b", "b")])
 async def test_without_another_release_it_is_dead_at_once(
     released: Sereno, connection: psycopg.Connection, others: tuple[str, ...]
@@ -119,6 +122,7 @@ async def test_without_the_setting_it_is_dead_at_once(app: Sereno, connection: p
     await becomes(app, connection, job, "dead")
 
 
+@pytest.mark.slow
 async def test_jobs_of_a_batch_and_of_sync_tasks_are_left_too(
     database_url: str, connection: psycopg.Connection
 ) -> None:

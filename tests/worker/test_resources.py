@@ -60,6 +60,7 @@ async def test_handlers_share_resources_until_the_worker_stops(shared: Sereno, c
     assert lines[7:] == CLOSED
 
 
+@pytest.mark.slow
 async def test_sync_handlers_have_resources(shared: Sereno, connection: psycopg.Connection) -> None:
     await sync_task.aenqueue(1)
     assert await _run(shared, connection, jobs=1) == [
@@ -67,6 +68,7 @@ async def test_sync_handlers_have_resources(shared: Sereno, connection: psycopg.
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "task", [isolated_task, pytest.param(isolated_async_task, marks=pytest.mark.slow)], ids=lambda task: task.name
 )

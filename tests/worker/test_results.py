@@ -115,6 +115,7 @@ async def test_a_wait_ends_by_its_timeout_or_for_an_unknown_job(app: Sereno, con
     await app.aclose()
 
 
+@pytest.mark.slow
 async def test_waits_work_without_notify(app: Sereno, connection: psycopg.Connection) -> None:
     app.override(notify=False)
     ends = declare(app)["ends"]
@@ -123,6 +124,7 @@ async def test_waits_work_without_notify(app: Sereno, connection: psycopg.Connec
     assert one(connection, "select count(*) from sereno.waiters") == 0
 
 
+@pytest.mark.slow
 async def test_all_waiters_of_a_process_share_one_connection(app: Sereno, connection: psycopg.Connection) -> None:
     ends = declare(app)["ends"]
     jobs = await app.aenqueue_many([ends.job(str(number)) for number in range(300)])
@@ -137,6 +139,7 @@ async def test_all_waiters_of_a_process_share_one_connection(app: Sereno, connec
     assert one(connection, announced) == 0
 
 
+@pytest.mark.slow
 async def test_a_wait_survives_a_lost_connection(app: Sereno, connection: psycopg.Connection) -> None:
     ends = declare(app)["ends"]
     job = await ends.aenqueue("done")
@@ -148,6 +151,7 @@ async def test_a_wait_survives_a_lost_connection(app: Sereno, connection: psycop
         assert await waiting == "done"
 
 
+@pytest.mark.slow
 async def test_a_result_commits_with_the_transaction_of_the_handler(
     app: Sereno, connection: psycopg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:

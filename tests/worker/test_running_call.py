@@ -36,6 +36,7 @@ async def test_sync_handlers_run_in_threads(app: Sereno, connection: psycopg.Con
     assert names[0].startswith("sereno")
 
 
+@pytest.mark.slow
 async def test_no_more_jobs_run_at_once_than_a_queue_has_slots(app: Sereno, connection: psycopg.Connection) -> None:
     running = 0
     peak = 0
@@ -54,6 +55,7 @@ async def test_no_more_jobs_run_at_once_than_a_queue_has_slots(app: Sereno, conn
     assert peak == 7
 
 
+@pytest.mark.slow
 async def test_a_coroutine_past_its_deadline_is_cancelled_and_retried(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
@@ -67,6 +69,7 @@ async def test_a_coroutine_past_its_deadline_is_cancelled_and_retried(
     assert one(connection, "select error_type from sereno.history") == "TimeoutError"
 
 
+@pytest.mark.slow
 async def test_timeout_error_is_raised_in_a_thread_past_its_deadline(
     app: Sereno, connection: psycopg.Connection
 ) -> None:

@@ -127,6 +127,7 @@ def test_only_a_rescue_everywhere_finds_jobs_of_a_session_that_died_long_ago(con
     assert do(connection, sessions.rescue(everywhere=True)) == [id_]
 
 
+@pytest.mark.slow
 def test_a_rescue_moves_at_most_a_thousand_jobs_a_call(connection: Connection) -> None:
     add(connection, 2500)
     owner = session(connection)

@@ -124,6 +124,7 @@ async def test_which_signals_a_job_sees(app: Sereno, connection: psycopg.Connect
     assert got == {"first": 1, "latest": 2, "all": [1, 2]}
 
 
+@pytest.mark.slow
 async def test_a_signal_of_another_tenant_wakes_no_job(app: Sereno, connection: psycopg.Connection) -> None:
     got: list[Any] = []
 
@@ -164,6 +165,7 @@ async def test_a_signal_arrives_with_the_commit_of_its_sender(app: Sereno, conne
     assert got == ["committed"]
 
 
+@pytest.mark.slow
 async def test_jobs_that_wait_side_by_side_get_every_signal(app: Sereno, connection: psycopg.Connection) -> None:
     got: list[Any] = []
 
@@ -187,6 +189,7 @@ async def test_jobs_that_wait_side_by_side_get_every_signal(app: Sereno, connect
     assert got == [7, "box"] * 2
 
 
+@pytest.mark.slow
 async def test_a_signal_never_shortens_a_retry(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(retry=Backoff(3, delays=["1h"], jitter=0))
     async def order(ctx: Context) -> None:

@@ -13,6 +13,8 @@ from sereno.worker.claiming import claim_ranges
 from sereno.worker.worker import Worker
 from tests.facts import auntil, one, state
 
+pytestmark = pytest.mark.slow
+
 MANY = 6000
 WIDTH = 200
 
@@ -68,7 +70,6 @@ async def test_jobs_behind_many_that_cannot_run_are_claimed(
     assert one(connection, "select count(*) from sereno.jobs where state = 'ready'") == MANY
 
 
-@pytest.mark.slow
 async def test_jobs_of_one_key_behind_many_of_a_paused_tenant_run(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +107,6 @@ async def test_jobs_below_the_floor_run_when_a_pause_ends(app: Sereno, connectio
         await auntil(lambda: len(ran) == 3 * WIDTH)
 
 
-@pytest.mark.slow
 async def test_ordinary_claims_continue_after_a_look_back_that_timed_out(
     app: Sereno, connection: psycopg.Connection
 ) -> None:

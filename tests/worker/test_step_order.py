@@ -5,6 +5,7 @@ import threading
 from collections.abc import Awaitable, Callable
 
 import psycopg
+import pytest
 
 from sereno import Backoff, Context, Sereno
 from tests.facts import auntil, one
@@ -72,6 +73,7 @@ async def test_a_renamed_step_makes_the_job_dead(app: Sereno, connection: psycop
     assert calls == ["charge"]
 
 
+@pytest.mark.slow
 async def test_a_step_after_stored_ones_runs(app: Sereno, connection: psycopg.Connection) -> None:
     calls: list[str] = []
 
@@ -109,6 +111,7 @@ async def test_a_step_that_failed_and_was_handled_runs_again(app: Sereno, connec
     assert calls == ["charge", "mail", "charge"]
 
 
+@pytest.mark.slow
 async def test_steps_side_by_side_have_no_order(app: Sereno, connection: psycopg.Connection) -> None:
     calls: list[str] = []
     packed = asyncio.Event()
@@ -164,6 +167,7 @@ async def test_the_order_of_sync_steps_is_that_of_the_handlers_thread(
     )
 
 
+@pytest.mark.slow
 async def test_a_wait_for_a_signal_is_a_step_too(app: Sereno, connection: psycopg.Connection) -> None:
     async def first(ctx: Context) -> None:
         app.signal("paid", 1)

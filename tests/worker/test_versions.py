@@ -8,6 +8,8 @@ import pytest
 from sereno import Limit, Sereno
 from tests.facts import auntil, one, state
 
+pytestmark = pytest.mark.slow
+
 
 def _app(url: str, version: int, options: dict[str, Any], queue_limit: int | None) -> Sereno:
     app = Sereno(url, poll=0.1)

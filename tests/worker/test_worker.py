@@ -18,6 +18,7 @@ from sereno.worker.worker import Worker
 from tests.facts import advance, auntil, one, state
 
 
+@pytest.mark.slow
 async def test_high_priorities_run_first_and_low_ones_do_not_starve(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
@@ -37,6 +38,7 @@ async def test_high_priorities_run_first_and_low_ones_do_not_starve(
     assert order[:3] == [0, 0, 0]
 
 
+@pytest.mark.slow
 async def test_a_job_of_a_slow_transaction_is_found_below_the_floor(
     database_url: str, connection: psycopg.Connection
 ) -> None:
@@ -76,6 +78,7 @@ async def test_an_idle_worker_is_marked_and_runs_a_new_job(app: Sereno, connecti
     assert one(connection, "select idle from sereno.sessions") is False
 
 
+@pytest.mark.slow
 async def test_immediate_and_delayed_jobs_run_without_notify(
     database_url: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +226,7 @@ async def test_jobs_of_a_claim_whose_reply_was_lost_are_released(app: Sereno, co
         await auntil(lambda: one(connection, "select count(*) from sereno.history where releases = 1") == 1)
 
 
+@pytest.mark.slow
 async def test_jobs_of_a_dead_session_are_rescued_as_suspects(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work() -> None: ...
@@ -266,6 +270,7 @@ async def test_working_raises_if_the_worker_cannot_start(app: Sereno, connection
     assert not entered
 
 
+@pytest.mark.slow
 async def test_the_lease_counts_from_before_the_registration_was_sent(database_url: str) -> None:
     """Other work of a worker that starts may take long; none of it extends the lease."""
     app = Sereno(database_url)

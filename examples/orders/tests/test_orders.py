@@ -3,6 +3,7 @@
 from typing import Any
 
 import psycopg
+import pytest
 
 from orders.app import Payment, fulfil, pay, place
 from orders.tests.conftest import RunSql
@@ -36,12 +37,14 @@ def test_an_order_is_shipped_when_it_was_paid(kit: Kit, connection: psycopg.Conn
     assert [job.state for job in kit.jobs(fulfil)] == ["succeeded"]
 
 
+@pytest.mark.slow
 def test_a_payment_may_arrive_before_the_worker(kit: Kit, connection: psycopg.Connection[Any], run_sql: RunSql) -> None:
     paid(connection, placed(connection))
     kit.drain()
     assert len(run_sql(SHIPPED)) == 1
 
 
+@pytest.mark.slow
 def test_an_order_that_is_not_paid_is_released(kit: Kit, connection: psycopg.Connection[Any], run_sql: RunSql) -> None:
     number = placed(connection)
     kit.drain()
@@ -55,6 +58,7 @@ def test_an_order_that_is_not_paid_is_released(kit: Kit, connection: psycopg.Con
     assert len(run_sql("select number from orders.payments")) == 1
 
 
+@pytest.mark.slow
 def test_a_payment_that_is_rolled_back_ships_nothing(
     kit: Kit, connection: psycopg.Connection[Any], run_sql: RunSql
 ) -> None:

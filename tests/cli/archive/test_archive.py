@@ -32,6 +32,7 @@ def test_without_an_archive_commands_say_how_to_turn_it_on(sereno: Command) -> N
     assert sereno("archive", "list").exit_code == 0
 
 
+@pytest.mark.slow
 def test_run_moves_exports_and_verifies(
     sereno: Command, connection: psycopg.Connection, archive_on: dict[str, str], place: Path
 ) -> None:

@@ -111,6 +111,7 @@ def test_restore_writes_archived_rows_back(
         assert result.exit_code == code, (words, result.stderr)
 
 
+@pytest.mark.slow
 def test_show_of_an_archived_row_names_the_archive(sereno: Command, connection: psycopg.Connection) -> None:
     for noun, number in (("job", 3), ("delivery", _ids(connection, "deliveries")[0])):
         shown = sereno(noun, "show", str(number))

@@ -144,6 +144,7 @@ def test_a_carrier_that_is_away_is_named(sereno: Command, connection: psycopg.Co
     )
 
 
+@pytest.mark.slow
 def test_lists_have_columns_of_carriers_only_with_a_carried_queue(
     sereno: Command, connection: psycopg.Connection, database_url: str, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:

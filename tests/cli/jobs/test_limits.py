@@ -169,6 +169,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 def test_errors_of_limit_commands_are_explained(
     sereno: Command, limited: ManualWorker, subtests: pytest.Subtests
 ) -> None:

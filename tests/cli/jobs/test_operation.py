@@ -93,6 +93,7 @@ def test_following_a_failed_operation_exits_with_1(sereno: Command, work: Any, c
     assert "the moon is full" in shown.stdout
 
 
+@pytest.mark.slow
 def test_schedules_are_changed_in_the_background(sereno: Command, app: Sereno, connection: psycopg.Connection) -> None:
     for key in ("a1", "a2", "b1"):
         add(sereno, key, "--every", "1h")

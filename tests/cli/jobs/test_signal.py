@@ -21,6 +21,7 @@ async def _waiting_job(app: Sereno, connection: psycopg.Connection, timeout: str
     return job.id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timeout", ["14d", None])
 async def test_a_waiting_job_says_what_it_waits_for_until_it_is_sent(
     app: Sereno, connection: psycopg.Connection, sereno: Command, timeout: str | None

@@ -91,6 +91,7 @@ def test_preview_uses_a_payload_or_the_last_event(
     assert json.loads(sereno(*arguments, "--last", "-o", "json").stdout)["title"] == "Tender T2"
 
 
+@pytest.mark.slow
 def test_preview_uses_template_functions_of_the_code(sereno: Command, app: Sereno, templates: Path) -> None:
     arguments = ("-a", "shop.py", "--payload", '{"code": "T1"}', "-o", "json")
     shown = sereno("template", "preview", "tender.published", "in_app", *arguments).stdout
@@ -119,6 +120,7 @@ def test_lint_exits_with_1_when_a_template_is_wrong(sereno: Command, app: Sereno
     assert "name your application with -a" in sereno("template", "lint").stderr
 
 
+@pytest.mark.slow
 def test_control_characters_of_a_template_are_not_printed(
     sereno: Command, app: Sereno, templates: Path, tmp_path: Path
 ) -> None:

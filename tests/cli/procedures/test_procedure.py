@@ -112,6 +112,7 @@ def test_the_doctor_warns_about_a_missing_role(sereno: Command, report: dict[str
     assert "worker's own role" in sereno("doctor", SERENO_PROCEDURES_AS_WORKER="true").stdout
 
 
+@pytest.mark.slow
 def test_invalid_procedures_are_refused(sereno: Command, report: dict[str, str]) -> None:
     for words, code in (
         (("close_day",), 2),

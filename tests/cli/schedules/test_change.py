@@ -54,6 +54,7 @@ def test_a_change_without_effect_is_no_error(sereno: Command) -> None:
     assert sereno("schedule", "resume", "k", "--fail-empty").exit_code == 7
 
 
+@pytest.mark.slow
 def test_a_change_by_a_filter_needs_yes(
     sereno: Command, connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:
@@ -341,6 +342,7 @@ def test_backfill_lists_instants_and_creates_each_job_once(sereno: Command, conn
     assert audited(connection, "schedule.backfill") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("takes", "waits"), [(20, 0), (600, 2)])
 def test_backfill_keeps_its_rate_across_batches(
     sereno: Command, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, takes: float, waits: int

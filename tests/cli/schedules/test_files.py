@@ -126,6 +126,7 @@ BAD = [
 ]
 
 
+@pytest.mark.slow
 def test_an_invalid_line_is_refused_with_its_number_and_the_others_are_imported(
     sereno: Command, connection: psycopg.Connection, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:

@@ -44,6 +44,7 @@ def started(sereno: Command, manual: ManualWorker, *words: str) -> tuple[int, Cl
 # The last run
 
 
+@pytest.mark.slow
 def test_a_run_that_waits_for_a_retry_is_shown_with_its_effect(sereno: Command, manual: ManualWorker) -> None:
     session, job = started(sereno, manual)
     manual.settle(session, job, Settlement("retry", error=describe(OSError("reset")), failed=1, delay=90000.0))
@@ -83,6 +84,7 @@ def test_a_run_shows_its_start_duration_and_counts(sereno: Command, manual: Manu
 LONG_RESULT = b'{"n": 1, "long": "%s"}' % secrets.token_hex(100_000).encode()
 
 
+@pytest.mark.slow
 def test_a_result_without_numbers_shows_no_counts(sereno: Command, manual: ManualWorker) -> None:
     for raw in (b'"12"', b"[1, 2]", b"7", b'{"note": "x"}', LONG_RESULT):
         session, job = started(sereno, manual)
@@ -92,6 +94,7 @@ def test_a_result_without_numbers_shows_no_counts(sereno: Command, manual: Manua
         sereno("schedule", "delete", "k", "--yes")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "then"),
     [

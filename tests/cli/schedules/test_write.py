@@ -36,6 +36,7 @@ RULES: list[tuple[list[str], dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.slow
 def test_add_accepts_every_kind_of_rule(sereno: Command, subtests: pytest.Subtests) -> None:
     for words, rule, description in RULES:
         with subtests.test(words=words):

@@ -82,6 +82,7 @@ async def test_aenqueue_is_in_the_transaction_too(connection: psycopg.Connection
     assert (await tasks.add_up.aget_result(result.id)).status == TaskResultStatus.READY
 
 
+@pytest.mark.slow
 async def test_a_task_result_has_the_return_value(shop: Project, connection: psycopg.Connection) -> None:
     order = await Order.objects.acreate(total=42)
     plain = await tasks.add_up.aenqueue(order.pk, 1, 2)
@@ -129,6 +130,7 @@ async def test_a_task_whose_return_value_cannot_be_stored_is_not_retried(
         assert one(connection, "select reason from sereno.history where id = %s", int(result.id)).startswith(reason)
 
 
+@pytest.mark.slow
 async def test_a_requeued_job_loses_its_return_value(shop: Project, connection: psycopg.Connection) -> None:
     result = await tasks.return_nothing.aenqueue()
     await sync_to_async(Return.objects.create)(job_id=int(result.id), value="old", stored_at=datetime.now(UTC))
@@ -194,6 +196,7 @@ def sent_signals() -> Iterator[list[tuple[str, Any]]]:
         signal.disconnect(connected[name])
 
 
+@pytest.mark.slow
 async def test_signals_are_sent_for_each_attempt(
     shop: Project, connection: psycopg.Connection, sent_signals: list[tuple[str, Any]]
 ) -> None:

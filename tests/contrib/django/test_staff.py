@@ -56,6 +56,7 @@ def role(client: httpx.Client) -> Any:
     return response.json()["role"] if response.status_code == 200 else response.status_code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "expected"), [("root", "admin"), ("ann", "operator"), ("bob", 401)])
 def test_staff_is_signed_in_by_the_django_session(client: httpx.Client, name: str, expected: Any) -> None:
     assert role(client) == 401

@@ -13,10 +13,11 @@ from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.embedded.programs import wheel_bin_dir
 from tests.database.embedded.server_steps import end_server, execute, query, server_process
 
+pytestmark = pytest.mark.slow
+
 DEBIAN_BIN_DIRS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 
 
-@pytest.mark.slow
 def test_data_survives_a_restart(directory: Path) -> None:
     with EmbeddedPostgres(directory) as server:
         execute(server.url, "create table stored as select 42 as answer")
@@ -34,7 +35,6 @@ def test_a_killed_server_starts_again_with_its_data(directory: Path) -> None:
         assert query(server.url, "select answer from stored") == "42"
 
 
-@pytest.mark.slow
 def test_a_reused_process_id_does_not_prevent_a_start(directory: Path) -> None:
     with EmbeddedPostgres(directory) as server:
         postmaster_file = Path(query(server.url, "show data_directory")) / "postmaster.pid"
@@ -55,7 +55,6 @@ def test_a_reused_process_id_does_not_prevent_a_start(directory: Path) -> None:
             other.kill()
 
 
-@pytest.mark.slow
 def test_incomplete_data_is_created_again(place: Path) -> None:
     half = place / ".sereno" / "postgres.unfinished" / "data"
     half.mkdir(parents=True)
@@ -64,7 +63,6 @@ def test_incomplete_data_is_created_again(place: Path) -> None:
         assert query(server.url, "select 1") == "1"
 
 
-@pytest.mark.slow
 def test_a_server_whose_directory_was_deleted_stops_without_error(directory: Path) -> None:
     server = EmbeddedPostgres(directory)
     process = server_process(server.start())
@@ -73,7 +71,6 @@ def test_a_server_whose_directory_was_deleted_stops_without_error(directory: Pat
     end_server(process)
 
 
-@pytest.mark.slow
 def test_a_user_of_a_deleted_server_does_not_stop_the_new_one(
     directory: Path, put_data: Callable[[Path], None]
 ) -> None:
@@ -87,7 +84,6 @@ def test_a_user_of_a_deleted_server_does_not_stop_the_new_one(
     end_server(process)
 
 
-@pytest.mark.slow
 def test_data_of_an_older_version_is_opened_by_that_version(place: Path) -> None:
     newest = wheel_bin_dir()
     older = [path for path in newest.parents[1].glob("pginstall*/bin") if path != newest]
@@ -99,7 +95,6 @@ def test_data_of_an_older_version_is_opened_by_that_version(place: Path) -> None
         assert query(server.url, "show server_version") == version
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("bin_dir", DEBIAN_BIN_DIRS, ids=str)
 def test_any_other_postgres_can_be_used(place: Path, bin_dir: Path) -> None:
     with EmbeddedPostgres(place / ".sereno", bin_dir=bin_dir) as server:

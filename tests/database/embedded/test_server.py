@@ -15,6 +15,7 @@ from tests.database.embedded.server_steps import query, server_process, wait_unt
 from tests.facts import is_gone
 
 
+@pytest.mark.slow
 def test_a_server_starts_serves_and_stops(place: Path) -> None:
     server = EmbeddedPostgres(place / ".sereno")
     url = server.start()

@@ -35,6 +35,7 @@ def test_no_released_column_is_removed_moved_or_changed(
             assert len(found) == len(pinned), "append the new columns to columns.toml"
 
 
+@pytest.mark.slow
 def test_views_of_another_schema_read_its_own_tables(connection: psycopg.Connection) -> None:
     migrate(connection, "elsewhere")
     found, wanted = (

@@ -69,6 +69,7 @@ def filled(shared_database_url: str) -> Iterator[psycopg.Connection]:
         yield connection
 
 
+@pytest.mark.slow
 def test_no_query_by_an_indexed_column_reads_a_table_as_a_whole(
     filled: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:

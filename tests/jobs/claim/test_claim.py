@@ -129,6 +129,7 @@ def test_a_promotion_is_bounded_in_number_and_look_back(connection: Connection) 
     assert [do(connection, transitions.promote()) for _ in range(3)] == [1000, 1, 0]
 
 
+@pytest.mark.slow
 def test_concurrent_claims_never_share_a_job_and_never_exceed_the_limit(
     connection: Connection, database_url: str
 ) -> None:

@@ -12,6 +12,8 @@ from sereno.worker.claiming.floor import Floors
 from tests.facts import one
 from tests.jobs.job_steps import Connection, add, do, line, session
 
+pytestmark = pytest.mark.slow
+
 MANY, WIDTH, SLOTS = 20_000, 1000, 10
 
 

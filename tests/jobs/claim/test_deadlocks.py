@@ -17,6 +17,8 @@ from sereno.worker import sessions
 from tests.facts import TIMEOUT, one
 from tests.jobs.job_steps import Connection, add, decided, do, line, session, settled, take
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 12
 SIZE = 200
 

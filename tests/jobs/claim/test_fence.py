@@ -100,6 +100,7 @@ def test_a_session_that_does_not_hold_the_attempt_changes_nothing(
             assert write(connection, other, third), "the session that holds it may write"
 
 
+@pytest.mark.slow
 def test_a_settlement_counts_once(connection: Connection, subtests: pytest.Subtests) -> None:
     for name, settle in SETTLES.items():
         with subtests.test(name=name), connection.transaction(force_rollback=True):

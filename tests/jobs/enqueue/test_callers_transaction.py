@@ -60,6 +60,7 @@ def test_a_rollback_leaves_no_job(
             assert one(connection, COUNT) == 0
 
 
+@pytest.mark.slow
 async def test_a_commit_makes_the_job_visible_in_async_code(
     work: Task[[str], None], database_url: str, connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:

@@ -41,6 +41,7 @@ def all_at_once(
         return list(threads.map(call, range(callers)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unique_for", ["live", "1h", "forever"])
 def test_twenty_concurrent_callers_with_one_key_create_one_job(
     work: Work, database_url: str, connection: psycopg.Connection, unique_for: str
@@ -68,6 +69,7 @@ def test_a_rolled_back_caller_leaves_the_key_to_the_next(work: Work, database_ur
     assert sum(job.created for jobs in made for job in jobs) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unique_for", ["live", "forever"])
 def test_opposite_orders_of_keys_do_not_deadlock(app: Sereno, work: Work, database_url: str, unique_for: str) -> None:
     keys = [f"k{number}" for number in range(50)]

@@ -46,6 +46,7 @@ def test_a_delay_counts_from_the_enqueue_call(
     assert min(later) >= called + FIVE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opens", ASYNC_METHODS.values(), ids=ASYNC_METHODS)
 async def test_a_delay_counts_from_the_aenqueue_call(
     work: Task[[str], None], database_url: str, connection: Connection, opens: AsyncMethod

@@ -105,6 +105,7 @@ def test_behind_a_transaction_pooler_nothing_is_prepared(database_url: str, conn
     app.close()
 
 
+@pytest.mark.slow
 def test_a_job_is_enqueued_in_another_schema(empty_database_url: str) -> None:
     app = Sereno(empty_database_url, schema="elsewhere")
     app.migrate()

@@ -49,6 +49,7 @@ def test_a_refused_job_at_the_end_rolls_back_all_before_it(app: Sereno, connecti
     assert work.enqueue(1).created, "the connection is usable for the next call"
 
 
+@pytest.mark.slow
 def test_a_conflict_that_raises_rolls_back_all(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work(number: int) -> None: ...

@@ -49,6 +49,7 @@ def waiting(app: Sereno, name: str, count: int) -> Callable[[], bool]:
     return lambda: any(row.waiting == count for row in app.limits.list(name))
 
 
+@pytest.mark.slow
 async def test_more_slots_apply_at_once(app: Sereno, ran: list[int]) -> None:
     async with app.working():
         enqueue(app, "stopped", 5)
@@ -71,6 +72,7 @@ async def test_a_faster_rate_applies_at_once(app: Sereno, ran: list[int]) -> Non
         await auntil(lambda: len(ran) == 5)
 
 
+@pytest.mark.slow
 async def test_a_limit_of_a_whole_queue_is_lifted_and_restored(app: Sereno, ran: list[int]) -> None:
     async with app.working():
         enqueue(app, "plain", 3)
@@ -84,6 +86,7 @@ async def test_a_limit_of_a_whole_queue_is_lifted_and_restored(app: Sereno, ran:
     assert len(ran) == 3
 
 
+@pytest.mark.slow
 async def test_an_undeclared_queue_limit_stops_and_frees_the_queue(app: Sereno, ran: list[int]) -> None:
     free: list[int] = []
 
@@ -101,6 +104,7 @@ async def test_an_undeclared_queue_limit_stops_and_frees_the_queue(app: Sereno, 
     assert ran == []
 
 
+@pytest.mark.slow
 async def test_jobs_of_a_closed_limit_start_when_it_is_opened(app: Sereno, ran: list[int]) -> None:
     async with app.working():
         await asyncio.to_thread(app.limits.close, "each.concurrency", seconds="1h", key="")
@@ -114,6 +118,7 @@ async def test_jobs_of_a_closed_limit_start_when_it_is_opened(app: Sereno, ran: 
         await auntil(lambda: ran == [0, 1, 2])
 
 
+@pytest.mark.slow
 async def test_a_closed_rate_starts_when_it_is_opened(app: Sereno, ran: list[int]) -> None:
     async with app.working():
         await app.limits.aset("slow", rate=1000)
@@ -144,6 +149,7 @@ async def test_a_retry_after_is_capped_at_a_year_and_does_not_stop_the_worker(ap
     assert limiter.closed_until < datetime.now(UTC) + timedelta(days=366)
 
 
+@pytest.mark.slow
 async def test_the_jobs_that_hold_a_slot_are_shown(app: Sereno, ran: list[int]) -> None:
     release = asyncio.Event()
 

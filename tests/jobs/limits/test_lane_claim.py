@@ -82,6 +82,7 @@ def test_the_slots_of_a_session_that_died_are_free_when_its_jobs_are_rescued(dat
         assert len(other.take_all()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [Limit(2), Rate(2, per="1h", burst=2)])
 def test_a_claim_that_is_rolled_back_changes_no_table(database_url: str, limit: Limit | Rate) -> None:
     tables = ("jobs", "limiters", "lanes", "lane_wakes", "shares", "limits")
@@ -102,6 +103,7 @@ def test_a_claim_that_is_rolled_back_changes_no_table(database_url: str, limit: 
         assert claimer.take_all() == made[:2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_new", [False, True], ids=["existing limiters", "new limiters"])
 @pytest.mark.parametrize("limit", [Limit(1), Rate(1, per="1h")])
 def test_a_stalled_claim_does_not_block_other_claims(database_url: str, limit: Limit | Rate, is_new: bool) -> None:
@@ -132,6 +134,7 @@ def test_a_stalled_claim_does_not_block_other_claims(database_url: str, limit: L
         assert len(active.take_all()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("held", "new"),
     [
@@ -166,6 +169,7 @@ def _claimed(claimer: Claimer) -> list[ClaimedJob]:
     return claimer.claim().jobs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [ReleasedAttempt("shutdown"), Retry(after=0)])
 def test_a_slot_taken_again_by_the_same_job_is_not_free(database_url: str, ending: object) -> None:
     """The first worker still considers the limiter free; another worker has claimed the job again."""
@@ -267,6 +271,7 @@ def test_concurrent_claims_never_put_two_jobs_into_one_slot(
         assert one(connection, "select count(*) from sereno.jobs") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", [ONE, keys(("one", ""), fair="f"), keys(fair="f"), keys(order="a")])
 def test_a_job_whose_transaction_took_long_is_found(database_url: str, of: dict[str, object]) -> None:
     with line(database_url) as connection, line(database_url) as caller:

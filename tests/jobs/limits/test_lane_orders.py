@@ -32,6 +32,7 @@ def test_jobs_of_an_order_run_one_after_another_as_enqueued(database_url: str, f
             claimer.finish(got)
 
 
+@pytest.mark.slow
 @few_and_many_slots
 @pytest.mark.parametrize("ending", [Retry(after=30), Dead("no"), Cancel("no"), None])
 def test_later_jobs_of_an_order_wait_only_for_a_retry(database_url: str, free_slots: int, ending: object) -> None:
@@ -48,6 +49,7 @@ def test_later_jobs_of_an_order_wait_only_for_a_retry(database_url: str, free_sl
             assert claimer.take_all(free_slots) == [first]
 
 
+@pytest.mark.slow
 @few_and_many_slots
 def test_a_dead_letter_blocks_its_key_until_it_is_deleted(database_url: str, free_slots: int) -> None:
     with line(database_url) as connection:
@@ -138,6 +140,7 @@ def test_a_removed_head_unblocks_the_next_job(database_url: str, free_slots: int
         assert Claimer(connection).take(free_slots) == behind
 
 
+@pytest.mark.slow
 @few_and_many_slots
 def test_two_lanes_of_one_order_with_fair_keys_do_not_block_each_other(database_url: str, free_slots: int) -> None:
     """The head is in the lane with the later turn; the other lane has nothing to give."""
@@ -160,6 +163,7 @@ def test_two_lanes_of_one_order_with_fair_keys_do_not_block_each_other(database_
         assert found == head + behind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [Limit(1), Rate(1, per="1h")])
 @pytest.mark.parametrize("fair", [None, "f"])
 def test_a_queue_limit_reserves_nothing_for_missing_plain_jobs(

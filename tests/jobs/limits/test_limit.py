@@ -54,6 +54,7 @@ def test_a_template_is_split_into_text_and_placeholders(subtests: pytest.Subtest
             assert parse(template) == parts
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_parsing_a_template_loses_no_text(template: str) -> None:
     assert "".join(f"{{{text}}}" if is_word else text for is_word, text in parse(template)) == template

@@ -174,6 +174,7 @@ INVALID_NUMBERS: tuple[dict[str, Any], ...] = (
 )
 
 
+@pytest.mark.slow
 def test_invalid_numbers_are_refused_before_anything_is_written(
     limited: ManualWorker, subtests: pytest.Subtests
 ) -> None:

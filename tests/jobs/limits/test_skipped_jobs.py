@@ -63,6 +63,7 @@ def tasks(reason: str) -> list[str]:
     return ["work"] if reason == "unknown task" else ["work", "big"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queue_limit", [False, True])
 @pytest.mark.parametrize("reason", REASONS)
 def test_a_claim_by_sql_reads_a_bounded_number_of_rows(connection: Connection, reason: str, queue_limit: bool) -> None:
@@ -90,6 +91,7 @@ def test_a_claim_by_sql_reads_a_bounded_number_of_rows(connection: Connection, r
     assert sum(costs) >= 2 * MANY, "everything is read repeatedly"
 
 
+@pytest.mark.slow
 def test_a_job_whose_transaction_took_long_is_found_below_the_floor(connection: Connection, database_url: str) -> None:
     with line(database_url) as late, late.transaction():
         (job,) = add(late)
@@ -150,6 +152,7 @@ def test_a_job_of_a_lane_behind_many_skipped_ones_is_claimed(
     assert max(costs) <= scans * (2 * LANES + 100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", ["resume", "time"])
 def test_skipped_jobs_of_a_lane_are_read_again(connection: Connection, ends: str) -> None:
     """After a resume, and after a periodic wake-up, while other jobs of the lane wait."""
@@ -186,6 +189,7 @@ def test_a_lane_that_was_read_to_its_end_is_read_from_the_beginning_again(connec
     assert claimer.take_all() == [paused]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_sql", [False, True])
 def test_a_skipped_job_is_claimed_after_its_pause_while_others_wait(connection: Connection, by_sql: bool) -> None:
     of = keys(("each", "a"))

@@ -1,5 +1,6 @@
 """Slot groups in the list of a limiter."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,7 @@ def test_a_job_claimed_again_is_listed_once() -> None:
     assert joined([-1, 4, 5, 6], 1, [4]) == [4, -1, 5, 6]
 
 
+@pytest.mark.slow
 @given(lists(), ids)
 def test_removing_jobs_never_changes_the_slots_of_others(held: list[int], removed: list[int]) -> None:
     left = without(held, set(removed))
@@ -44,6 +46,7 @@ def test_removing_jobs_never_changes_the_slots_of_others(held: list[int], remove
     )
 
 
+@pytest.mark.slow
 @given(lists(), st.integers(1, 4), ids)
 def test_new_jobs_take_only_their_slots(held: list[int], slots: int, jobs: list[int]) -> None:
     before = slots_in_use(without(held, set(jobs)))

@@ -29,6 +29,7 @@ def fill(connection: psycopg.Connection) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["lanes", "limiters"])
 def test_a_sweep_reads_each_row_a_bounded_number_of_times(
     database_url: str, table: str, monkeypatch: pytest.MonkeyPatch

@@ -231,6 +231,7 @@ def test_why_names_the_slots_of_a_running_job(app: Sereno, connection: Connectio
     assert "limit r" not in text
 
 
+@pytest.mark.slow
 def test_why_reads_lanes_and_orders_by_index(connection: Connection, claimer: Claimer) -> None:
     """A lane and an order with very many jobs are read by index, and never completely."""
     connection.execute(

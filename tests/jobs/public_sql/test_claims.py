@@ -46,6 +46,7 @@ def test_a_claim_takes_only_tasks_and_queues_of_the_session(connection: Connecti
     assert [job.id for job in worker.claim()] == [eligible]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), [("queue", "default"), ("task", "work"), ("tenant", "r42")])
 @pytest.mark.parametrize("of", [None, keys(("each", "a"))], ids=["plain", "limited"])
 def test_paused_jobs_are_not_claimed(
@@ -173,6 +174,7 @@ def test_the_limit_of_a_queue_applies_to_all_its_jobs(connection: Connection) ->
     assert sum(len(worker.claim()) for _ in range(4)) == 3
 
 
+@pytest.mark.slow
 def test_a_slot_that_is_freed_by_sql_is_claimed_at_once(connection: Connection) -> None:
     """The limiter is handed over, so no worker waits until it is due."""
     set_limit(connection, "one", Limit(1))
@@ -186,6 +188,7 @@ def test_a_slot_that_is_freed_by_sql_is_claimed_at_once(connection: Connection) 
     assert other.take_all() == [second]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["closed", "unlisted", "dead"])
 def test_the_slot_of_a_released_job_is_handed_over(connection: Connection, way: str) -> None:
     set_limit(connection, "one", Limit(1))

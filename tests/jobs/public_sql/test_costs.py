@@ -105,6 +105,7 @@ def large(databases: DatabasePool, template: str) -> Iterator[Connection]:
         yield opened
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["claim", "settle", "beat", "close"])
 def test_a_call_reads_few_rows_of_large_tables(large: Connection, call: str) -> None:
     """Checked by server statistics: no sequential scan of jobs, and few rows read by index."""

@@ -58,6 +58,7 @@ def test_a_later_attempt_replaces_the_chunks_of_an_earlier_one(connection: Conne
     assert one(connection, "select bytes from sereno.job_streams") == len('["new"]')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "loses",
     [dies, is_rescued, is_taken_over, is_deleted, lease_expires, closes],

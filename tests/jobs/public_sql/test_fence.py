@@ -40,6 +40,7 @@ def closes(connection: Connection, worker: SqlWorker) -> None:
     worker.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "loses",
     [dies, is_rescued, is_taken_over, is_deleted, lease_expires, closes],
@@ -68,6 +69,7 @@ def test_a_settlement_of_a_session_without_a_lease_changes_nothing(
         assert snapshot(connection) == before
 
 
+@pytest.mark.slow
 def test_a_settlement_of_an_earlier_attempt_changes_nothing(connection: Connection, subtests: pytest.Subtests) -> None:
     """Its session is alive and holds the job again, in another attempt."""
     add(connection)

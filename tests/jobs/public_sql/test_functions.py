@@ -123,6 +123,7 @@ def test_objects_in_the_search_path_of_a_caller_are_not_used(
         worker.close()
 
 
+@pytest.mark.slow
 def test_the_functions_work_in_a_schema_of_another_name(empty_database_url: str) -> None:
     app = Sereno(empty_database_url, schema="other_app")
     app.migrate()

@@ -43,6 +43,7 @@ def test_the_job_after_a_group_reads_its_results(connection: Connection, app: Se
     assert results(caller, then) == [(job.id, "work", 10 * place) for place, job in enumerate(jobs)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "loses",
     [dies, is_rescued, is_taken_over, is_deleted, lease_expires, closes],

@@ -116,6 +116,7 @@ def prepared(connection: Connection, *, crashes: int = 0, stopping: bool = False
     return claimed
 
 
+@pytest.mark.slow
 def test_every_outcome_is_written_as_by_the_python_worker(connection: Connection, subtests: pytest.Subtests) -> None:
     for case, crashes, stopping in product(CASES, (0, 2), (False, True)):
         with (
@@ -235,6 +236,7 @@ INVALID_OUTCOMES: tuple[tuple[list[Any], str], ...] = (
 )
 
 
+@pytest.mark.slow
 def test_invalid_outcomes_are_refused_and_nothing_is_changed(connection: Connection, subtests: pytest.Subtests) -> None:
     add(connection)
     worker = SqlWorker(connection)

@@ -92,6 +92,7 @@ def test_tenants_beyond_a_hundred_per_hour_are_counted_without_a_name(connection
     assert (hit["t000"], hit["x"], hit[None], sum(hit.values())) == (2, 1, 2, MOST_TENANTS + 3)
 
 
+@pytest.mark.slow
 def test_only_known_error_groups_are_counted_at_the_maximum(connection: psycopg.Connection) -> None:
     connection.execute(
         "insert into sereno.error_groups (fingerprint, task, error_type, message, frame, first_at, last_at, count, "

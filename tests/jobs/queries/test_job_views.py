@@ -3,6 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
+import pytest
 from psycopg.rows import dict_row
 
 from sereno.error_text import describe
@@ -57,6 +58,7 @@ def _make_jobs(manual: ManualWorker) -> None:
     assert len(manual.app.database.run(sessions.rescue())) == 1
 
 
+@pytest.mark.slow
 def test_a_job_is_the_same_in_the_view_and_in_the_operations(manual: ManualWorker) -> None:
     _make_jobs(manual)
     seen = _rows(manual, "select * from sereno.jobs_v1 order by id desc")

@@ -1,5 +1,7 @@
 """Queues: job counts, workers and pauses."""
 
+import pytest
+
 from sereno.bounded_count import BoundedCount
 from sereno.jobs import pauses
 from sereno.jobs.queries import queues
@@ -38,6 +40,7 @@ def test_jobs_finished_within_the_last_minute_are_counted(manual: ManualWorker) 
     assert line.finished_last_minute == BoundedCount(1)
 
 
+@pytest.mark.slow
 def test_counts_stop_at_a_bound_and_are_marked_inexact(manual: ManualWorker) -> None:
     manual.connection.execute(
         """insert into sereno.jobs (task, args, state, ready_seq)

@@ -102,6 +102,7 @@ CASES = (
 )
 
 
+@pytest.mark.slow
 def test_a_search_finds_the_matching_jobs(manual: ManualWorker) -> None:
     @manual.app.task(name="takes")
     def takes(order: dict[str, Any]) -> None:
@@ -205,6 +206,7 @@ PIECES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(PIECES, max_size=12).map("".join) | st.text(max_size=30).map("created:{}".format))
 def test_any_text_is_a_filter_or_refused(text: str) -> None:
     try:
@@ -248,6 +250,7 @@ def test_conditions_without_an_index_are_tested_on_the_newest_jobs(manual: Manua
     assert jobs_wanted("tenant:r1", NOON).window == WINDOW
 
 
+@pytest.mark.slow
 def test_a_search_reads_each_table_along_its_index(manual: ManualWorker) -> None:
     """Checked by the query plan: no page of a search reads a whole table."""
     manual.connection.execute(

@@ -186,6 +186,7 @@ def test_a_moved_clock_is_found(quiet: ManualWorker, connection: psycopg.Connect
     assert conditions_by_kind(quiet)["clock.moved"].words == "The clock is moved by 30 s: this is for tests."
 
 
+@pytest.mark.slow
 def test_a_missing_or_outdated_schema_is_found(
     app: Sereno, manual: ManualWorker, connection: psycopg.Connection, empty_database_url: str
 ) -> None:

@@ -23,6 +23,7 @@ from tests.monitoring.alerts.alert_steps import SECRET, rule, sent
 NOW = datetime(2026, 11, 15, 3, tzinfo=UTC)
 
 
+@pytest.mark.slow
 async def test_declared_rules_do_not_overwrite_changes_of_an_operator(
     app: Sereno, work: Any, connection: psycopg.Connection
 ) -> None:
@@ -115,6 +116,7 @@ SUBJECTS = st.sampled_from(["a", "b"])
 MOMENTS = st.lists(st.tuples(st.sets(SUBJECTS), st.integers(1, 4000)), max_size=30)
 
 
+@pytest.mark.slow
 @given(moments=MOMENTS, lasts=st.sampled_from([0, 30, 600]), again=st.sampled_from([60, 14400]))
 def test_messages_of_each_subject_are_in_a_valid_order(
     moments: list[tuple[set[str], int]], lasts: int, again: int

@@ -21,6 +21,7 @@ from tests.facts import advance, auntil, one, state
 from tests.monitoring.alerts.alert_steps import ONLY, SECRET, pause_sms, resume_sms, rule
 
 
+@pytest.mark.slow
 async def test_a_discord_message_pings_no_one(
     app: Sereno, work: Any, watch: AlertWatcher, discord: DiscordProvider, connection: psycopg.Connection
 ) -> None:

@@ -24,6 +24,7 @@ from tests.facts import advance, auntil, one
 from tests.monitoring.alerts.alert_steps import ONLY, pause_sms, resume_sms, rule, sent
 
 
+@pytest.mark.slow
 async def test_an_alert_is_sent_repeated_and_resolved_once(
     app: Sereno, watch: AlertWatcher, connection: psycopg.Connection
 ) -> None:
@@ -55,6 +56,7 @@ async def test_an_alert_is_sent_repeated_and_resolved_once(
     assert row.words == "The channel sms is paused: 401: bad"
 
 
+@pytest.mark.slow
 async def test_a_returning_condition_reopens_its_alert_and_takes_longer_to_resolve(
     app: Sereno, watch: AlertWatcher, connection: psycopg.Connection
 ) -> None:
@@ -153,6 +155,7 @@ async def test_two_concurrent_watchers_send_an_alert_once(app: Sereno, connectio
     assert sent(connection) == ["opened", "over"]
 
 
+@pytest.mark.slow
 async def test_the_leading_scheduler_watches_and_the_next_leader_continues(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ lengths = st.floats(0, 1e7, allow_nan=False)
 spans = st.lists(st.builds(span, st.sampled_from(["wait", "run", "mark"]), lengths, lengths), max_size=60)
 
 
+@pytest.mark.slow
 @given(spans, st.lists(st.floats(-1e8, 1e8, allow_nan=False), max_size=10))
 def test_segments_are_contiguous_and_every_time_has_a_position(found: list[TraceSpan], moments: list[float]) -> None:
     segments = cut(found)

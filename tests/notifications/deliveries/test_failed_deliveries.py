@@ -32,6 +32,7 @@ def test_the_failed_states_are_those_that_are_requeued_except_skipped(connection
     assert set(one(connection, "select sereno.failed_states()")) == FAILED == {*REQUEUEABLE} - {"skipped"}
 
 
+@pytest.mark.slow
 def test_the_table_of_failed_deliveries_follows_every_change(
     app: Sereno, connection: Connection, subtests: pytest.Subtests
 ) -> None:

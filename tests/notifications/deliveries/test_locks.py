@@ -213,6 +213,7 @@ CONCURRENT_ACTS: dict[str, tuple[State, list[Act]]] = {
 ONE_TRANSACTION_PER_STATEMENT = {edits_addresses, deletes_recipients, reads_all, archives_some}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("state", "acts"), CONCURRENT_ACTS.values(), ids=CONCURRENT_ACTS)
 @pytest.mark.parametrize("count", [2, pytest.param(12, marks=pytest.mark.slow)])
 def test_opposite_orders_never_deadlock(database_url: str, state: State, acts: list[Act], count: int) -> None:

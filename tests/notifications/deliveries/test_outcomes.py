@@ -148,6 +148,7 @@ async def test_a_delivery_released_by_a_dead_job_is_not_settled_with_its_batch(
     assert lost[dead.batches[0]] == [(dead.deliveries[0].id, 0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["sent", "failed"])
 async def test_a_job_records_outcomes_only_for_batches_it_still_holds(
     app: Sereno, connection: psycopg.Connection, state: Literal["sent", "failed"]
@@ -369,6 +370,7 @@ async def test_a_receipt_applies_to_all_deliveries_with_its_provider_id(
 # Digests
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("outcome", "state"),
     [(Failed("refused"), "failed"), (Invalid("no such pager"), "invalid"), (Retryable("busy"), "dead")],

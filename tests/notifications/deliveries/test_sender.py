@@ -26,6 +26,7 @@ class Phone(Pager):
     name = "phone"
 
 
+@pytest.mark.slow
 async def test_a_digest_collects_several_events_into_one_message(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
@@ -84,6 +85,7 @@ def test_concurrent_events_do_not_exceed_a_throttle(
     assert sorted(row[2:] for row in states()) == [("pending", None), ("skipped", "throttled")]
 
 
+@pytest.mark.slow
 async def test_deliveries_beyond_the_throttle_are_skipped_with_a_reason(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
@@ -128,6 +130,7 @@ async def test_an_unwanted_event_is_not_escalated(app: Sereno, connection: psyco
     assert one(connection, escalated) == ["b"]
 
 
+@pytest.mark.slow
 async def test_escalation_sends_to_recipients_who_were_not_reached(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
@@ -192,6 +195,7 @@ def test_a_failover_needs_two_providers_of_one_channel() -> None:
         Failover(Pager(), Phone())
 
 
+@pytest.mark.slow
 async def test_a_reminder_is_pending_until_its_time_and_then_sent_or_overdue(
     app: Sereno, connection: psycopg.Connection, pager: Pager
 ) -> None:

@@ -149,6 +149,7 @@ async def test_later_deliveries_keep_their_job_while_the_channel_is_paused(
     assert one(connection, due) >= one(connection, "select due_at from sereno.deliveries")
 
 
+@pytest.mark.slow
 async def test_resuming_a_channel_during_a_fan_out_loses_no_delivery(
     app: Sereno, connection: psycopg.Connection, database_url: str, pager: Pager, states: States
 ) -> None:

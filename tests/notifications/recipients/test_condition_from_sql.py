@@ -44,6 +44,7 @@ def refused(connection: psycopg.Connection, condition: Any) -> str | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [15, pytest.param(500, marks=pytest.mark.storm)])
 def test_random_conditions_mean_the_same_in_sql_and_python(connection: psycopg.Connection, batches: int) -> None:
     for seed in range(batches):
@@ -73,6 +74,7 @@ conditions = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(conditions, payloads)
 def test_any_condition_is_refused_by_both_or_means_the_same_in_both(

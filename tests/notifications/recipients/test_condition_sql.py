@@ -166,6 +166,7 @@ def disagreements(connection: psycopg.Connection, pairs: list[Pair]) -> list[tup
     return [(pair, answer) for pair, answer in zip(pairs, found, strict=True) if answer is not holds(*pair)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [40, pytest.param(1000, marks=pytest.mark.storm)])
 def test_random_conditions_mean_the_same_in_sql_and_python(connection: psycopg.Connection, batches: int) -> None:
     seen: Counter[bool] = Counter()
@@ -191,6 +192,7 @@ payloads = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_text_and_number_means_the_same_in_sql_and_python(

@@ -208,6 +208,7 @@ def is_quiet(spans: list[QuietHours], zone_name: str, at: datetime) -> bool:
 MODEL_ZONES = st.sampled_from(["Europe/Riga", "America/Santiago", "Pacific/Apia", "America/St_Johns"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("examples", [12, pytest.param(500, marks=pytest.mark.storm)])
 def test_it_agrees_with_a_model_that_checks_each_minute(examples: int) -> None:
     settings(max_examples=examples)(given(st.integers(0, 2**32), MODEL_ZONES)(check_with_model))()

@@ -32,6 +32,7 @@ def made(about: Unsubscribe) -> str:
     return token
 
 
+@pytest.mark.slow
 @given(abouts)
 def test_a_token_can_be_read(about: Unsubscribe) -> None:
     token = made(about)
@@ -40,6 +41,7 @@ def test_a_token_can_be_read(about: Unsubscribe) -> None:
     assert len(token) <= LONGEST_TOKEN
 
 
+@pytest.mark.slow
 @given(abouts, st.data())
 def test_no_character_can_be_changed(about: Unsubscribe, data: st.DataObject) -> None:
     token = made(about)

@@ -91,6 +91,7 @@ def test_the_process_does_not_get_the_servers_environment(monkeypatch: pytest.Mo
     assert [key for key in seen[0] if "SERENO" in key] == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep these limits")
 @pytest.mark.parametrize(
     ("deed", "expected"),
@@ -165,6 +166,7 @@ def test_a_lint_that_times_out_names_the_unchecked_events() -> None:
     assert found.message.startswith("not checked")
 
 
+@pytest.mark.slow
 def test_a_template_is_compiled_in_a_process() -> None:
     before = templates._made.cache_info().misses
     compile_apart("name", "{{ code }}", is_html=True)
@@ -185,6 +187,7 @@ def test_a_template_that_takes_too_much_to_compile_is_refused() -> None:
         compile_apart("name", LARGE_TO_COMPILE, is_html=False, seconds=LONG)
 
 
+@pytest.mark.slow
 def test_findings_of_one_event_are_bounded() -> None:
     names = "".join(f"{{{{ n{number} }}}}" for number in range(2000))
     found = lint(rows(body=names), {"e": declared(["email"], Recipient)})

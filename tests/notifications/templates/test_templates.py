@@ -163,6 +163,7 @@ def test_only_the_default_directory_of_templates_may_be_missing(
 # Hostile templates
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep these limits")
 @pytest.mark.parametrize(
     "group",

@@ -294,6 +294,7 @@ def test_misfire_and_instance_options_become_policies(
             assert noted in str(found.note)
 
 
+@pytest.mark.slow
 def test_a_trigger_without_an_equivalent_is_refused_with_a_reason(add: Add, subtests: pytest.Subtests) -> None:
     for trigger, text in [
         (CronTrigger(year="2030", hour=9, timezone=UTC), "its trigger uses the field year"),

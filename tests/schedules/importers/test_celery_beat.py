@@ -224,6 +224,7 @@ INVALID_CRONTABS: list[tuple[dict[str, str], str]] = [
 ]
 
 
+@pytest.mark.slow
 def test_an_invalid_crontab_is_refused_with_a_reason(beat: psycopg.Connection, subtests: pytest.Subtests) -> None:
     for fields, text in INVALID_CRONTABS:
         with subtests.test(fields=fields):

@@ -27,6 +27,7 @@ month_days = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(month_days, st.sets(st.integers(0, 6), min_size=1), st.booleans())
 def test_both_days_must_match_or_it_is_refused(month_days: set[int], weekdays: set[int], star: bool) -> None:
@@ -76,6 +77,7 @@ def test_special_days_are_added_to_the_others() -> None:
         special_days(set(), {1}, last=True, positions=set())
 
 
+@pytest.mark.slow
 @given(st.sets(st.integers(0, 59), min_size=1), st.booleans())
 def test_a_field_matches_its_values_and_no_others(values: set[int], star: bool) -> None:
     assert set(CronExpression(f"{field(values, MINUTES, star=star)} 0 * * *")._minutes) == values

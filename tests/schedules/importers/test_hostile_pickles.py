@@ -74,6 +74,7 @@ def calls(mark: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_a_call_is_not_made(mark: Path, subtests: pytest.Subtests) -> None:
     for name in calls(Path()):
         for place in ["whole", "trigger", "argument", "key of a state"]:
@@ -170,6 +171,7 @@ def test_a_deep_pickle_is_refused(mark: Path) -> None:
     assert read_bytes(wrapped).schedule is None
 
 
+@pytest.mark.slow
 def test_a_zone_wrapped_in_ten_thousand_zones_is_refused(mark: Path) -> None:
     zone = b"cpytz_deprecation_shim._impl\nwrap_zone\n" * 4000 + b"cpytz\n_UTC\n)R" + b"\x85R" * 4000
     moment = b"cdatetime\ndatetime\n(C\x0a" + bytes([8, 42, 1, 1, 0, 0, 0, 0, 0, 0]) + zone + b"tR"
@@ -202,6 +204,7 @@ def test_a_pickle_that_was_cut_off_is_refused(raw: bytes, length: int) -> None:
     assert read_bytes(cut).schedule is None
 
 
+@pytest.mark.slow
 @given(st.sampled_from(REAL), st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), min_size=1, max_size=6))
 def test_a_pickle_with_other_bytes_is_read_or_refused(raw: bytes, changes: list[tuple[int, int]]) -> None:
     changed = bytearray(raw)

@@ -260,6 +260,7 @@ def random_expression(chance: Random) -> str:
     return " ".join(fields)
 
 
+@pytest.mark.slow
 def test_the_search_agrees_with_cronsim_without_clock_changes() -> None:
     chance = Random(2)
     compared = 0
@@ -279,6 +280,7 @@ def test_the_search_agrees_with_cronsim_without_clock_changes() -> None:
     assert compared > 4000
 
 
+@pytest.mark.slow
 def test_nothing_is_accepted_that_cronsim_refuses() -> None:
     """For any characters: nothing is accepted that cronsim refuses, and every expression can be explained."""
     chance = Random(3)

@@ -259,6 +259,7 @@ def test_once_has_one_instant() -> None:
 small = st.integers(-2000, 2000)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 300), small, small, small, st.integers(0, 30))
 def test_step_arithmetic_equals_counting(interval: int, anchor: int, after: int, until: int, cap: int) -> None:
     rule = compile_rule(Every(interval / 1000))
@@ -286,6 +287,7 @@ def test_counting_from_plan_ignores_clock_changes() -> None:
     assert day.next(at("2026-03-28 12:00"), at("2026-03-28 12:00")) == at("2026-03-29 12:00")
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 5000),
     st.integers(0, 4999),

@@ -249,6 +249,7 @@ json_values = st.recursive(
 fields = st.sampled_from(["at", "interval", "expression", "tz", "spread", "dst_gap", "dst_fold", "count_from", "phase"])
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.dictionaries(fields, json_values), st.sampled_from(["once", "every", "cron", "daily", 1, None]))
 def test_an_arbitrary_object_is_a_rule_or_refused(made_up: dict[str, Any], kind: Any) -> None:

@@ -50,6 +50,7 @@ def own_job(app: Sereno, work: Any, connection: psycopg.Connection) -> int:
     return number
 
 
+@pytest.mark.slow
 def test_tasks_of_the_engine_cannot_be_enqueued(
     app: Sereno, ask: Ask, own_job: int, connection: psycopg.Connection
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_rate_has_a_minimum(ask: Ask, work: Any) -> None:
     assert client.post("/jobs/cancel", json=request | {"rate": 0.1}).status_code == 202
 
 
+@pytest.mark.slow
 def test_operations_of_a_tenant_are_limited(ask: Ask, work: Any) -> None:
     job = work.using(tenant="a").enqueue(1).id
     client, given = ask("operator", tenant="a"), {"ids": [job], "in_background": True}
@@ -158,6 +160,7 @@ async def test_no_secret_is_stored_for_a_repeated_request(
     assert one(connection, STORED_RESPONSES) == 0
 
 
+@pytest.mark.slow
 def test_a_request_is_authenticated_before_its_body_is_read(ask: Ask, connection: psycopg.Connection) -> None:
     anonymous, viewer = ask(None), ask("viewer")
     for path in ("/tokens", "/jobs/1/reveal", "/recipients/ana/reveal", "/deliveries/1/reveal"):
@@ -202,6 +205,7 @@ def test_masked_values_cannot_be_found_by_guessing(ask: Ask, work: Any) -> None:
 # Actors in the audit
 
 
+@pytest.mark.slow
 def test_the_audit_names_the_tenant_of_an_actor(ask: Ask, work: Any, connection: psycopg.Connection) -> None:
     """A tenant's users choose their names; with the tenant in the audit they cannot pass for operators."""
     job = work.using(tenant="a").enqueue(1).id
@@ -230,6 +234,7 @@ def test_the_audit_names_the_tenant_of_an_actor(ask: Ask, work: Any, connection:
 # Host header
 
 
+@pytest.mark.slow
 def test_no_redirect_uses_the_host_header(bare_ask: Ask, bare_served: Served) -> None:
     for client in (bare_ask("admin"), bare_ask(None)):
         for path in (

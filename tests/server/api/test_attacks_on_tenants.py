@@ -36,6 +36,7 @@ def _why(client: httpx.Client, job_id: int) -> str:
 # Explanations
 
 
+@pytest.mark.slow
 def test_a_full_limit_does_not_reveal_who_holds_it(ask: Ask, served: Served, connection: Connection) -> None:
     claimer = Claimer(connection, tasks=("secret.task", "work"))
     set_limit(connection, "shared", Limit(2))
@@ -75,6 +76,7 @@ def test_fair_turns_do_not_reveal_other_tenants(ask: Ask, connection: Connection
     assert "gamma" not in explanation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [None, "1h"], ids=["ready", "scheduled"])
 def test_an_order_key_does_not_reveal_jobs_of_other_tenants(
     ask: Ask, connection: Connection, delay: str | None
@@ -94,6 +96,7 @@ def test_an_order_key_does_not_reveal_jobs_of_other_tenants(
     assert f"the first, job {own_head} (task work), is ready" in _why(tenant_user, own)
 
 
+@pytest.mark.slow
 def test_a_blocking_dead_letter_of_another_tenant_is_not_named(ask: Ask, connection: Connection) -> None:
     claimer = Claimer(connection, tasks=("secret.task", "work"))
     (head,) = put(connection, keys(order="acct", blocks=True), task="secret.task", tenant="gamma-victim")

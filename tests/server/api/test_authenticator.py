@@ -69,6 +69,7 @@ def test_a_revoked_token_is_refused_within_seconds(app: Sereno, serve: Serve, mo
     assert _me(served, Authorization=bearer).status_code == 401
 
 
+@pytest.mark.slow
 def test_an_expired_token_is_refused(app: Sereno, serve: Serve, connection: psycopg.Connection) -> None:
     made = _token(app, expires_in="1h")
     bearer = f"Bearer {made.secret}"
@@ -181,6 +182,7 @@ def test_an_open_server_is_closed_for_good_by_the_first_token(
 # Read-only servers, proxies and applications
 
 
+@pytest.mark.slow
 def test_a_read_only_server_refuses_changes(app: Sereno, serve: Serve) -> None:
     app.override(read_only=True)
     assert _pause(serve(is_open=True)) == 403
@@ -290,6 +292,7 @@ def _raw_status(served: Served, *headers: str, request: str = "GET /api/v1/me") 
         return int(raw.recv(4000).split()[1])
 
 
+@pytest.mark.slow
 def test_an_invalid_host_or_origin_is_not_authenticated(app: Sereno, serve: Serve) -> None:
     app.override(secret=SECRET)
     assert _raw_status(serve(is_open=True), "Host: [") == 401

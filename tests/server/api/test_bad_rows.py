@@ -69,6 +69,7 @@ def unreadable(shared_app: Sereno, shared_connection: psycopg.Connection) -> lis
     return ids
 
 
+@pytest.mark.slow
 def test_schedules_that_cannot_be_shown_hide_no_others(
     unreadable: list[int], shared_ask: Ask, subtests: pytest.Subtests
 ) -> None:

@@ -31,6 +31,7 @@ def ann(tenants: tuple[Things, Things]) -> Things:
     return tenants[0]
 
 
+@pytest.mark.slow
 def test_every_operation_has_a_request_here_and_declares_its_role(document: Document) -> None:
     named = {operation.name: operation for operation in operations(document)}
     known = requests(Things("ann-tenant", "canary-ann"))
@@ -61,6 +62,7 @@ def invalid_credentials(shared_app: Sereno, shared_connection: psycopg.Connectio
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "last"), [pytest.param(0, 2, id="some"), pytest.param(2, 7, id="others", marks=pytest.mark.slow)]
 )
@@ -137,6 +139,7 @@ def test_no_response_contains_data_of_another_tenant(
     assert {table: rows for table, rows in lost.items() if any(map(ann.is_in, rows))} == {}, "bob changed rows of ann"
 
 
+@pytest.mark.slow
 def test_rows_of_another_tenant_are_treated_as_missing(
     document: Document, tenants: tuple[Things, Things], shared_ask: Ask
 ) -> None:
@@ -149,6 +152,7 @@ def test_rows_of_another_tenant_are_treated_as_missing(
             assert theirs.status_code == missing.status_code, (operation.name, theirs.text, missing.text)
 
 
+@pytest.mark.slow
 def test_a_tenant_sees_its_own_rows(document: Document, ann: Things, shared_ask: Ask) -> None:
     """Otherwise the tests above would prove nothing."""
     client = shared_ask("admin", tenant=ann.tenant)

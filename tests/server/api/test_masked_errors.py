@@ -147,6 +147,7 @@ def test_the_audit_is_masked_for_viewers(
     assert whole["detail"] == detail
 
 
+@pytest.mark.slow
 def test_a_second_pattern_does_not_confirm_a_guess(failed: int, shared_ask: Ask) -> None:
     """A search for a guess or the mask once found the row when the guess was right."""
     viewer, operator = shared_ask("viewer"), shared_ask("operator")

@@ -11,6 +11,8 @@ from tests.facts import one
 from tests.server.api.conftest import Ask
 from tests.server.api.world import FINGERPRINT, Things, fill, fill_over_http
 
+pytestmark = pytest.mark.slow
+
 
 def _fill(app: Sereno, ask: Ask) -> tuple[Things, Things]:
     made = Things("ann-tenant", "canary-ann"), Things("bob-tenant", "canary-bob")
@@ -55,7 +57,6 @@ def items(client: httpx.Client, path: str, q: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.slow
 def test_every_list_is_searched(shared_ask: Ask, tenants: tuple[Things, Things]) -> None:
     client = shared_ask("viewer")
     for path, (found, nothing) in LISTS.items():
@@ -142,7 +143,6 @@ def test_masked_values_cannot_be_found_by_guessing(app: Sereno, ask: Ask, connec
             assert items(viewer, path, f"-{shown}") == []
 
 
-@pytest.mark.slow
 def test_deliveries_that_match_are_requeued(ask: Ask, own_tenants: tuple[Things, Things]) -> None:
     ann, bob = own_tenants
     admin, theirs = ask("operator"), ask("operator", tenant=ann.tenant)
@@ -161,7 +161,6 @@ def test_deliveries_that_match_are_requeued(ask: Ask, own_tenants: tuple[Things,
     assert theirs.post("/deliveries/requeue", json={"q": f"tenant:{bob.tenant}", "all": True}).status_code == 404
 
 
-@pytest.mark.slow
 def test_schedules_that_match_are_changed(
     ask: Ask, own_tenants: tuple[Things, Things], connection: psycopg.Connection
 ) -> None:

@@ -70,6 +70,7 @@ def test_a_tenant_retries_only_jobs_of_open_tasks(tasks: Sereno, ask: Ask) -> No
     assert ask("operator").post("/jobs/retry", json={"ids": closed}).json()["done"] == closed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", [PROCEDURE, "purge"])
 def test_a_tenant_fires_only_schedules_of_tasks_that_are_open(tasks: Sereno, ask: Ask, task: str) -> None:
     """A schedule that an operator created for the tenant cannot be run, backfilled or resumed by the tenant."""

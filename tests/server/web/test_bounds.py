@@ -96,6 +96,7 @@ async def test_a_user_with_too_many_reads_waits_and_others_do_not(
         assert (await eve.get("/api/v1/operations")).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_waiting")
 async def test_the_tokens_of_a_tenant_share_its_reads(
     app: Sereno, serve: Serve, database_url: str, monkeypatch: pytest.MonkeyPatch
@@ -252,6 +253,7 @@ async def test_streams_of_one_user_are_limited(app: Sereno, served: Served, monk
             assert theirs.status_code == 200
 
 
+@pytest.mark.slow
 async def test_streams_of_one_tenant_are_limited_over_all_its_tokens(
     app: Sereno, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,6 +157,7 @@ def test_pages_work_while_the_database_is_slow(app: Sereno, ask: Ask, served: Se
     assert until(lambda: not _old(client.get("/")))
 
 
+@pytest.mark.slow
 def test_pages_work_while_the_database_is_unavailable(
     ask: Ask, served: Served, server_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

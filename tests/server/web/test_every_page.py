@@ -44,6 +44,7 @@ def page_client(ask: Ask, served: Served, role: str | None, tenant: str | None =
     return client
 
 
+@pytest.mark.slow
 def test_requests_without_a_token_are_redirected_to_sign_in(
     registered: list[RegisteredPage], ann: Things, ask: Ask, served: Served
 ) -> None:
@@ -108,6 +109,7 @@ def test_rows_of_another_tenant_are_treated_as_missing(
             assert client.get(one).status_code == client.get(other).status_code, one
 
 
+@pytest.mark.slow
 def test_a_tenant_sees_its_own_rows(registered: list[RegisteredPage], ann: Things, ask: Ask, served: Served) -> None:
     client = page_client(ask, served, "viewer", tenant=ann.tenant)
     seen = set()

@@ -109,6 +109,7 @@ def test_the_extraction_finds_texts() -> None:
     assert ("now.py", "All is well.") in set(in_python())
 
 
+@pytest.mark.slow
 def test_every_sentence_is_translated(subtests: pytest.Subtests) -> None:
     wanted = {*in_templates(), *in_python(), *(("chosen", each) for each in CHOSEN)}
     wanted = {(where, sentence) for where, sentence in wanted if _has_words(sentence)}
@@ -182,6 +183,7 @@ SAME_FOR_ONE = re.compile(
 )
 
 
+@pytest.mark.slow
 def test_one_is_not_spoken_of_as_several(subtests: pytest.Subtests) -> None:
     counted = {text for _, text in [*in_templates(), *in_python()] if "%(count)s" in text}
     for language in LANGUAGES:

@@ -229,6 +229,7 @@ def test_a_revoked_token_leads_to_the_sign_in_page(
     expect(page.locator("[name=next]")).to_have_value("?range=6h")
 
 
+@pytest.mark.slow
 async def test_a_stream_ends_with_its_token(app: Sereno, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authenticator, "FRESH_SECONDS", 0.1)
     monkeypatch.setattr(stream, "TRUST_SECONDS", 0.1)

@@ -51,6 +51,7 @@ def test_every_page_shows_the_matches(read: Read, tenants: tuple[Things, Things]
         assert 'class="nothing"' in nothing, path
 
 
+@pytest.mark.slow
 def test_errors_are_searched(read: Read, tenants: tuple[Things, Things]) -> None:
     row = f'data-focus="error {FINGERPRINT}"'
     assert row in read("errors", q="task:work type:OSError canary").text
@@ -68,6 +69,7 @@ def test_an_invalid_search_is_marked_at_its_position(read: Read, tenants: tuple[
         assert mine not in page, path
 
 
+@pytest.mark.slow
 def test_bounded_searches_show_their_bound(read: Read, tenants: tuple[Things, Things]) -> None:
     notice = "searched among the newest hundred thousand"
     for path in ("deliveries", "notifications", "recipients"):
@@ -91,6 +93,7 @@ def test_failed_deliveries_are_found_below_newer_ones(
     )
 
 
+@pytest.mark.slow
 def test_a_tenant_finds_only_its_own_rows_on_every_page(read: Read, tenants: tuple[Things, Things]) -> None:
     for path in ("deliveries", "notifications", "recipients", "schedules"):
         for search in ("canary", "tenant:*", "tenant:ann-tenant,bob-tenant", "-zzz"):

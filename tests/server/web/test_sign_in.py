@@ -137,6 +137,7 @@ def test_a_signed_in_user_is_redirected(client: httpx.Client, secret: str) -> No
     assert (answer.status_code, answer.headers["location"]) == (303, "./jobs?q=x")
 
 
+@pytest.mark.slow
 def test_a_revoked_token_ends_the_sign_in(
     app: Sereno, client: httpx.Client, secret: str, serve: Callable[..., Served]
 ) -> None:
@@ -149,6 +150,7 @@ def test_a_revoked_token_ends_the_sign_in(
     assert httpx.get(f"{other.url}/", headers=cookie, timeout=30, trust_env=False).status_code == 303
 
 
+@pytest.mark.slow
 def test_the_cookie_is_for_this_host_only(client: httpx.Client, secret: str) -> None:
     cookie = _sign_in(client, secret).headers["set-cookie"].lower()
     assert "httponly" in cookie
@@ -211,6 +213,7 @@ def test_the_scheme_is_part_of_the_origin(app: Sereno, client: httpx.Client, sec
     assert [status(scheme) for scheme in ("http", "https")] == [303, 403]
 
 
+@pytest.mark.slow
 def test_redirects_to_other_hosts_are_refused(client: httpx.Client, secret: str) -> None:
     for wanted in OTHER_TARGETS:
         for answer in (_sign_in(client, secret, next=wanted), client.get("/sign-in", params={"next": wanted})):
@@ -333,6 +336,7 @@ def test_a_copy_of_the_cookie_is_invalid_after_signing_out(
     assert connection.execute("select count(*) from sereno.sign_outs").fetchone() == (1,)
 
 
+@pytest.mark.slow
 def test_a_read_only_server_signs_out_without_writing(
     app: Sereno, client: httpx.Client, secret: str, connection: psycopg.Connection
 ) -> None:
@@ -344,6 +348,7 @@ def test_a_read_only_server_signs_out_without_writing(
     assert connection.execute("select count(*) from sereno.sign_outs").fetchone() == (0,)
 
 
+@pytest.mark.slow
 def test_a_mounted_server_uses_the_sign_in_of_its_application(serve: Callable[..., Served]) -> None:
     """The application has its own sign-in, so the server's is not offered; its users have their roles."""
 

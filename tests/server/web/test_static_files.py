@@ -34,6 +34,7 @@ def client(served: Served) -> Iterator[httpx.Client]:
         yield made
 
 
+@pytest.mark.slow
 def test_files_are_cached_for_a_year_and_compressed(client: httpx.Client) -> None:
     for name, file in all_files().items():
         path = f"/static/{assets_hash()}/{name}"

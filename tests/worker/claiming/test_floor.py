@@ -38,6 +38,7 @@ def test_a_claim_of_old_and_new_jobs_has_exhausted_the_old_ones() -> None:
     assert floors.of("default", 5) == 100
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.integers(1, 1000), min_size=1, unique=True), max_size=20), st.booleans())
 def test_a_floor_never_rises_above_what_was_claimed(claims: list[list[int]], filled: bool) -> None:
     floors = Floors()

@@ -29,6 +29,7 @@ async def test_an_idle_worker_starts_a_job_on_notify(database_url: str, connecti
             await auntil(lambda: state(connection, job.id) == "succeeded")  # noqa: B023
 
 
+@pytest.mark.slow
 async def test_a_listener_reconnects_and_finds_missed_jobs(database_url: str, connection: psycopg.Connection) -> None:
     app = Sereno(database_url, poll=NEVER)
 
@@ -43,6 +44,7 @@ async def test_a_listener_reconnects_and_finds_missed_jobs(database_url: str, co
             await auntil(lambda: state(connection, job.id) == "succeeded")  # noqa: B023
 
 
+@pytest.mark.slow
 async def test_a_job_due_soon_does_not_wait_for_the_next_poll(
     database_url: str, connection: psycopg.Connection
 ) -> None:
@@ -58,6 +60,7 @@ async def test_a_job_due_soon_does_not_wait_for_the_next_poll(
     assert one(connection, "select started_at >= run_at from sereno.history")
 
 
+@pytest.mark.slow
 async def test_a_worker_notified_often_polls_and_no_enqueue_notifies(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,6 +116,7 @@ def test_a_fork_server_ends_silently_when_its_worker_ends_before_it_has_read_all
     assert (server.returncode, errors) == (0, b"")
 
 
+@pytest.mark.slow
 def test_an_isolated_process_ends_silently_when_its_worker_ends_before_it_has_read_the_reply(app: Sereno) -> None:
     ours, theirs = socket.socketpair()
     settings = isolation.ProcessSettings(app.url, msgspec.to_builtins(app.settings), sys.path)

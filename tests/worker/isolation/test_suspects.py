@@ -166,6 +166,7 @@ async def test_a_session_reports_its_jobs_that_have_not_started(app: Sereno, con
         await auntil(lambda: one(connection, "select count(*) from sereno.history") == 4)
 
 
+@pytest.mark.slow
 async def test_a_job_at_the_crash_limit_is_dead_without_running(
     one_process: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:

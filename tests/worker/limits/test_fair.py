@@ -12,6 +12,7 @@ from tests.facts import auntil, one
 from tests.worker.limits.limit_facts import finished
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [1, pytest.param(10, marks=pytest.mark.slow)])
 async def test_one_job_does_not_wait_for_two_thousand_of_another_fair_key(
     app: Sereno, connection: psycopg.Connection, slots: int
@@ -64,6 +65,7 @@ async def test_weights_of_three_to_one_give_three_starts_to_one(app: Sereno, con
     assert 260 <= heavy <= 340, heavy
 
 
+@pytest.mark.slow
 async def test_priorities_apply_within_a_fair_key(app: Sereno, connection: psycopg.Connection) -> None:
     starts: list[tuple[str, int]] = []
 
@@ -81,6 +83,7 @@ async def test_priorities_apply_within_a_fair_key(app: Sereno, connection: psyco
         assert found == sorted(found), found
 
 
+@pytest.mark.slow
 async def test_a_fair_key_of_a_queue_applies_to_all_its_tasks(app: Sereno, connection: psycopg.Connection) -> None:
     starts: list[str] = []
     app.queue("shared", fair_key="{tenant}")

@@ -30,6 +30,7 @@ async def test_a_key_that_is_too_long_for_an_index_blocks_no_other_job(
         await auntil(lambda: finished(connection) == 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["a\x00b", "\ud800", "x" * 501])
 async def test_a_handler_with_an_invalid_limit_name_affects_no_other_job(
     database_url: str, connection: psycopg.Connection, wrong: str
@@ -54,6 +55,7 @@ async def test_a_handler_with_an_invalid_limit_name_affects_no_other_job(
     assert one(connection, "select count(*) from sereno.history where state = 'dead'") == 2
 
 
+@pytest.mark.slow
 async def test_a_paused_tenant_does_not_block_other_tenants(database_url: str, connection: psycopg.Connection) -> None:
     app = Sereno(database_url)
     app.queue("default", fair_key="{tenant}")

@@ -56,6 +56,7 @@ async def test_several_limits_apply_together(app: Sereno, connection: psycopg.Co
     assert max(inside.most[account] for account in "abc") <= 2
 
 
+@pytest.mark.slow
 async def test_two_tasks_that_name_one_limit_share_it(
     app: Sereno, connection: psycopg.Connection, inside: Inside
 ) -> None:
@@ -75,6 +76,7 @@ async def test_two_tasks_that_name_one_limit_share_it(
     assert inside.most["all"] == 2
 
 
+@pytest.mark.slow
 async def test_a_limit_given_with_the_job_applies(app: Sereno, connection: psycopg.Connection, inside: Inside) -> None:
     @app.task
     async def work(n: int) -> None:
@@ -110,6 +112,7 @@ async def test_a_limit_can_be_set_on_a_queue_of_plain_jobs_at_run_time(
     assert inside.most["all"] == 5
 
 
+@pytest.mark.slow
 async def test_the_limit_of_a_queue_counts_jobs_with_keys_and_without(
     app: Sereno, connection: psycopg.Connection, inside: Inside
 ) -> None:
@@ -178,6 +181,7 @@ async def test_a_job_costs_its_units(database_url: str, connection: psycopg.Conn
         assert await advance_until(connection, lambda: finished(connection) == 3, 240) >= 11 * 60
 
 
+@pytest.mark.slow
 async def test_each_key_of_a_rate_has_its_own_bucket(app: Sereno, connection: psycopg.Connection) -> None:
     started: list[str] = []
 
@@ -231,6 +235,7 @@ async def test_a_limit_of_zero_stops_jobs_until_it_is_raised(
     assert inside.most["all"] == 3
 
 
+@pytest.mark.slow
 async def test_a_lowered_limit_applies_to_later_jobs(
     app: Sereno, connection: psycopg.Connection, inside: Inside
 ) -> None:
@@ -250,6 +255,7 @@ async def test_a_lowered_limit_applies_to_later_jobs(
     assert inside.most == {"first": 4, "later": 1}
 
 
+@pytest.mark.slow
 async def test_a_retrying_job_frees_its_slot(app: Sereno, connection: psycopg.Connection) -> None:
     ran: list[int] = []
 
@@ -265,6 +271,7 @@ async def test_a_retrying_job_frees_its_slot(app: Sereno, connection: psycopg.Co
     assert ran == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "slots", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(10, marks=pytest.mark.slow)]
 )

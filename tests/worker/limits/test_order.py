@@ -37,6 +37,7 @@ async def test_jobs_of_an_order_key_run_one_by_one_in_enqueue_order(
     assert inside.most["all"] > 1
 
 
+@pytest.mark.slow
 async def test_jobs_wait_while_the_first_of_their_order_key_is_retrying(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
@@ -73,6 +74,7 @@ async def test_a_scheduled_first_job_blocks_only_its_own_order_key(app: Sereno, 
         await auntil(lambda: state(connection, behind.id) == "succeeded")
 
 
+@pytest.mark.slow
 async def test_a_dead_job_does_not_block_its_order_key_by_default(app: Sereno, connection: psycopg.Connection) -> None:
     ran: list[str] = []
 
@@ -88,6 +90,7 @@ async def test_a_dead_job_does_not_block_its_order_key_by_default(app: Sereno, c
     assert ran == ["a0", "a1", "a2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("freed_by", ["retry", "delete"])
 async def test_a_blocking_dead_letter_is_resolved_by_retry_or_delete(
     app: Sereno, connection: psycopg.Connection, freed_by: str

@@ -84,6 +84,7 @@ async def test_a_worker_does_not_spin_while_no_job_can_start(database_url: str, 
     assert made < 20
 
 
+@pytest.mark.slow
 async def test_a_new_fair_key_is_claimed_while_jobs_with_limits_fill_every_slot(
     app: Sereno, connection: psycopg.Connection
 ) -> None:

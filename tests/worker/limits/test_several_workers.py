@@ -49,6 +49,7 @@ async def test_two_workers_never_exceed_the_limit_of_a_queue(database_url: str, 
     assert inside.most["all"] == 3
 
 
+@pytest.mark.slow
 async def test_a_worker_that_stops_hands_over_freed_limiters(database_url: str, connection: psycopg.Connection) -> None:
     proceed = asyncio.Event()
     ran: list[tuple[int, int]] = []
@@ -77,6 +78,7 @@ async def test_a_worker_that_stops_hands_over_freed_limiters(database_url: str, 
             assert rows == [(first.session,), (second.session,)]
 
 
+@pytest.mark.slow
 async def test_a_stopped_worker_releases_buffered_jobs_with_limits(
     database_url: str, connection: psycopg.Connection
 ) -> None:

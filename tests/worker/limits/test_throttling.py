@@ -13,6 +13,7 @@ from tests.worker.limits.limit_facts import advance_until, closed, finished, wai
 PROVIDER = Rate(1000, name="provider")
 
 
+@pytest.mark.slow
 async def test_retry_after_closes_the_limit_for_all_jobs_and_counts_no_failure(
     database_url: str, connection: psycopg.Connection
 ) -> None:
@@ -76,6 +77,7 @@ async def test_retry_after_of_a_sync_handler_closes_the_limit(app: Sereno, conne
         await auntil(lambda: closed(connection, "provider") == ["a"])
 
 
+@pytest.mark.slow
 async def test_throttle_works_in_async_and_sync_handlers(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(rate=Rate(1000, key="{account}", name="in-loop"))
     async def in_loop(ctx: Context, account: str) -> None:

@@ -57,6 +57,7 @@ async def test_duties_are_also_taken_in_rounds_with_due_jobs(app: Sereno, connec
     ]
 
 
+@pytest.mark.slow
 async def test_a_notification_about_a_job_due_soon_replaces_the_poll(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,7 @@ async def test_few_dead_rows_are_left_to_autovacuum(connection: psycopg.Connecti
     assert one(connection, VACUUMS) == 0
 
 
+@pytest.mark.slow
 async def test_a_worker_that_settles_few_jobs_opens_no_vacuum_connection(
     connection: psycopg.Connection, service: Vacuum
 ) -> None:
@@ -66,6 +67,7 @@ async def test_a_worker_that_settles_few_jobs_opens_no_vacuum_connection(
     await auntil(lambda: one(connection, OPEN) == 0)
 
 
+@pytest.mark.slow
 async def test_vacuums_take_a_bounded_share_of_the_time(
     app: Sereno, connection: psycopg.Connection, service: Vacuum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +86,7 @@ async def test_vacuums_take_a_bounded_share_of_the_time(
     assert one(connection, "select done_at > sereno.now() from sereno.duties where name = 'vacuum jobs'")
 
 
+@pytest.mark.slow
 def test_tables_without_the_vacuum_privilege_are_skipped(connection: psycopg.Connection) -> None:
     make_dead_rows(connection)
     role = f"reader_of_{connection.info.dbname}"

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
@@ -44,7 +44,7 @@ class DeferredRoute(BaseRoute):
     """A route that is built on its first request: to build all of them takes half a second, at the start."""
 
     def __init__(self, path: str, methods: Collection[str], build: Callable[[], BaseRoute]) -> None:
-        self._pattern = Route(path, lambda _: None, methods=methods)
+        self._pattern = _pattern(path, frozenset(methods))
         self._build = build
 
     @cached_property
@@ -57,6 +57,12 @@ class DeferredRoute(BaseRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.whole.handle(scope, receive, send)
+
+
+@cache
+def _pattern(path: str, methods: frozenset[str]) -> Route:
+    """Compile a path once for all servers of a process."""
+    return Route(path, lambda _: None, methods=methods)
 
 
 class Router(APIRouter):

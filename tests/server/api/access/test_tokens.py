@@ -14,6 +14,7 @@ from tests.facts import auntil, one, until
 from tests.server.api.conftest import PLAIN, Ask, Served
 
 
+@pytest.mark.slow
 def test_a_token_is_created_used_and_revoked(
     ask: Ask, served: Served, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +88,7 @@ def test_names_are_unique_within_a_tenant_only(ask: Ask, app: Sereno, connection
     assert one(connection, living) == 0
 
 
+@pytest.mark.slow
 def test_a_numeric_name_does_not_revoke_another_token(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
     client = ask("admin")
     mine = client.post("/tokens", json={"name": "mine"}).json()["token"]["id"]
@@ -122,6 +124,7 @@ INVALID_TOKENS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 def test_invalid_token_requests_are_refused(
     ask: Ask, connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:

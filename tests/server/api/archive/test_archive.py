@@ -22,6 +22,7 @@ def app(database_url: str, tmp_path: Path) -> Iterator[Sereno]:
     made.close()
 
 
+@pytest.mark.slow
 def test_status_batches_and_files_are_shown(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
     client = ask("viewer")
     empty = client.get("/archive").json()

@@ -170,6 +170,7 @@ def test_a_repeated_request_is_one_job(cold: Sereno, ask: Ask, connection: psyco
     assert one(connection, "select count(*) from sereno.jobs where task = 'sereno.archive_restore'") == 2
 
 
+@pytest.mark.slow
 def test_invalid_archive_jobs_are_refused_at_once(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     refused: list[tuple[str, dict[str, Any], str]] = [

@@ -38,6 +38,7 @@ def jobs(work: Any) -> list[int]:
     return [work.using(tenant=tenant).enqueue(number).id for number, tenant in enumerate(["a", "a", "b", None])]
 
 
+@pytest.mark.slow
 async def test_an_operation_is_accepted_and_done_by_a_worker(
     app: Sereno, ask: Ask, jobs: list[int], connection: psycopg.Connection
 ) -> None:
@@ -91,6 +92,7 @@ def test_an_operation_can_be_stopped(ask: Ask, jobs: list[int], connection: psyc
     )
 
 
+@pytest.mark.slow
 def test_a_tenant_sees_and_stops_only_its_own_operations(ask: Ask, jobs: list[int]) -> None:
     ann, bob, admin = ask("operator", tenant="a"), ask("admin", tenant="b"), ask("admin")
     mine = ann.post("/jobs/cancel", json={"q": "task:w*", "in_background": True, "all": True}).json()
@@ -109,6 +111,7 @@ def test_a_tenant_sees_and_stops_only_its_own_operations(ask: Ask, jobs: list[in
     assert ann.post(f"/operations/{mine['id']}/stop").json()["state"] == "stopped"
 
 
+@pytest.mark.slow
 async def test_a_tenants_operation_changes_nothing_of_other_tenants(
     app: Sereno, ask: Ask, jobs: list[int], connection: psycopg.Connection
 ) -> None:
@@ -148,6 +151,7 @@ INVALID_FILTERS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 def test_invalid_bulk_filters_get_a_problem_with_a_message(
     ask: Ask, jobs: list[int], connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:
@@ -186,6 +190,7 @@ def test_a_repeated_idempotency_key_creates_one_operation(ask: Ask, jobs: list[i
     assert first.json() == again.json()
 
 
+@pytest.mark.slow
 def test_retry_of_one_job_with_other_arguments(
     ask: Ask, work: Any, jobs: list[int], connection: psycopg.Connection
 ) -> None:

@@ -27,6 +27,8 @@ from tests.server.api.jobs.stream_client import (
 )
 from tests.server.web.outages import unavailable
 
+pytestmark = pytest.mark.slow
+
 SECRET = "s" * 32
 
 
@@ -96,7 +98,6 @@ async def test_a_client_that_reconnects_gets_each_chunk_once(
             assert len(await all_events(client, job.path, other)) == 10, other
 
 
-@pytest.mark.slow
 async def test_a_new_attempt_starts_a_new_sequence(app: Sereno, served: Served, connection: psycopg.Connection) -> None:
     job = RunningJob.start(connection)
     job.emit("a", "b")
@@ -115,7 +116,6 @@ async def test_a_new_attempt_starts_a_new_sequence(app: Sereno, served: Served, 
             assert [await anext(other) for _ in range(2)] == [state("running", 2), chunk(2, 1, "A")]
 
 
-@pytest.mark.slow
 async def test_a_client_that_is_behind_reads_pages_by_itself(
     app: Sereno, served: Served, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,7 +136,6 @@ async def test_a_client_that_is_behind_reads_pages_by_itself(
         assert await anext(events) == end("succeeded")
 
 
-@pytest.mark.slow
 async def test_a_job_that_leaves_no_row_ends_its_stream(
     app: Sereno, served: Served, connection: psycopg.Connection
 ) -> None:
@@ -159,7 +158,6 @@ async def test_a_job_that_leaves_no_row_ends_its_stream(
             assert (await client.get(stream_path(each))).status_code == 404
 
 
-@pytest.mark.slow
 async def test_an_idle_stream_sends_comments(
     app: Sereno, served: Served, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,7 +172,6 @@ async def test_an_idle_stream_sends_comments(
                 pass
 
 
-@pytest.mark.slow
 async def test_streams_above_the_limit_are_refused_until_one_ends(
     app: Sereno, served: Served, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,7 +200,6 @@ async def test_streams_above_the_limit_are_refused_until_one_ends(
             assert await anext(streamed_events(again)) == state("running")
 
 
-@pytest.mark.slow
 async def test_a_thousand_streams_share_one_query_and_its_connection(
     app: Sereno, served: Served, context: Any, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,7 +244,6 @@ async def test_a_thousand_streams_share_one_query_and_its_connection(
     assert len(queries) - before <= 4, "queries continue although no stream is open"
 
 
-@pytest.mark.slow
 async def test_a_stream_survives_an_outage_of_the_database(
     app: Sereno, served: Served, connection: psycopg.Connection, server_url: str, database_url: str
 ) -> None:

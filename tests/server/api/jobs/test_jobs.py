@@ -59,6 +59,7 @@ def test_a_job_is_shown_with_an_explanation(ask: Ask, jobs: list[int]) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_tenants_token_gives_access_to_that_tenants_jobs_only(
     app: Sereno, ask: Ask, jobs: list[int], connection: psycopg.Connection
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_tenants_token_gives_access_to_that_tenants_jobs_only(
     assert client.post("/jobs", json={"task": "work", "arguments": {"number": 7}, "tenant": "b"}).status_code == 404
 
 
+@pytest.mark.slow
 def test_jobs_are_cancelled_retried_and_deleted(ask: Ask, jobs: list[int], connection: psycopg.Connection) -> None:
     client = ask("admin")
     dry = client.post("/jobs/cancel", json={"tenant": "a", "dry_run": True}).json()

@@ -58,6 +58,7 @@ def test_a_limit_is_changed_and_reset(ask: Ask, connection: psycopg.Connection) 
     assert actors == [(changed["changed_by"],)]
 
 
+@pytest.mark.slow
 def test_a_limit_is_closed_and_opened(ask: Ask) -> None:
     client = ask("operator")
     assert client.post("/limits/of.code/close", json={"seconds": "30s"}).json()["until"]

@@ -28,6 +28,7 @@ def test_queues_are_listed_with_waiting_jobs(ask: Ask) -> None:
     assert (line["queue"], line["ready"], line["paused_at"]) == ("mail", {"value": 2, "exact": True}, None)
 
 
+@pytest.mark.slow
 def test_queues_tasks_and_tenants_are_paused_and_resumed(
     ask: Ask, connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:

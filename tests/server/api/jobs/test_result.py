@@ -28,6 +28,7 @@ def finish(connection: psycopg.Connection, settlement: Settlement) -> None:
     end(connection, owner, take(connection, owner), settlement)
 
 
+@pytest.mark.slow
 def test_a_result_is_read_with_its_state(ask: Ask, job: int, connection: psycopg.Connection) -> None:
     client = ask("operator")
     early = client.get(f"/jobs/{job}/result")

@@ -130,6 +130,7 @@ INVALID_RULES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 def test_invalid_rules_get_a_problem_with_a_message(admin: httpx.Client, subtests: pytest.Subtests) -> None:
     for wrong in INVALID_RULES:
         with subtests.test(wrong=str(wrong)[:90]):

@@ -28,6 +28,7 @@ def fingerprints(app: Sereno, connection: psycopg.Connection) -> list[str]:
     return FINGERPRINTS
 
 
+@pytest.mark.slow
 def test_error_groups_are_listed_sorted_and_in_pages(ask: Ask, fingerprints: list[str]) -> None:
     client = ask("viewer")
 

@@ -62,6 +62,7 @@ def test_figures_of_channels(ask: Ask, notified: None, connection: psycopg.Conne
     assert [step["sent"] for step in found["steps"]] == [2]
 
 
+@pytest.mark.slow
 def test_figures_of_jobs(app: Sereno, ask: Ask) -> None:
     tally = MetricTally()
     for outcome in ("succeeded", "succeeded", "dead"):

@@ -42,6 +42,7 @@ def test_fields_and_values_complete_a_search(ask: Ask, jobs: None) -> None:
     assert client.get("/searches/nothing/fields").status_code == 404
 
 
+@pytest.mark.slow
 def test_every_completed_field_of_every_list_can_be_read(ask: Ask, jobs: None) -> None:
     client = ask("viewer")
     for name, found in LISTS.items():
@@ -52,6 +53,7 @@ def test_every_completed_field_of_every_list_can_be_read(ask: Ask, jobs: None) -
                 assert answer.status_code == 200, (name, field, answer.text)
 
 
+@pytest.mark.slow
 def test_a_tenants_user_gets_values_of_that_tenant_only(ask: Ask, jobs: None) -> None:
     client = ask("viewer", tenant="ann")
     assert client.get("/searches/jobs/values", params={"field": "task"}).json()["values"] == ["billing.reconcile"]

@@ -43,6 +43,7 @@ def test_doctor_reports_a_queue_without_a_worker(ask: Ask, manual: ManualWorker)
     assert (check["name"], check["remedy"]) == ("queues", "Start one: sereno worker -q default")
 
 
+@pytest.mark.slow
 def test_invariants_are_verified(ask: Ask, manual: ManualWorker, connection: psycopg.Connection) -> None:
     client = ask("admin")
     for body in (None, {"all": True}, {"seconds": 5}):
@@ -186,6 +187,7 @@ def test_tasks_of_the_application_are_listed(ask: Ask, app: Sereno) -> None:
     assert (task["retry"]["retries"], task["retry"]["delays"]) == (3, [900, 1800])
 
 
+@pytest.mark.slow
 def test_system_requests_are_refused_for_users_of_one_tenant(bare_ask: Ask, subtests: pytest.Subtests) -> None:
     anonymous, theirs, of_all = (
         bare_ask(None),

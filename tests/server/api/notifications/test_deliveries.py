@@ -55,6 +55,7 @@ def ids(answer: Any) -> set[int]:
     return {each["id"] for each in answer.json()["items"]}
 
 
+@pytest.mark.slow
 def test_deliveries_are_filtered_and_listed_in_pages(ask: Ask, notified: NotifiedEvents) -> None:
     client, mine = ask("viewer"), notified.deliveries
     assert ids(client.get("/deliveries")) == set(mine.values())
@@ -132,6 +133,7 @@ def test_a_requeue_by_filter_needs_a_confirmation(ask: Ask, notified: NotifiedEv
     assert client.post("/deliveries/requeue", json={"recipient": "unknown"}).status_code == 404
 
 
+@pytest.mark.slow
 def test_failed_deliveries_below_newer_ones_are_listed_and_requeued(
     ask: Ask, notified: NotifiedEvents, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +165,7 @@ def test_failed_deliveries_below_newer_ones_are_listed_and_requeued(
     assert ids(client.get("/deliveries", params={"state": "failed"})) == set()
 
 
+@pytest.mark.slow
 def test_a_tenants_token_gives_access_to_that_tenants_deliveries_only(ask: Ask, notified: NotifiedEvents) -> None:
     client, mine = ask("operator", tenant="a"), notified.deliveries
     assert ids(client.get("/deliveries")) == {mine["theirs"]}

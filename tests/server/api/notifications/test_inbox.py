@@ -53,6 +53,7 @@ def titles(answer: httpx.Response) -> list[str]:
     return [each["title"] for each in answer.json()["items"]]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("inboxes")
 def test_the_owner_reads_and_marks_the_inbox(app: Sereno, served: Served, connection: psycopg.Connection) -> None:
     with inbox_client(served, app.inbox.token("ada", tenant="a")) as client:
@@ -105,6 +106,7 @@ def test_an_invalid_inbox_token_is_refused(app: Sereno, served: Served) -> None:
         assert client.post("/inbox/mark", json={"what": "read", "ids": [-1]}).status_code == 422
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("inboxes")
 def test_admins_read_any_inbox(ask: Ask, connection: psycopg.Connection) -> None:
     admin = ask("admin")

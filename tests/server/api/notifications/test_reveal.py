@@ -19,6 +19,7 @@ def recipients(app: Sereno) -> None:
     app.recipients.upsert("user/7", {"pager": "pager-of-r42"}, tenant="r42")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("recipients")
 def test_the_audit_records_who_reveals_an_address(ask: Ask, connection: psycopg.Connection) -> None:
     assert ask("viewer").post("/recipients/user%2F7/reveal").status_code == 403

@@ -50,6 +50,7 @@ async def test_a_procedure_is_allowed_run_shown_and_revoked(
     assert all("admin" in actor for _, actor in audited)
 
 
+@pytest.mark.slow
 async def test_an_operator_runs_a_procedure_by_its_name(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     operator = ask("operator")
     day = {"params": {"day": "2026-11-01"}, "tenant": "r42"}
@@ -71,6 +72,7 @@ async def test_an_operator_runs_a_procedure_by_its_name(app: Sereno, ask: Ask, c
     assert ask("viewer").post(f"{CLOSE}/run", json=day).status_code == 403
 
 
+@pytest.mark.slow
 def test_a_check_reports_a_procedure_that_is_gone(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     assert client.put(CLOSE, json={}).is_success
@@ -96,6 +98,7 @@ INVALID_PROCEDURES: list[tuple[str, dict[str, object], int]] = [
 ]
 
 
+@pytest.mark.slow
 def test_invalid_procedures_cannot_be_allowed(
     app: Sereno, ask: Ask, connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:

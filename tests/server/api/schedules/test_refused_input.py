@@ -99,6 +99,7 @@ def test_roles_for_schedules(tasks: Sereno, ask: Ask) -> None:
     assert operator.post("/schedules/menu:1/run").status_code == 201
 
 
+@pytest.mark.slow
 def test_invalid_schedule_requests_get_a_problem_with_a_message(tasks: Sereno, ask: Ask) -> None:
     client = ask("admin")
     fill(client)

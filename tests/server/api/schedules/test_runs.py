@@ -41,6 +41,7 @@ def test_a_tenant_cannot_run_schedules_of_another(tasks: Sereno, ask: Ask, conne
     assert [made(connection, key) for key in ("menu:1", "menu:3", "close")] == [0, 1, 0]
 
 
+@pytest.mark.slow
 def test_a_schedule_with_an_invalid_rule_does_not_stop_the_others(
     tasks: Sereno, ask: Ask, connection: psycopg.Connection
 ) -> None:

@@ -261,6 +261,7 @@ def test_a_backfill_shows_its_plan_and_runs_each_instant_once(
     assert (long["total"] > 40_000, len(long["instants"])) == (True, 1000)
 
 
+@pytest.mark.slow
 def test_a_tick_fires_due_schedules(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     at_noon(connection)
     client = ask("admin")
@@ -276,6 +277,7 @@ def test_a_tick_fires_due_schedules(tasks: Sereno, ask: Ask, connection: psycopg
     assert client.post("/schedules/close/run").status_code == 422
 
 
+@pytest.mark.slow
 def test_the_heatmap_counts_planned_runs(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     at_noon(connection)
     fill(ask("admin"))

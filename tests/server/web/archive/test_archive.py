@@ -38,6 +38,7 @@ def _go_to_noon(connection: psycopg.Connection) -> None:
 class TestWithoutArchive:
     """No archive is configured."""
 
+    @pytest.mark.slow
     def test_stored_days_and_their_retention_are_shown(self, read: Read, connection: psycopg.Connection) -> None:
         _go_to_noon(connection)
         _, old = _fill(connection, 0, 5)
@@ -120,6 +121,7 @@ class TestWithArchive:
         assert one(connection, "select count(*) from sereno.jobs where starts_with(task, 'sereno.archive_')") == 2
         expect(browse("archive", "operator").get_by_role("button", name="Archive now")).to_have_count(0)
 
+    @pytest.mark.slow
     def test_the_list_is_filtered_by_the_query(self, app: Sereno, read: Read, connection: psycopg.Connection) -> None:
         fill(connection, 40)
         archive(app)

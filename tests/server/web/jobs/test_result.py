@@ -16,6 +16,7 @@ __all__ = ["app", "ask", "connection", "database_url", "served"]
 CARD = "4111 1111 1111 1111"
 
 
+@pytest.mark.slow
 def test_a_result_is_masked(app: Sereno, connection: psycopg.Connection, read: Read, subtests: pytest.Subtests) -> None:
     (job,) = add(connection)
     owner = session(connection)

@@ -49,6 +49,7 @@ def job(app: Sereno, connection: psycopg.Connection) -> int:
     return [work.using(trace="a/b c", tenant="bob").enqueue().id for _ in range(8)][-1]
 
 
+@pytest.mark.slow
 def test_traces_are_found_by_id_subject_job_and_delivery(read: Read, job: int, connection: psycopg.Connection) -> None:
     listed = read("traces")
     assert HOSTILE not in listed.text

@@ -45,6 +45,7 @@ def figures(app: Sereno) -> None:
     app.database.run(stats_queries.add(tally))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("figures")
 def test_the_headline_summarizes_the_figures(read: Read, notified: NotifiedEvents, ask: Ask) -> None:
     page = read("notifications").text

@@ -151,6 +151,7 @@ def test_hostile_names_are_shown_as_text(put: Callable[..., None], connection: C
     expect(page.locator("#edit-dialog")).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_invalid_queries_cause_no_internal_error(four_schedules: None, read: Read, subtests: pytest.Subtests) -> None:
     for query in ("q=%00", "after=%00", "tenant=%00", "task=" + "x" * 600, "q=%25_%5C", "span=x&state=y"):
         with subtests.test(query=query[:20]):
