@@ -112,7 +112,9 @@ async def test_retries_after_15_30_and_60_minutes_and_then_a_dead_letter(
     assert all(least <= wait < least * 1.1 + 1 for wait, least in zip(waits, (15, 30, 60), strict=True))
     stood = (await standing(connection, "a-1"))["reconcile"]
     assert (stood.last_status, stood.last_error) == ("failed", "request: HTTP 503")
-    statuses = "select context ->> 'status' from sereno.logs where job_id = %s and context ? 'error_type' order by id"
+    statuses = (
+        "select context ->> 'status' from sereno.logs where job_id = %s and context ->> 'stage' = 'request' order by id"
+    )
     assert await rows(connection, statuses, job) == [("error",), ("error",), ("error",), ("failed",)]
     # Its unique key is taken: the night does not start again.
     assert await run_now(kit, connection, "a-1") == [job]
