@@ -95,6 +95,7 @@ def stranger_url(database_url: str, connection: psycopg.Connection) -> Iterator[
     connection.execute(f"drop role {role}")
 
 
+@pytest.mark.slow
 def test_a_missing_schema(empty_database_url: str, subtests: pytest.Subtests) -> None:
     assert_explained(subtests, empty_database_url, SchemaError, "the schema 'sereno' is missing.* run `sereno migrate`")
 

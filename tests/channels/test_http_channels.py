@@ -180,6 +180,7 @@ async def test_an_invalid_success_is_unknown(subtests: pytest.Subtests) -> None:
                     assert "\0" not in outcome.message
 
 
+@pytest.mark.slow
 async def test_an_invalid_refusal_deactivates_no_address(subtests: pytest.Subtests) -> None:
     for name in SINGLE_MESSAGE:
         async with case_and_provider(name) as (case, provider):

@@ -163,6 +163,7 @@ def test_no_notation_of_a_private_address_passes_the_check_of_urls() -> None:
     assert [host for host in TABLE if passes_the_check_of_urls(host)] == []
 
 
+@pytest.mark.slow
 async def test_no_notation_of_a_private_address_is_connected_to() -> None:
     not_refused: list[tuple[str, str]] = []
     host = ""

@@ -86,6 +86,7 @@ OUTCOMES: list[tuple[int, type[Outcome]]] = (
 )
 
 
+@pytest.mark.slow
 async def test_each_code_has_an_outcome(provider: WhatsAppProvider, subtests: pytest.Subtests) -> None:
     for code, kind in OUTCOMES:
         with subtests.test(code=code):

@@ -54,6 +54,7 @@ def test_lists_contain_no_control_characters(sereno: Command, manual: ManualWork
             assert "owned" in sereno("status", "-o", form).stdout
 
 
+@pytest.mark.slow
 def test_sentences_contain_no_control_characters(sereno: Command, manual: ManualWorker) -> None:
     waiting = manual.enqueue(queue=HOSTILE, tenant=HOSTILE)
     dead = manual.dead(HOSTILE)

@@ -115,6 +115,7 @@ async def test_an_async_session_commits_rows_jobs_and_events_together(
     assert written(connection) == ((0, 0, 0) if is_rolled_back else (1, 1, 1))
 
 
+@pytest.mark.slow
 def test_a_savepoint_rolls_back_its_own_jobs(
     engine: Engine, connection: psycopg.Connection, confirm: Task[[int], None]
 ) -> None:

@@ -219,6 +219,7 @@ def test_manifests_are_accepted_and_confine_their_pods(subtests: pytest.Subtests
                     assert "memory" in container["resources"]["limits"]
 
 
+@pytest.mark.slow
 def test_units_are_accepted_and_leave_little_open(tmp_path: Path, subtests: pytest.Subtests) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("no systemd-analyze here")

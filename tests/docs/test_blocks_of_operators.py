@@ -201,6 +201,7 @@ async def _token(app: Sereno, role: str) -> str:
     return (await app.database.arun(create("ada", role, actor="test"))).secret
 
 
+@pytest.mark.slow
 def test_the_proxy_forwards_to_the_default_address_of_the_server(location: Location) -> None:
     settings = Settings()
     assert location.target == f"http://{settings.server_host}:{settings.server_port}/"
@@ -282,6 +283,7 @@ revoke execute on procedure reporting.close_day from public
 """
 
 
+@pytest.mark.slow
 def test_the_grants_of_the_page_are_sufficient(connection: psycopg.Connection, roles: Roles, own_role: str) -> None:
     """The roles are those of `sereno migrate --roles create`, under other names."""
     connection.execute(TABLES)

@@ -39,6 +39,7 @@ def environment(database_url: str) -> dict[str, str]:
     return {**os.environ, "SERENO_DATABASE_URL": database_url, "PYTHONPATH": str(ROOT / "src")}
 
 
+@pytest.mark.slow
 def test_every_python_block_compiles(subtests: pytest.Subtests) -> None:
     for block in BLOCKS:
         if block.language == "python":

@@ -228,6 +228,7 @@ def test_steps_and_progress_outlive_a_release_and_end_with_the_job(connection: C
     assert one(connection, "select count(*) from sereno.progress") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "ending", [None, Dead("closed"), ReleasedAttempt("shutdown")], ids=["success", "dead", "cancelled"]
 )

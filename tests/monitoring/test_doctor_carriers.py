@@ -47,6 +47,7 @@ def _shared_out(connection: psycopg.Connection) -> None:
     do(connection, set_share("clicks", 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "change", "level", "words"),
     [

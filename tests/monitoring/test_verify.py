@@ -37,6 +37,7 @@ def _copy_of_history(manual: ManualWorker, job_id: int, **changes: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_system_in_use_violates_nothing(manual: ManualWorker) -> None:
     session = manual.worker()
     manual.enqueue(unique_key="k")
@@ -112,6 +113,7 @@ def test_a_running_attempt_that_is_recorded_as_ended_is_reported(manual: ManualW
     assert _broken(manual) == {"attempts_of_live_jobs": [job_id]}
 
 
+@pytest.mark.slow
 def test_an_attempt_number_used_twice_is_reported(manual: ManualWorker, subtests: pytest.Subtests) -> None:
     job_id = manual.dead()
     for number in (1, 2):
@@ -130,6 +132,7 @@ def test_an_attempt_recorded_on_two_days_is_reported(manual: ManualWorker) -> No
     assert _broken(manual) == {"attempts_once": [job_id]}
 
 
+@pytest.mark.slow
 def test_a_waiting_job_with_a_session_is_reported(manual: ManualWorker, subtests: pytest.Subtests) -> None:
     job_id = manual.enqueue()
     _free_of_constraints(manual)
@@ -191,6 +194,7 @@ def test_a_dead_job_without_a_reason_is_reported(manual: ManualWorker) -> None:
     assert _broken(manual) == {"dead_with_reason": [job_id]}
 
 
+@pytest.mark.slow
 def test_a_retry_before_its_time_is_reported(manual: ManualWorker) -> None:
     session = manual.worker()
     job_id = manual.enqueue()
@@ -256,6 +260,7 @@ def test_at_most_twenty_violations_are_listed(manual: ManualWorker) -> None:
     assert len(_broken(manual)["side_rows"]) == 20
 
 
+@pytest.mark.slow
 def test_jobs_outside_the_window_are_not_checked(manual: ManualWorker) -> None:
     old = manual.dead()
     manual.connection.execute("update sereno.history set reason = null")

@@ -85,6 +85,7 @@ def test_a_message_that_no_worker_takes_over_is_reported(connection: psycopg.Con
     assert broken_inside(connection) == {}
 
 
+@pytest.mark.slow
 def test_a_job_that_came_back_and_leaves_again_is_reported(connection: psycopg.Connection, batch: int) -> None:
     query = "select (body::jsonb -> 3 ->> 0)::bigint from sereno.relay_batches"
     ((job,),) = connection.execute(query).fetchall()

@@ -94,6 +94,7 @@ def test_jobs_that_share_a_slot_count_once(app: Sereno, connection: Connection, 
     assert broken(app) == {"limits_respected": [first]}
 
 
+@pytest.mark.slow
 def test_a_slot_shared_by_two_workers_is_reported(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     _limit(connection, "l", Limit(1))
     first, second = put(connection, keys(("l", "k")), 2)
@@ -105,6 +106,7 @@ def test_a_slot_shared_by_two_workers_is_reported(app: Sereno, connection: Conne
     assert broken(app) == {"limits_respected": [first]}
 
 
+@pytest.mark.slow
 def test_a_lowered_limit_is_tolerated(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     _limit(connection, "l", Limit(3))
     ids = put(connection, keys(("l", "k")), 3)
@@ -140,6 +142,7 @@ def test_a_limit_created_after_the_claim_is_tolerated(app: Sereno, connection: C
     assert broken(app) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["limit", "order"])
 def test_a_slot_held_by_a_job_without_that_limit_is_reported(
     app: Sereno, connection: Connection, claimer: Claimer, what: str
@@ -183,6 +186,7 @@ def test_a_ready_job_unknown_to_its_lane_is_reported(
             assert broken_inside(connection) == {}
 
 
+@pytest.mark.slow
 def test_a_waiting_lane_without_a_planned_check_is_reported(
     app: Sereno, connection: Connection, claimer: Claimer
 ) -> None:

@@ -89,6 +89,7 @@ async def test_notifications_in_use_violate_nothing(app: Sereno, connection: Con
     assert broken(app, None) == {}
 
 
+@pytest.mark.slow
 def test_an_unmatched_event_without_a_job_is_reported(app: Sereno, connection: Connection, event: int) -> None:
     connection.execute("update sereno.events set matched_at = null")
     assert broken(app) == {"events_matched": [event]}
@@ -105,6 +106,7 @@ def test_an_event_that_has_just_become_due_is_tolerated(app: Sereno, connection:
     assert broken(app) == {"events_matched": [event]}
 
 
+@pytest.mark.slow
 def test_two_deliveries_with_one_key_are_reported(app: Sereno, connection: Connection, delivery: int) -> None:
     connection.execute("alter table sereno.deliveries drop constraint deliveries_once")
     assert broken(app) == {"deliveries_once": [0]}
@@ -116,6 +118,7 @@ def test_two_deliveries_with_one_key_are_reported(app: Sereno, connection: Conne
     assert broken(app) == {"deliveries_once": [0, delivery]}
 
 
+@pytest.mark.slow
 def test_a_constraint_that_allows_duplicates_without_an_address_is_reported(
     app: Sereno, connection: Connection, delivery: int
 ) -> None:
@@ -148,6 +151,7 @@ def test_an_inconsistent_state_is_reported(connection: Connection, delivery: int
             assert broken_inside(connection) == {}
 
 
+@pytest.mark.slow
 def test_a_refused_address_that_is_active_is_reported(app: Sereno, connection: Connection, delivery: int) -> None:
     advance(connection, 60)
     connection.execute("update sereno.deliveries set state = 'invalid', changed_at = sereno.now()")
@@ -160,6 +164,7 @@ def test_a_refused_address_that_is_active_is_reported(app: Sereno, connection: C
     assert broken(app) == {}
 
 
+@pytest.mark.slow
 def test_a_delivery_whose_job_is_gone_is_reported(app: Sereno, connection: Connection, delivery: int) -> None:
     job = _put_job(connection, "sereno.deliver", '{"channel": "pager", "account": ""}')
     connection.execute("update sereno.deliveries set state = 'sending', job_id = %s", [job])
@@ -172,6 +177,7 @@ def test_a_delivery_whose_job_is_gone_is_reported(app: Sereno, connection: Conne
     assert broken(app) == {}
 
 
+@pytest.mark.slow
 def test_an_overdue_delivery_without_a_job_is_reported(app: Sereno, connection: Connection, delivery: int) -> None:
     advance(connection, 3600)
     assert broken(app) == {"pending_has_a_job": [delivery]}
@@ -196,6 +202,7 @@ def test_only_a_pause_of_its_channel_and_account_excuses_an_overdue_delivery(
             assert broken_inside(connection) == ({} if holds else {"pending_has_a_job": [delivery]})
 
 
+@pytest.mark.slow
 def test_a_receipt_without_a_polling_job_is_reported(app: Sereno, connection: Connection, delivery: int) -> None:
     connection.execute("update sereno.deliveries set state = 'sent', sent_at = sereno.now(), receipt_at = sereno.now()")
     connection.execute("update sereno.batches set purpose = 'ask', ends_at = sereno.now() + interval '1 day'")

@@ -59,6 +59,7 @@ def test_schedules_in_use_violate_nothing(manual: ManualWorker) -> None:
     assert broken(manual.app, None) == {}
 
 
+@pytest.mark.slow
 def test_two_jobs_for_one_fire_are_reported(manual: ManualWorker, fired: tuple[int, int]) -> None:
     _, job = fired
     manual.connection.execute(
@@ -90,6 +91,7 @@ def test_a_fire_whose_job_was_deleted_is_valid(manual: ManualWorker, fired: tupl
     assert broken(manual.app) == {}
 
 
+@pytest.mark.slow
 def test_a_job_without_its_fire_is_reported(manual: ManualWorker, fired: tuple[int, int]) -> None:
     _, job = fired
     manual.connection.execute("delete from sereno.fires")

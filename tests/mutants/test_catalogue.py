@@ -5,6 +5,8 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from tests.mutants.catalogue import ROOT, Mutant, catalogue
 
 
@@ -27,6 +29,7 @@ def _problem(mutant: Mutant) -> str | None:
     return None if is_there else f"there is no test {mutant.test}"
 
 
+@pytest.mark.slow
 def test_each_mutant_changes_one_place_and_names_its_test() -> None:
     problems = [f"{mutant.name}: {problem}" for mutant in catalogue() if (problem := _problem(mutant))]
     assert not problems, "\n".join(problems)

@@ -12,6 +12,7 @@ from tests.facts import advance, auntil, one
 from tests.notifications.conftest import Pager, States, Tender
 
 
+@pytest.mark.slow
 async def test_an_event_reaches_each_named_recipient_once(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
@@ -90,6 +91,7 @@ async def test_a_named_recipient_who_gets_nothing_has_a_skipped_delivery(
     assert pager.sent == []
 
 
+@pytest.mark.slow
 async def test_an_opt_in_event_reaches_those_who_turned_it_on(app: Sereno, pager: Pager, states: States) -> None:
     news = app.event("news", Tender, channels=[pager], opt_in=True)
     for key in ("ana", "eva", "luis"):

@@ -187,6 +187,7 @@ async def test_a_payload_of_the_wrong_shape_creates_no_deliveries(
     assert "canary" not in caplog.text
 
 
+@pytest.mark.slow
 async def test_payloads_written_by_python_are_not_checked_again(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
@@ -267,6 +268,7 @@ numbers = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(text, numbers, st.booleans(), st.none(), st.just(...), st.just("x" * 600)), text.filter(bool))
 def test_digest_keys_are_the_same_in_sql_and_python(connection: psycopg.Connection, value: Any, field: str) -> None:

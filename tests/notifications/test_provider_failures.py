@@ -43,6 +43,7 @@ INVALID_OUTCOMES: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.slow
 async def test_invalid_outcomes_do_not_affect_the_other_messages(app: Sereno, states: States) -> None:
     channel = InvalidOutcomePager({key: outcome for key, (outcome, _) in INVALID_OUTCOMES.items()})
     published = app.event("tender.published", Tender, channels=[channel])
@@ -65,6 +66,7 @@ INVALID_CONTENTS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 async def test_an_invalid_template_result_fails_only_its_own_deliveries(
     app: Sereno, pager: Pager, states: States
 ) -> None:
@@ -178,6 +180,7 @@ async def test_an_unknown_event_waits_for_a_worker_that_knows_it(
         await auntil(lambda: states() == [("a", "pager", "sent", None)])
 
 
+@pytest.mark.slow
 async def test_resuming_a_channel_resumes_all_accounts(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:

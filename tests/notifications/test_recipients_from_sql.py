@@ -178,6 +178,7 @@ def test_sql_checks_quiet_hours_like_python(
         assert named == _python(given_spans)
 
 
+@pytest.mark.slow
 def test_sql_finds_the_end_of_quiet_hours_like_python(connection: psycopg.Connection) -> None:
     """In a week without a clock change, for each hour: the SQL decides when a delivery is due."""
     nights = QuietHours("22:00", "08:00", ["friday", "saturday"])

@@ -100,6 +100,7 @@ async def test_everything_that_follows_stays_in_the_queue_of_the_service(
     assert one(connection, "select distinct queue from sereno.batches") == "press"
 
 
+@pytest.mark.slow
 async def test_a_receipt_that_another_service_receives_retries_in_the_queue_of_the_first(
     shop: Service, press: Service, connection: psycopg.Connection
 ) -> None:
@@ -119,6 +120,7 @@ async def test_a_receipt_that_another_service_receives_retries_in_the_queue_of_t
     assert one(connection, "select queue from sereno.batches where purpose = 'send'") == "press"
 
 
+@pytest.mark.slow
 async def test_a_lost_fan_out_is_replaced_by_its_own_service(
     shop: Service, press: Service, connection: psycopg.Connection
 ) -> None:

@@ -216,6 +216,7 @@ async def test_a_schedule_calls_it_for_its_instant(
     assert one(connection, "select queue from sereno.history where id = %s", job) == "reports"
 
 
+@pytest.mark.slow
 async def test_limit_keys_can_use_its_parameters(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow
 ) -> None:

@@ -44,6 +44,7 @@ def test_a_name_is_parsed_exactly(schema: str, name: str) -> None:
     assert parse_name(str(wanted)) == wanted
 
 
+@pytest.mark.slow
 @given(st.text(max_size=60))
 @example('"a')
 @example('a."b')
@@ -112,6 +113,7 @@ async def _is_called(here: psycopg.Connection, login: Login, name: str, paramete
         here.execute(sql.SQL("drop function reporting.{}").format(sql.Identifier(name)))
 
 
+@pytest.mark.slow
 @given(st.text(max_size=10))
 def test_system_schemas_are_refused(name: str) -> None:
     for schema in ("pg_catalog", "PG_CATALOG", "pg_temp_3", "pg_toast", "information_schema"):

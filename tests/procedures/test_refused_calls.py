@@ -167,6 +167,7 @@ async def test_parameters_are_given_by_name(reporting: Sereno) -> None:
         task(day="2026-11-01")
 
 
+@pytest.mark.slow
 async def test_overloads_are_distinguished(
     reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow
 ) -> None:
@@ -200,6 +201,7 @@ async def test_a_later_overload_is_not_called_instead(
     assert one(connection, "select count(*) from reporting.trap") == 0
 
 
+@pytest.mark.slow
 async def test_signatures_that_no_job_can_call_are_refused(
     connection: psycopg.Connection, allow: Allow, subtests: pytest.Subtests
 ) -> None:

@@ -62,6 +62,7 @@ def test_every_part_of_the_query_uses_its_index(connection: Connection) -> None:
     assert all("schedule_id" in condition for condition in conditions)
 
 
+@pytest.mark.slow
 def test_the_newest_runs_come_first_up_to_the_limit(connection: Connection) -> None:
     found = run(connection, newest([1, 2, 10_000], 30))
     assert {key: len(runs) for key, runs in found.items()} == {1: 30, 2: 30, 10_000: 0}

@@ -57,6 +57,7 @@ def test_a_tick_finds_due_rows_by_index_from_its_floor(connection: Connection) -
     assert not any(node["Node Type"] == "Sort" for node in nodes(top))
 
 
+@pytest.mark.slow
 def test_a_fire_updates_its_row_by_ctid(connection: Connection) -> None:
     array = "{" + ",".join(map(str, IDS)) + "}"
     places = "{" + ",".join(f'"(0,{number})"' for number in IDS) + "}"

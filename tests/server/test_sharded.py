@@ -139,6 +139,7 @@ def test_every_user_is_a_viewer(shards: TwoShards) -> None:
         assert client.get("/shards/a/api/v1/settings").status_code == 403
 
 
+@pytest.mark.slow
 def test_a_cookie_of_another_server_with_the_same_secret_is_refused(shards: TwoShards) -> None:
     """It names the id of a token, which has another owner in each database."""
     made = shards.apps["a"].database.run(create("ann", "admin", actor="test"))

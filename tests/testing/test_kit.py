@@ -128,6 +128,7 @@ def test_each_test_starts_empty(kit: Kit, sereno_kit: Callable[[Sereno], Kit]) -
     assert abs(again.now() - row[0]) < timedelta(minutes=5)
 
 
+@pytest.mark.slow
 def test_connections_left_by_an_earlier_test_are_closed(kit: Kit, sereno_kit: Callable[[Sereno], Kit]) -> None:
     shop().charge.enqueue(7)
     with psycopg.connect(kit.app.url) as late, psycopg.connect(kit.app.url) as elsewhere:

@@ -84,6 +84,7 @@ async def test_handlers_that_need_a_second_connection_do_not_deadlock(
     await app.aclose()
 
 
+@pytest.mark.slow
 async def test_a_job_that_gets_no_pooled_connection_is_postponed_without_a_failure(
     database_url: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

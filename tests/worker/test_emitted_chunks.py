@@ -44,6 +44,7 @@ async def test_chunks_are_stored_while_a_job_runs_and_when_it_ends(app: Sereno, 
     assert one(connection, "select count(*) from sereno.steps") == 0
 
 
+@pytest.mark.slow
 async def test_a_sync_handler_emits_from_several_threads(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work(ctx: Context) -> None:

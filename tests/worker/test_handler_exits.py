@@ -68,6 +68,7 @@ async def test_anything_raised_by_an_async_batch_settles_its_jobs(app: Sereno, c
     await assert_all_settle(app, connection, fails, is_sync=False)
 
 
+@pytest.mark.slow
 async def test_anything_raised_by_a_sync_batch_settles_its_jobs(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(batch=1, retry=ONCE, timeout=None)
     def fails(names: list[str]) -> None:

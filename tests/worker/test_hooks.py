@@ -154,6 +154,7 @@ async def test_a_requested_cancel_of_a_job_that_fails_is_cancelled(app: Sereno, 
     assert called == ["job.cancelled"]
 
 
+@pytest.mark.slow
 async def test_a_slow_hook_does_not_delay_settlements(
     app: Sereno, connection: psycopg.Connection, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

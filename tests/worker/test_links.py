@@ -65,6 +65,7 @@ async def test_a_job_gets_the_results_of_its_predecessors(app: Sereno, connectio
         assert await last.aresult(LONG) == 2
 
 
+@pytest.mark.slow
 async def test_a_predecessor_without_history_keeps_its_place_among_the_results(app: Sereno) -> None:
     tasks = declare(app)
 

@@ -36,6 +36,7 @@ def writer_of(app: Sereno, **settings: Any) -> LogWriter:
     return LogWriter(app.database.url, msgspec.structs.replace(app.settings, **settings))
 
 
+@pytest.mark.slow
 async def test_lines_of_handlers_and_of_the_engine_are_stored(app: Sereno, connection: psycopg.Connection) -> None:
     async def call_bank() -> None:
         raise ValueError("no reply")

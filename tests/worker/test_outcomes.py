@@ -20,6 +20,7 @@ async def run_until(app: Sereno, connection: psycopg.Connection, job_id: int, ex
         await auntil(lambda: state(connection, job_id) == expected)
 
 
+@pytest.mark.slow
 async def test_a_handler_that_returns_succeeds_and_writes_one_row(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work(n: int) -> int:
@@ -58,6 +59,7 @@ async def test_an_exception_is_stored_with_its_traceback_and_never_retried_early
     assert dead == (3, 3, "failed 3 times", "ValueError")
 
 
+@pytest.mark.slow
 async def test_a_handler_can_set_the_retry_policy_of_its_job(app: Sereno, connection: psycopg.Connection) -> None:
     """The arguments of a job say how it is retried; the policy of the task is for jobs that set none."""
 
@@ -100,6 +102,7 @@ async def test_the_delay_of_retry_is_exact(app: Sereno, connection: psycopg.Conn
     assert wait == timedelta(minutes=17)
 
 
+@pytest.mark.slow
 async def test_a_snooze_counts_no_failure(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(retry=Backoff(0))
     async def work(ctx: Context) -> Snooze | None:
@@ -232,6 +235,7 @@ async def test_the_handlers_own_commit_settles_the_job(app: Sereno, connection: 
     assert {row[0] for row in connection.execute("select job from effects")} == {job.id for job in jobs}
 
 
+@pytest.mark.slow
 async def test_a_lost_lease_rolls_the_handlers_transaction_back(app: Sereno, connection: psycopg.Connection) -> None:
     connection.execute("create table effects (job bigint)")
     errors: list[BaseException] = []

@@ -81,6 +81,7 @@ async def test_an_isolated_process_has_resources_of_its_own(
     assert one(connection, "select min(pid) from seen") != os.getpid()
 
 
+@pytest.mark.slow
 async def test_concurrent_attempts_open_a_resource_once(app: Sereno, connection: psycopg.Connection) -> None:
     may_open, opened, used = asyncio.Event(), [], []
 
@@ -111,6 +112,7 @@ async def test_concurrent_attempts_open_a_resource_once(app: Sereno, connection:
     assert len(set(used)) == 1
 
 
+@pytest.mark.slow
 async def test_a_resource_that_fails_to_open_fails_the_attempt(app: Sereno, connection: psycopg.Connection) -> None:
     tries: list[int] = []
 

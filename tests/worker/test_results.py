@@ -67,6 +67,7 @@ def declare(app: Sereno) -> dict[str, Any]:
     return {task.name: task for task in (export, count, ends, nothing, unkept, in_transaction)}
 
 
+@pytest.mark.slow
 async def test_a_result_has_its_annotated_type(app: Sereno, connection: psycopg.Connection) -> None:
     tasks = declare(app)
     async with app.working():

@@ -193,6 +193,7 @@ async def test_a_cancel_works_without_notify(database_url: str, connection: psyc
         await auntil(lambda: state(connection, job.id) == "cancelled")
 
 
+@pytest.mark.slow
 async def test_a_batch_task_returns_one_outcome_for_each_job(app: Sereno, connection: psycopg.Connection) -> None:
     sizes: list[int] = []
 
@@ -214,6 +215,7 @@ async def test_a_batch_task_returns_one_outcome_for_each_job(app: Sereno, connec
     assert one(connection, "select count(*) from sereno.history where reason = 'odd ' || (args ->> 'item')") == 100
 
 
+@pytest.mark.slow
 async def test_a_batch_that_raises_or_returns_too_few_outcomes_fails_every_job(
     app: Sereno, connection: psycopg.Connection
 ) -> None:

@@ -29,6 +29,7 @@ class Payment:
     amount: int
 
 
+@pytest.mark.slow
 async def test_a_job_waits_without_a_slot_and_gets_the_value(app: Sereno, connection: psycopg.Connection) -> None:
     got: list[Any] = []
     steps: list[str] = []
@@ -62,6 +63,7 @@ async def test_a_job_waits_without_a_slot_and_gets_the_value(app: Sereno, connec
     assert one(connection, "select count(*) from sereno.steps") == 0
 
 
+@pytest.mark.slow
 async def test_a_later_attempt_gets_the_same_value(app: Sereno, connection: psycopg.Connection) -> None:
     got: list[Any] = []
 
@@ -143,6 +145,7 @@ async def test_a_signal_of_another_tenant_wakes_no_job(app: Sereno, connection: 
     assert got == [("a", 1), (None, 2)]
 
 
+@pytest.mark.slow
 async def test_a_signal_arrives_with_the_commit_of_its_sender(app: Sereno, connection: psycopg.Connection) -> None:
     got: list[Any] = []
 

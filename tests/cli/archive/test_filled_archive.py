@@ -127,6 +127,7 @@ def _ids(connection: psycopg.Connection, kind: str) -> list[int]:
     return list(range(row[0], row[1] + 1))
 
 
+@pytest.mark.slow
 def test_a_restore_of_many_rows_needs_yes(
     sereno: Command, connection: psycopg.Connection, archive_on: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,7 @@ def test_changed_and_missing_procedures_are_found(
     assert json.loads(sereno("procedure", "check", "-o", "json", **report).stdout)["items"][0]["standing"] == "gone"
 
 
+@pytest.mark.slow
 def test_the_doctor_warns_about_a_missing_role(sereno: Command, report: dict[str, str]) -> None:
     assert "procedures" not in sereno("doctor", **report).stdout
     assert sereno("procedure", "allow", "reporting.close_day", **report).exit_code == 0

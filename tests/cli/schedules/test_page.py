@@ -114,6 +114,7 @@ def test_the_effect_of_an_active_run_on_the_next_instants_is_shown(
     assert line(sereno, "k", "last run") == f"job {job.id}, running for 2 m"
 
 
+@pytest.mark.slow
 def test_the_last_run_is_shown_in_every_other_state(sereno: Command, manual: ManualWorker) -> None:
     add(sereno, "k", "--every", "1h", "--overlap", "allow")
     assert "last run" not in sereno("schedule", "show", "k").stdout

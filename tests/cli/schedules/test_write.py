@@ -173,6 +173,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 def test_add_refuses_invalid_options_and_writes_nothing(
     sereno: Command, connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:

@@ -71,6 +71,7 @@ def test_staff_is_signed_in_by_the_django_session(client: httpx.Client, name: st
     assert role(client) == 401
 
 
+@pytest.mark.slow
 def test_a_visitor_is_redirected_to_the_sign_in_page(client: httpx.Client) -> None:
     response = client.get(f"{HERE}/jobs?q=state:dead&x=1", headers={"accept": "text/html,*/*"})
     assert response.headers["location"] == "/admin/login/?next=/tools/sereno/jobs%3Fq%3Dstate%3Adead%26x%3D1"

@@ -26,6 +26,8 @@ from tests.database.embedded.server_steps import (
 from tests.facts import is_gone
 from tests.warm_process import WarmProcess
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_server_outlives_a_killed_starter_and_ends_with_its_last_user(directory: Path) -> None:
     with another_user(directory) as (starter, starters_url):
@@ -39,7 +41,6 @@ def test_the_server_outlives_a_killed_starter_and_ends_with_its_last_user(direct
     wait_until(lambda: is_gone(process))
 
 
-@pytest.mark.slow
 def test_an_orphaned_server_is_used_again(directory: Path) -> None:
     with another_user(directory) as (starter, url):
         process = server_process(url)
@@ -50,7 +51,6 @@ def test_an_orphaned_server_is_used_again(directory: Path) -> None:
     wait_until(lambda: is_gone(process))
 
 
-@pytest.mark.slow
 def test_the_first_process_to_stop_does_not_stop_the_server(directory: Path) -> None:
     with another_user(directory) as (starter, url):
         process = server_process(url)
@@ -60,7 +60,6 @@ def test_the_first_process_to_stop_does_not_stop_the_server(directory: Path) -> 
     wait_until(lambda: is_gone(process))
 
 
-@pytest.mark.slow
 def test_processes_that_start_and_stop_never_lose_the_server(place: Path) -> None:
     program = """
 import sys, psycopg
@@ -84,7 +83,6 @@ for _ in range(8):
     assert not list(place.rglob("postmaster.pid"))
 
 
-@pytest.mark.slow
 def test_a_process_that_joins_during_the_last_stop_gets_a_running_server(directory: Path, place: Path) -> None:
     signals = place / "signals"
     signals.mkdir()
@@ -115,7 +113,6 @@ exec {wheel_bin_dir()}/{name} "$@"
         joining.stop()
 
 
-@pytest.mark.slow
 def test_a_manually_launched_server_is_used_and_left_running(directory: Path) -> None:
     with EmbeddedPostgres(directory) as server:
         cluster = Path(query(server.url, "show data_directory")).parent
@@ -132,7 +129,6 @@ def test_a_manually_launched_server_is_used_and_left_running(directory: Path) ->
     end_server(process)
 
 
-@pytest.mark.slow
 def test_ctrl_c_does_not_reach_the_server(directory: Path) -> None:
     with another_user(directory) as (starter, url), EmbeddedPostgres(directory) as server:
         process = server_process(url)
@@ -141,7 +137,6 @@ def test_ctrl_c_does_not_reach_the_server(directory: Path) -> None:
         assert server_process(server.url) == process
 
 
-@pytest.mark.slow
 def test_a_server_prints_nothing_and_stops_at_exit(place: Path) -> None:
     program = """
 import sys
@@ -154,7 +149,6 @@ EmbeddedPostgres(Path(sys.argv[1])).start()
     assert not list(place.rglob("postmaster.pid"))
 
 
-@pytest.mark.slow
 def test_a_forked_child_does_not_stop_its_parents_server(directory: Path, place: Path) -> None:
     program = """
 import os, sys, psycopg

@@ -52,6 +52,7 @@ def test_parameters_that_would_expose_the_server_are_refused(running: EmbeddedPo
         EmbeddedPostgres(parameters={"listen_addresses": "*"})
 
 
+@pytest.mark.slow
 def test_environment_variables_of_postgresql_clients_are_ignored(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

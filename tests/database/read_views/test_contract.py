@@ -48,6 +48,7 @@ def test_views_of_another_schema_read_its_own_tables(connection: psycopg.Connect
     assert one(connection, "select count(*) from sereno.jobs_v1") == 0
 
 
+@pytest.mark.slow
 def test_a_role_of_your_own_needs_the_views_and_nothing_else(connection: psycopg.Connection, database_url: str) -> None:
     with made(connection, database_url) as roles:
         grafana = roles.name("producer")

@@ -78,6 +78,7 @@ def test_no_query_by_an_indexed_column_reads_a_table_as_a_whole(
             assert _scanned(filled, query) == []
 
 
+@pytest.mark.slow
 def test_finished_jobs_of_a_time_are_read_from_its_days_only(filled: psycopg.Connection) -> None:
     day = one(filled, "select to_char((sereno.now() - interval '1 hour') at time zone 'UTC', 'YYYYMMDD')")
     count = "select count(*) from sereno.jobs_v1"

@@ -79,6 +79,7 @@ async def test_a_commit_makes_the_job_visible_in_async_code(
             assert (again.id, again.created) == (keyed.id, False)
 
 
+@pytest.mark.slow
 async def test_a_rollback_leaves_no_job_in_async_code(
     app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, subtests: pytest.Subtests
 ) -> None:

@@ -99,6 +99,7 @@ def test_an_expired_lease_that_is_renewed_in_time_stays_valid(connection: Connec
     assert worker.end([job]) == [True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("owner_kind", ["python", "another role"])
 def test_no_session_settles_jobs_of_another(connection: Connection, owner_kind: str) -> None:
     add(connection)

@@ -59,6 +59,7 @@ async def test_a_webhook_is_signed_and_needs_no_code(app: Sereno, work: Any, con
             assert (messages["type"], messages["data"]) == ("sereno.alert", {"rule": "ops", "what": "test"})
 
 
+@pytest.mark.slow
 async def test_a_refused_message_is_retried_or_becomes_a_dead_job(
     app: Sereno, work: Any, discord: DiscordProvider, connection: psycopg.Connection
 ) -> None:
@@ -101,6 +102,7 @@ def test_an_alert_is_enqueued_in_a_served_queue(app: Sereno, connection: psycopg
     assert app.database.run(store.notification_queue()) == "c"
 
 
+@pytest.mark.slow
 async def test_without_workers_the_scheduler_sends_an_alert_once(
     app: Sereno,
     work: Any,

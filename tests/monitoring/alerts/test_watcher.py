@@ -249,6 +249,7 @@ async def test_a_failing_rule_or_query_does_not_affect_others(
     assert one(connection, "select resolved_at from sereno.alerts where rule = 'd-dead'") is None
 
 
+@pytest.mark.slow
 async def test_a_log_rule_counts_matching_lines(
     app: Sereno, watch: AlertWatcher, connection: psycopg.Connection
 ) -> None:

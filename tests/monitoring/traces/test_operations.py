@@ -60,6 +60,7 @@ def test_an_event_and_its_deliveries_are_lanes(app: Sereno, event_id: int) -> No
     assert (found.segments[0].low, found.segments[-1].high) == (0.0, 1.0)
 
 
+@pytest.mark.slow
 def test_a_trace_is_found_by_subject_delivery_and_job(app: Sereno, event_id: int, manual: ManualWorker) -> None:
     run = app.database.run
     (by_subject,) = run(find(subject="tender 1057-22"))

@@ -47,6 +47,7 @@ def test_segments_are_contiguous_and_every_time_has_a_position(found: list[Trace
     assert all(0 <= each <= 1 for each in places)
 
 
+@pytest.mark.slow
 @given(spans)
 def test_running_spans_are_never_cut(found: list[TraceSpan]) -> None:
     for segment in cut(found):

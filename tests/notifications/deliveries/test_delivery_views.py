@@ -4,6 +4,7 @@ from typing import Any, ClassVar, get_args
 
 import msgspec
 import psycopg
+import pytest
 from psycopg.rows import dict_row
 
 from sereno import Sereno, in_app
@@ -88,6 +89,7 @@ async def test_a_delivery_is_the_same_in_the_view_and_in_the_operations(
         assert row["receipt_id"] == (receipts[0].receipt_id if receipts else None)
 
 
+@pytest.mark.slow
 async def test_the_instants_of_a_delivery_follow_its_state(app: Sereno, connection: psycopg.Connection) -> None:
     await _deliver_in_every_state(app, connection)
     every = "select * from sereno.deliveries_v1 where subject = 'every' and channel = 'pager'"
@@ -108,6 +110,7 @@ async def test_the_instants_of_a_delivery_follow_its_state(app: Sereno, connecti
     assert expired["completed_at"] == expired["changed_at"] > expired["due_at"]
 
 
+@pytest.mark.slow
 async def test_events_receipts_recipients_and_addresses_are_the_same(
     app: Sereno, connection: psycopg.Connection
 ) -> None:

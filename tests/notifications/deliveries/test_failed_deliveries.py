@@ -54,6 +54,7 @@ def listed(connection: Connection) -> list[tuple[Any, ...]]:
     return connection.execute("select delivery_id, state, channel, tenant from sereno.failed_deliveries").fetchall()
 
 
+@pytest.mark.slow
 def test_a_failed_delivery_that_is_not_listed_is_reported(app: Sereno, connection: Connection) -> None:
     number = one(
         connection,

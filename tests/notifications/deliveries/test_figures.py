@@ -156,6 +156,7 @@ async def test_a_paused_channel_is_listed_without_sent_messages(app: Sereno, con
     assert (health.sent, health.steps, health.codes) == (0, [], {})
 
 
+@pytest.mark.slow
 async def test_close_waits_for_a_write_that_is_running(
     app: Sereno, pager: Pager, connection: psycopg.Connection, database_url: str
 ) -> None:
@@ -176,6 +177,7 @@ async def test_close_waits_for_a_write_that_is_running(
     assert (await app.database.arun(funnel())).accepted == 1
 
 
+@pytest.mark.slow
 async def test_counts_are_retained_when_a_write_fails(
     app: Sereno, pager: Pager, connection: psycopg.Connection
 ) -> None:

@@ -142,6 +142,7 @@ class Slow(Pager):
         return answer
 
 
+@pytest.mark.slow
 async def test_deliveries_are_sent_when_every_slot_was_taken(
     app: Sereno, connection: psycopg.Connection, states: States, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ async def test_a_digest_collects_several_events_into_one_message(
     assert [row[3] for row in states() if row[2] == "skipped"] == [f"covered by delivery {carrier}"] * 2
 
 
+@pytest.mark.slow
 async def test_a_digest_without_a_template_starts_with_the_first_message(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States, tmp_path: Path
 ) -> None:
@@ -219,6 +220,7 @@ async def test_a_reminder_is_pending_until_its_time_and_then_sent_or_overdue(
     assert reminder.status("missing") is None
 
 
+@pytest.mark.slow
 async def test_a_tenant_with_credentials_uses_its_own_account(
     app: Sereno, connection: psycopg.Connection, pager: Pager
 ) -> None:

@@ -272,6 +272,7 @@ async def test_many_requeued_deliveries_are_stored_in_small_batches(
     assert sizes == [(50,), (100,), (100,)]
 
 
+@pytest.mark.slow
 async def test_collected_deliveries_are_found_by_their_own_index(
     app: Sereno, connection: psycopg.Connection, pager: Pager
 ) -> None:

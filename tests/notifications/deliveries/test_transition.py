@@ -44,6 +44,7 @@ def test_each_outcome_has_one_transition(subtests: pytest.Subtests) -> None:
             assert {name: getattr(transition, name) for name in expected} == expected
 
 
+@pytest.mark.slow
 @given(outcomes, st.integers(1, 5), st.sampled_from([POLICY, PARKED]))
 def test_every_transition_is_legal_from_sending(outcome: Outcome, attempt: int, policy: DeliveryPolicy) -> None:
     transition = judge(1, attempt, outcome, policy, CHANCE)

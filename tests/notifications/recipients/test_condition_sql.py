@@ -255,6 +255,7 @@ def test_postgresql_can_run_the_largest_condition(connection: psycopg.Connection
     assert disagreements(connection, pairs) == []
 
 
+@pytest.mark.slow
 def test_a_stored_condition_means_the_same_when_read_back(connection: psycopg.Connection) -> None:
     chance = Chance(1)
     for _ in range(200):

@@ -90,6 +90,7 @@ def test_of_two_rows_with_the_same_names_the_later_one_wins() -> None:
     assert chosen(row("r", wanted=True), row("r", wanted=False)).wanted is False
 
 
+@pytest.mark.slow
 @given(st.permutations(LADDER), st.lists(st.sampled_from([None, True, False]), min_size=16, max_size=16))
 def test_the_highest_specificity_decides(names: list[str], wanted_values: list[bool | None]) -> None:
     rows = [row(each, wanted=wanted) for each, wanted in zip(names, wanted_values, strict=True)]

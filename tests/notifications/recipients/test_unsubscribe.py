@@ -62,6 +62,7 @@ def test_no_byte_and_no_bit_can_be_changed() -> None:
                 read_token(SECRET, base64.urlsafe_b64encode(bytes(forged)).decode().rstrip("="))
 
 
+@pytest.mark.slow
 @given(abouts, st.data())
 def test_nothing_can_be_cut_off_or_added(about: Unsubscribe, data: st.DataObject) -> None:
     token = made(about)
@@ -72,12 +73,14 @@ def test_nothing_can_be_cut_off_or_added(about: Unsubscribe, data: st.DataObject
             read_token(SECRET, wrong)
 
 
+@pytest.mark.slow
 @given(abouts)
 def test_another_secret_is_refused(about: Unsubscribe) -> None:
     with pytest.raises(InvalidArguments):
         read_token(OTHER, made(about))
 
 
+@pytest.mark.slow
 @given(st.text(max_size=200) | st.text(ALPHABET, max_size=2 * LONGEST_TOKEN))
 def test_invalid_tokens_are_refused_with_a_helpful_message(token: str) -> None:
     with pytest.raises(InvalidArguments, match="open it again from the message"):

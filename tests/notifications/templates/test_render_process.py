@@ -28,6 +28,7 @@ def rows(**parts: str) -> TemplateSet:
     return made
 
 
+@pytest.mark.slow
 def test_a_preview_equals_the_message_of_a_worker_and_compiles_nothing_here(tmp_path: Path) -> None:
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / "any.title.j2").write_text("{{ code }} of a file")
@@ -113,6 +114,7 @@ def test_the_process_has_limits(tmp_path: Path, deed: str, expected: str) -> Non
 # Lint and compile
 
 
+@pytest.mark.slow
 def test_lint_finds_the_same_in_a_process_and_nothing_is_compiled_here(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "email.body.j2").write_text("{{ colour }}")

@@ -332,6 +332,7 @@ def test_sms_parts_are_counted(subtests: pytest.Subtests) -> None:
 # Sending
 
 
+@pytest.mark.slow
 async def test_rows_and_files_precede_functions_but_not_those_of_a_channel(
     app: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:

@@ -198,6 +198,7 @@ def test_every_protocol_of_a_pickle_is_read(subtests: pytest.Subtests) -> None:
                 assert fires(found, NOW) == fired(trigger, NOW)
 
 
+@pytest.mark.slow
 def test_an_interval_continues_from_the_next_planned_run(add: Add) -> None:
     planned = START + timedelta(minutes=7)
     trigger = IntervalTrigger(minutes=90, timezone=RIGA, start_date=START - timedelta(days=500))
@@ -281,6 +282,7 @@ POLICIES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.slow
 def test_misfire_and_instance_options_become_policies(
     add: Add, scheduler: BackgroundScheduler, subtests: pytest.Subtests
 ) -> None:

@@ -97,6 +97,7 @@ def test_checking_a_checked_rule_changes_nothing(interval: Any) -> None:
     assert isinstance(once.interval, int | float)
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.datetimes(datetime(1901, 1, 1), datetime(9999, 1, 1), timezones=st.timezones()))  # noqa: DTZ001 - hypothesis
 def test_an_instant_survives_its_storage(at: datetime) -> None:

@@ -62,6 +62,7 @@ def test_a_full_limit_does_not_reveal_who_holds_it(ask: Ask, served: Served, con
         assert f"jobs {theirs[0]}" not in text
 
 
+@pytest.mark.slow
 def test_fair_turns_do_not_reveal_other_tenants(ask: Ask, connection: Connection) -> None:
     claimer = Claimer(connection)
     put(connection, keys(fair="beta"), 3, tenant="beta")

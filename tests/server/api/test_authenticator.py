@@ -270,6 +270,7 @@ def test_the_surrounding_application_authenticates(app: Sereno, serve: Serve) ->
     assert _me(served, Authorization=f"Bearer {_token(app).secret}").status_code == 401
 
 
+@pytest.mark.slow
 def test_a_page_of_another_origin_changes_nothing_through_the_application(serve: Serve) -> None:
     async def authenticate(request: HTTPConnection) -> Principal | None:
         await asyncio.sleep(0)

@@ -86,6 +86,7 @@ def test_schedules_that_cannot_be_shown_hide_no_others(
                 assert NOT_SHOWN in client.get(f"/schedules/deep:{depth}").json()["schedule"]["args"]
 
 
+@pytest.mark.slow
 def test_jobs_events_and_recipients_that_cannot_be_shown_hide_no_others(
     unreadable: list[int], shared_ask: Ask, shared_connection: psycopg.Connection
 ) -> None:

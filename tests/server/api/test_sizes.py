@@ -140,6 +140,7 @@ def test_data_that_grows_in_the_database_is_refused_as_a_request(bare_ask: Ask) 
     assert bare_ask("admin").put("/recipients/user:8", json=numbers).status_code == 422
 
 
+@pytest.mark.slow
 def test_a_retry_with_other_arguments_respects_the_limit_of_tags(
     app: Sereno, ask: Ask, connection: psycopg.Connection
 ) -> None:

@@ -38,6 +38,7 @@ def finished_job(app: Sereno, task: str) -> int:
     return made.id
 
 
+@pytest.mark.slow
 def test_a_tenant_enqueues_only_tasks_that_are_open(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     """`POST /jobs` and schedules of the tenant refuse other tasks, also with `unchecked`."""
     operator, admin = ask("operator", tenant="acme"), ask("admin", tenant="acme")
@@ -54,6 +55,7 @@ def test_a_tenant_enqueues_only_tasks_that_are_open(tasks: Sereno, ask: Ask, con
     assert connection.execute("select count(*) from sereno.schedules where key = 'k'").fetchone() == (0,)
 
 
+@pytest.mark.slow
 def test_a_tenant_retries_only_jobs_of_open_tasks(tasks: Sereno, ask: Ask) -> None:
     """A retry by id or with other arguments is refused; a retry by a filter leaves other jobs out."""
     operator = ask("operator", tenant="acme")

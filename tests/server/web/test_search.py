@@ -59,6 +59,7 @@ def test_errors_are_searched(read: Read, tenants: tuple[Things, Things]) -> None
     assert "No error matches." in read("errors", q="count:>99").text
 
 
+@pytest.mark.slow
 def test_an_invalid_search_is_marked_at_its_position(read: Read, tenants: tuple[Things, Things]) -> None:
     for path, (given, _, mine, _) in {**PAGES, "errors": ({}, "", FINGERPRINT, "")}.items():
         page = unescape(read(path, "operator", **given, q="one stat:dead").text)

@@ -244,6 +244,7 @@ def test_wrong_tokens_are_limited(client: httpx.Client, secret: str) -> None:
     assert COOKIE not in answer.cookies
 
 
+@pytest.mark.slow
 def test_a_valid_token_works_while_others_guess_from_the_same_address(client: httpx.Client, secret: str) -> None:
     for _ in range(MOST_TRIES + 1):
         _sign_in(client, "srn_" + "x" * 32)

@@ -23,6 +23,7 @@ async def set_slots(connection: psycopg.Connection, name: str, slots: int, queue
     assert await asyncio.to_thread(run, connection, operation)
 
 
+@pytest.mark.slow
 async def test_a_concurrency_limit_applies_to_each_key(
     app: Sereno, connection: psycopg.Connection, inside: Inside
 ) -> None:
@@ -90,6 +91,7 @@ async def test_a_limit_given_with_the_job_applies(app: Sereno, connection: psyco
     assert inside.most["all"] == 1
 
 
+@pytest.mark.slow
 async def test_a_limit_can_be_set_on_a_queue_of_plain_jobs_at_run_time(
     app: Sereno, connection: psycopg.Connection, inside: Inside
 ) -> None:
@@ -196,6 +198,7 @@ async def test_each_key_of_a_rate_has_its_own_bucket(app: Sereno, connection: ps
     assert sorted(started) == ["a", "a", "b", "b", "c"]
 
 
+@pytest.mark.slow
 async def test_jobs_of_a_batch_task_count_one_by_one(app: Sereno, connection: psycopg.Connection) -> None:
     calls: list[list[str]] = []
 
@@ -212,6 +215,7 @@ async def test_jobs_of_a_batch_task_count_one_by_one(app: Sereno, connection: ps
     assert max(map(len, calls)) > 1
 
 
+@pytest.mark.slow
 async def test_a_limit_of_zero_stops_jobs_until_it_is_raised(
     app: Sereno, connection: psycopg.Connection, inside: Inside
 ) -> None:

@@ -43,6 +43,7 @@ def test_a_claim_that_began_earlier_does_not_refill_a_bucket_twice(database_url:
         assert one(late_line, "select used_at from sereno.limiters") >= counted_up_to
 
 
+@pytest.mark.slow
 async def test_sql_enqueues_with_the_keys_that_the_code_declared(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(concurrency=Limit(2, key="{account}"), rate=Rate(1000, name="all"))
     async def work(account: str) -> None: ...

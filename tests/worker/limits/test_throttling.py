@@ -48,6 +48,7 @@ async def test_retry_after_closes_the_limit_for_all_jobs_and_counts_no_failure(
     assert row == (2, 0, 1)
 
 
+@pytest.mark.slow
 async def test_retry_after_closes_only_the_named_limit(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(rate=[Rate(1000, name="one"), Rate(1000, name="other")], concurrency=Limit(9, key="{account}", name="at"))
     async def named(account: str) -> None:

@@ -36,6 +36,7 @@ def make_dead_rows(connection: psycopg.Connection, rows: int = storage_queries.D
     connection.execute("select pg_stat_force_next_flush()")
 
 
+@pytest.mark.slow
 async def test_many_dead_rows_are_vacuumed(connection: psycopg.Connection, service: Vacuum) -> None:
     make_dead_rows(connection)
     assert run(connection, storage_queries.tables_to_vacuum()) == ["jobs"]

@@ -98,6 +98,7 @@ def test_roles_for_pauses(bare_ask: Ask) -> None:
                 assert client.post(f"{path}/{word}").status_code == 403
 
 
+@pytest.mark.slow
 def test_pauses_with_invalid_names_or_notes_are_refused(ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     for name in ("", "x" * 501, "a%00b"):

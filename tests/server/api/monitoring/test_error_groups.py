@@ -88,6 +88,7 @@ def test_roles_for_error_groups(ask: Ask, fingerprints: list[str]) -> None:
         assert theirs.post(f"{path}/mute", json={"for": "1h"}).status_code == 403
 
 
+@pytest.mark.slow
 def test_invalid_error_group_requests_are_refused(
     ask: Ask, fingerprints: list[str], connection: psycopg.Connection
 ) -> None:

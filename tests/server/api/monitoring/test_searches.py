@@ -62,6 +62,7 @@ def test_a_tenants_user_gets_values_of_that_tenant_only(ask: Ask, jobs: None) ->
         assert client.get(f"/searches/{name}").status_code == (200 if found.of_tenants else 403), name
 
 
+@pytest.mark.slow
 def test_searches_are_saved_under_a_name_and_audited(ask: Ask, connection: psycopg.Connection) -> None:
     operator, viewer, tenant = ask("operator"), ask("viewer"), ask("operator", tenant="ann")
     body = {"text": "state:dead task:billing.*"}

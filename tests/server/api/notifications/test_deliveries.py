@@ -88,6 +88,7 @@ def test_an_address_is_masked_until_an_operator_reveals_it(ask: Ask, notified: N
     assert ask("viewer").get("/deliveries/999999").status_code == 404
 
 
+@pytest.mark.slow
 def test_only_failed_deliveries_are_requeued(
     ask: Ask, notified: NotifiedEvents, connection: psycopg.Connection
 ) -> None:

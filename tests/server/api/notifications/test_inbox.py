@@ -77,6 +77,7 @@ def test_the_owner_reads_and_marks_the_inbox(app: Sereno, served: Served, connec
     assert one(connection, "select count(*) from sereno.audit where action = 'inbox.mark'") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("inboxes")
 def test_messages_of_another_inbox_are_not_marked(app: Sereno, served: Served, connection: psycopg.Connection) -> None:
     """Of another tenant or without one: an owner can guess the ids."""

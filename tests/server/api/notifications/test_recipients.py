@@ -45,6 +45,7 @@ def test_recipients_are_listed_and_shown(ask: Ask) -> None:
     assert client.get("/recipients/user:7", params={"tenant": "b"}).status_code == 404
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("recipients")
 def test_recipients_are_created_changed_and_deleted(ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")

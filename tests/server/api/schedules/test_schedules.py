@@ -112,6 +112,7 @@ def test_an_import_refuses_invalid_definitions_and_imports_the_rest(
     assert (half.status_code, half.json()["refused"][0]["key"]) == (200, "?")
 
 
+@pytest.mark.slow
 def test_schedules_are_filtered_and_listed_in_pages(tasks: Sereno, ask: Ask) -> None:
     fill(ask("admin"))
     client = ask("viewer")

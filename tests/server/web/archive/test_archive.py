@@ -48,6 +48,7 @@ class TestWithoutArchive:
         assert "Expired rows are deleted." in text
         assert read("archive", whose="ann").status_code == 403
 
+    @pytest.mark.slow
     def test_days_past_their_retention_are_reported(self, read: Read, connection: psycopg.Connection) -> None:
         _fill(connection, 0, 40, 400)
         text = read("archive").text
@@ -133,6 +134,7 @@ class TestWithArchive:
         assert hostile.status_code == 200
         assert "<b>" not in hostile.text.replace('class="brand"', "").replace("sereno<b>.</b>", "")
 
+    @pytest.mark.slow
     def test_a_table_with_a_hostile_name_is_escaped(
         self, app: Sereno, read: Read, connection: psycopg.Connection
     ) -> None:

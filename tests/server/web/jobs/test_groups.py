@@ -54,6 +54,7 @@ def rows(app: Sereno, connection: psycopg.Connection) -> Rows:
     return Rows(group, group.then.id, last.id, claimed[7].id, other.id)
 
 
+@pytest.mark.slow
 def test_the_details_of_a_job_show_its_links(read: Read, rows: Rows) -> None:
     page = read("jobs", job=rows.then).text
     assert "Waits for" in page

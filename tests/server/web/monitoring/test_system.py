@@ -38,6 +38,7 @@ def test_the_audit_is_listed_in_pages(read: Read, app: Sereno) -> None:
     assert read(f"system?show=audit&action=queue&before={cursor}").text.count("<tr data-open>") == 10
 
 
+@pytest.mark.slow
 def test_settings_have_a_source_and_no_secret(ask: Ask, serve: Callable[..., Served], database_url: str) -> None:
     key = "x7" * 20
     app = Sereno(database_url, secret=key)

@@ -27,6 +27,7 @@ def _ids(page: str) -> set[int]:
     return {int(found) for found in re.findall(r'data-focus="delivery (\d+)"', page)}
 
 
+@pytest.mark.slow
 def test_the_overview_shows_outcomes(read: Read, notified: NotifiedEvents) -> None:
     page = read("notifications").text
     assert f"event?id={notified.event}" in page
