@@ -20,9 +20,10 @@ from sereno.carriers.message import encode
 from sereno.carriers.store import next_ids, shares
 from sereno.database.database import Database
 from sereno.errors import CarrierFull, CarrierUnavailable, DatabaseUnavailable, InvalidArguments
-from sereno.jobs.enqueue import aenqueue, enqueue
+from sereno.jobs.enqueue import aenqueue, enqueue, span_of
 from sereno.jobs.job import EnqueuedJob, NewJob
 from sereno.jobs.task import Registry
+from sereno.telemetry import tracing
 
 T = TypeVar("T")
 
@@ -57,6 +58,10 @@ class Publisher:
 
     def publish(self, jobs: Sequence[NewJob]) -> list[EnqueuedJob]:
         """Publish jobs; return when the carrier has replicated them."""
+        with span_of(jobs):
+            return self._publish(jobs if tracing.active is None else tracing.active.with_trace(jobs))
+
+    def _publish(self, jobs: Sequence[NewJob]) -> list[EnqueuedJob]:
         self._check_process()
         if self._needs_shares():
             with suppress(DatabaseUnavailable):
@@ -72,6 +77,10 @@ class Publisher:
 
     async def apublish(self, jobs: Sequence[NewJob]) -> list[EnqueuedJob]:
         """`publish` for async code."""
+        with span_of(jobs):
+            return await self._apublish(jobs if tracing.active is None else tracing.active.with_trace(jobs))
+
+    async def _apublish(self, jobs: Sequence[NewJob]) -> list[EnqueuedJob]:
         self._check_process()
         if self._needs_shares():
             with suppress(DatabaseUnavailable):

@@ -4112,6 +4112,15 @@ CREATE FUNCTION sereno.text_of(name text, of_type oid) RETURNS text
                 else format('%I::text', name) end
 $_$;
 
+CREATE FUNCTION sereno.trace_id(trace text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select case when trace like '__-________________________________-________________-__' then substr(trace, 4, 32)
+                else trace end
+$$;
+
+COMMENT ON FUNCTION sereno.trace_id(trace text) IS 'The id of a trace: of a W3C traceparent its second part, of any other text the text itself.';
+
 CREATE FUNCTION sereno.try_enqueue_keyed(jobs jsonb, timeout double precision) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$
@@ -5136,7 +5145,10 @@ CREATE VIEW sereno.events_v1 AS
     created_at,
     matched_at,
     note,
-    trace
+        CASE
+            WHEN (trace ~~ '__-________________________________-________________-__'::text) THEN substr(trace, 4, 32)
+            ELSE trace
+        END AS trace
    FROM sereno.events;
 
 COMMENT ON VIEW sereno.events_v1 IS 'One row per event, until it is deleted or archived.';
@@ -5494,7 +5506,10 @@ CREATE VIEW sereno.jobs_v1 AS
     every.priority,
     every.tenant,
     every.tags,
-    every.trace,
+        CASE
+            WHEN (every.trace ~~ '__-________________________________-________________-__'::text) THEN substr(every.trace, 4, 32)
+            ELSE every.trace
+        END AS trace,
     every.args,
     every.unique_key,
     every.attempt,
@@ -6764,7 +6779,11 @@ CREATE INDEX error_hours_hour ON sereno.error_hours USING btree (hour);
 
 CREATE INDEX events_subject ON sereno.events USING btree (subject, id) WHERE (subject IS NOT NULL);
 
-CREATE INDEX events_trace ON sereno.events USING btree (hashtext(trace), id) WHERE (trace IS NOT NULL);
+CREATE INDEX events_trace ON sereno.events USING btree (hashtext(
+CASE
+    WHEN (trace ~~ '__-________________________________-________________-__'::text) THEN substr(trace, 4, 32)
+    ELSE trace
+END), id) WHERE (trace IS NOT NULL);
 
 CREATE INDEX events_unmatched ON sereno.events USING btree (due_at) WHERE (matched_at IS NULL);
 
@@ -6790,9 +6809,17 @@ CREATE INDEX history_group ON ONLY sereno.history USING btree (group_id, id) WHE
 
 CREATE INDEX history_dead_group_id_id_idx ON sereno.history_dead USING btree (group_id, id) WHERE (group_id IS NOT NULL);
 
-CREATE INDEX history_trace ON ONLY sereno.history USING btree (hashtext(trace), id) WHERE (trace IS NOT NULL);
+CREATE INDEX history_trace ON ONLY sereno.history USING btree (hashtext(
+CASE
+    WHEN (trace ~~ '__-________________________________-________________-__'::text) THEN substr(trace, 4, 32)
+    ELSE trace
+END), id) WHERE (trace IS NOT NULL);
 
-CREATE INDEX history_dead_hashtext_id_idx ON sereno.history_dead USING btree (hashtext(trace), id) WHERE (trace IS NOT NULL);
+CREATE INDEX history_dead_hashtext_id_idx ON sereno.history_dead USING btree (hashtext(
+CASE
+    WHEN (trace ~~ '__-________________________________-________________-__'::text) THEN substr(trace, 4, 32)
+    ELSE trace
+END), id) WHERE (trace IS NOT NULL);
 
 CREATE INDEX history_id ON ONLY sereno.history USING btree (id);
 
@@ -6804,7 +6831,11 @@ CREATE INDEX history_dead_schedule_id_finished_at_idx ON sereno.history_dead USI
 
 CREATE INDEX history_done_group_id_id_idx ON ONLY sereno.history_done USING btree (group_id, id) WHERE (group_id IS NOT NULL);
 
-CREATE INDEX history_done_hashtext_id_idx ON ONLY sereno.history_done USING btree (hashtext(trace), id) WHERE (trace IS NOT NULL);
+CREATE INDEX history_done_hashtext_id_idx ON ONLY sereno.history_done USING btree (hashtext(
+CASE
+    WHEN (trace ~~ '__-________________________________-________________-__'::text) THEN substr(trace, 4, 32)
+    ELSE trace
+END), id) WHERE (trace IS NOT NULL);
 
 CREATE INDEX history_done_id_idx ON ONLY sereno.history_done USING btree (id);
 
@@ -6812,7 +6843,11 @@ CREATE INDEX history_done_schedule_id_finished_at_idx ON ONLY sereno.history_don
 
 CREATE INDEX history_done_default_group_id_id_idx ON sereno.history_done_default USING btree (group_id, id) WHERE (group_id IS NOT NULL);
 
-CREATE INDEX history_done_default_hashtext_id_idx ON sereno.history_done_default USING btree (hashtext(trace), id) WHERE (trace IS NOT NULL);
+CREATE INDEX history_done_default_hashtext_id_idx ON sereno.history_done_default USING btree (hashtext(
+CASE
+    WHEN (trace ~~ '__-________________________________-________________-__'::text) THEN substr(trace, 4, 32)
+    ELSE trace
+END), id) WHERE (trace IS NOT NULL);
 
 CREATE INDEX history_done_default_id_idx ON sereno.history_done_default USING btree (id);
 
@@ -6844,7 +6879,11 @@ CREATE INDEX jobs_schedule ON sereno.jobs USING btree (schedule_id) WHERE (sched
 
 CREATE INDEX jobs_scheduled ON sereno.jobs USING btree (run_at) WHERE (state = 'scheduled'::text);
 
-CREATE INDEX jobs_trace ON sereno.jobs USING btree (hashtext(trace), id) WHERE (trace IS NOT NULL);
+CREATE INDEX jobs_trace ON sereno.jobs USING btree (hashtext(
+CASE
+    WHEN (trace ~~ '__-________________________________-________________-__'::text) THEN substr(trace, 4, 32)
+    ELSE trace
+END), id) WHERE (trace IS NOT NULL);
 
 CREATE UNIQUE INDEX jobs_unique ON sereno.jobs USING btree (task, unique_key, tenant) NULLS NOT DISTINCT WHERE (unique_key IS NOT NULL);
 

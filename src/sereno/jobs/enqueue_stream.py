@@ -14,6 +14,7 @@ from psycopg.rows import tuple_row
 
 from sereno.database.database import Database
 from sereno.database.statement import Operation
+from sereno.jobs.enqueue import span_of
 from sereno.jobs.job import EnqueuedJob, NewJob
 from sereno.jobs.transitions import enqueue
 
@@ -26,6 +27,7 @@ CHUNK = 2_000
 def enqueue_stream(database: Database, jobs: Iterable[NewJob]) -> list[EnqueuedJob]:
     created: list[EnqueuedJob] = []
     with ExitStack() as stack:
+        stack.enter_context(span_of(()))
         connection = stack.enter_context(database.connection())
         stack.enter_context(database.explained())
         stack.enter_context(connection.transaction())
@@ -45,6 +47,7 @@ def enqueue_stream(database: Database, jobs: Iterable[NewJob]) -> list[EnqueuedJ
 async def aenqueue_stream(database: Database, jobs: Iterable[NewJob]) -> list[EnqueuedJob]:
     created: list[EnqueuedJob] = []
     async with AsyncExitStack() as stack:
+        stack.enter_context(span_of(()))
         connection = await stack.enter_async_context(database.aconnection())
         stack.enter_context(database.explained())
         await stack.enter_async_context(connection.transaction())

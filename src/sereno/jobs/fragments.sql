@@ -30,11 +30,11 @@
                else exists (
                    select from unnest(case field
                        when 'queue' then array[queue] when 'task' then array[task] when 'tenant' then array[tenant]
-                       when 'tag' then tags when 'trace' then array[trace] when 'key' then array[unique_key]
+                       when 'tag' then tags when 'trace' then array[sereno.trace_id(trace)] when 'key' then array[unique_key]
                        when 'id' then array[id::text]
                        when 'by' then array[(select 'schedule:' || made_by.key from sereno.schedules made_by
                                              where made_by.id = schedule_id)]
-                       else array[trace, unique_key, task, queue, tenant] || tags
+                       else array[sereno.trace_id(trace), unique_key, task, queue, tenant] || tags
                    end) as has
                    where has like any(patterns))
            end))
@@ -80,11 +80,11 @@
                else exists (
                    select from unnest(case field
                        when 'queue' then array[queue] when 'task' then array[task] when 'tenant' then array[tenant]
-                       when 'tag' then tags when 'trace' then array[trace] when 'key' then array[unique_key]
+                       when 'tag' then tags when 'trace' then array[sereno.trace_id(trace)] when 'key' then array[unique_key]
                        when 'id' then array[id::text]
                        when 'by' then array[(select 'schedule:' || made_by.key from sereno.schedules made_by
                                              where made_by.id = schedule_id)]
-                       else array[trace, unique_key, task, queue, tenant] || tags
+                       else array[sereno.trace_id(trace), unique_key, task, queue, tenant] || tags
                    end) as has
                    where has like any(patterns))
            end))

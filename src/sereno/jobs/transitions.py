@@ -15,6 +15,7 @@ from sereno.jobs.claim_reply import decode_claimed
 from sereno.jobs.job import ClaimedJob, EnqueuedJob, NewJob
 from sereno.jobs.rows import KeyConflict
 from sereno.jobs.settlement import end_links, make_waiting
+from sereno.telemetry import tracing
 
 _sql = queries("jobs/transitions")
 _ids = msgspec.json.Decoder(list[int])
@@ -30,6 +31,8 @@ def enqueue(jobs: Sequence[NewJob]) -> Operation[list[EnqueuedJob]]:
 
     Jobs that wait for others need a second statement, in the same transaction.
     """
+    if tracing.active is not None:
+        jobs = tracing.active.with_trace(jobs)
     made = yield from _enqueue(jobs)
     if waiting := [
         {"id": job.id, "after": wanted.options.after, "on_dead": wanted.options.on_dead}

@@ -20,6 +20,7 @@ from sereno.notifications import events
 from sereno.notifications.event import DigestTemplate, EventDefinition, Template
 from sereno.notifications.events import EventStatus, NewEvent
 from sereno.notifications.jobs import NotificationJobs
+from sereno.telemetry import tracing
 from sereno.text import check_text
 
 P = TypeVar("P")
@@ -153,7 +154,7 @@ class Event(DatabaseClient, Generic[P]):
             steps=[msgspec.structs.asdict(step) for step in self._steps()],
             throttle=(throttle.most, seconds(throttle.per)) if throttle else None,
             digest=(gathered, seconds(digest.window)) if gathered and digest else None,
-            trace=trace,
+            trace=trace if trace is not None or tracing.active is None else tracing.active.current(),
         )
 
     def _write(self, event: NewEvent) -> Operation[int]:

@@ -24,8 +24,8 @@ from (select id, type, nullif(tenant, '') as tenant, subject, key, category, cha
              order by id desc limit %(window)s)
             union all
             (select * from sereno.events
-             where %(along)s::text = 'trace' and trace is not null and hashtext(trace) = hashtext(%(trace)s::text)
-               and trace = %(trace)s::text and (%(before)s::bigint is null or id < %(before)s)
+             where %(along)s::text = 'trace' and trace is not null and hashtext(sereno.trace_id(trace)) = hashtext(%(trace)s::text)
+               and sereno.trace_id(trace) = %(trace)s::text and (%(before)s::bigint is null or id < %(before)s)
              order by id desc limit %(window)s)) as newest
       where (%(type)s::text is null or type = %(type)s) and (%(tenant)s::text is null or tenant = %(tenant)s)
         and (%(since)s::timestamptz is null or created_at >= %(since)s)
@@ -36,7 +36,7 @@ from (select id, type, nullif(tenant, '') as tenant, subject, key, category, cha
                when 'category' then category like any(patterns)
                when 'channel' then exists (select from unnest(channels) as has where has like any(patterns))
                when 'tenant' then nullif(tenant, '') like any(patterns)
-               when 'trace' then trace like any(patterns)
+               when 'trace' then sereno.trace_id(trace) like any(patterns)
                when 'note' then note ilike any(patterns)
                when 'id' then id::text like any(patterns)
                when 'matched' then case when matched_at is null then 'no' else 'yes' end like any(patterns)
@@ -46,7 +46,7 @@ from (select id, type, nullif(tenant, '') as tenant, subject, key, category, cha
                when 'due' then date_part('epoch', due_at) >= low and date_part('epoch', due_at) < high
                when 'payload' then exists (select from jsonb_array_elements(pieces) as piece where payload @> piece)
                else type ilike any(patterns) or subject ilike any(patterns) or key ilike any(patterns)
-                    or category ilike any(patterns) or tenant ilike any(patterns) or trace ilike any(patterns)
+                    or category ilike any(patterns) or tenant ilike any(patterns) or sereno.trace_id(trace) ilike any(patterns)
 -- use: search.terms_end
       order by id desc limit %(limit)s) as page
 order by id desc;

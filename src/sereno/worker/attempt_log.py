@@ -6,6 +6,7 @@ from sereno.error_text import describe, storable
 from sereno.jobs.attempt import Ending, Settlement
 from sereno.jobs.job import ClaimedJob
 from sereno.telemetry.log_events import emit, logger
+from sereno.telemetry.tracing import trace_id
 
 _LEVELS = {"dead": logging.ERROR, "crash": logging.ERROR, "retry": logging.WARNING}
 
@@ -32,7 +33,7 @@ def report(job: ClaimedJob, decision: Settlement, ran: float, session: int, fing
         attempt=job.attempt,
         duration_ms=round(ran * 1000, 1),
         session=session,
-        trace_id=job.trace,
+        trace_id=trace_id(job.trace),
         error_type=None if error is None else error.name,
         fingerprint=fingerprint,
     )

@@ -17,6 +17,7 @@ from sereno.jobs.finish_listener import FinishedJob, finished_jobs
 from sereno.jobs.handle import result_of
 from sereno.jobs.job import ClaimedJob, NewJob
 from sereno.jobs.settlement import keep_step
+from sereno.telemetry import tracing
 
 # Jobs that one call may enqueue; a group has no limit.
 MOST_CALLS = 1000
@@ -51,7 +52,10 @@ def check_calls(jobs: Sequence[NewJob]) -> None:
 def _of_parent(parent: ClaimedJob, job: NewJob) -> NewJob:
     """Return the job with the tenant and the trace of its parent, unless it has its own."""
     options = job.options
-    tenant, trace = options.tenant or parent.tenant, options.trace or parent.trace
+    tenant, trace = options.tenant or parent.tenant, options.trace
+    if trace is None:
+        # The span of this attempt; without one, the span of what has enqueued the parent.
+        trace = (tracing.active.current() if tracing.active is not None else None) or parent.trace
     if (tenant, trace) == (options.tenant, options.trace):
         return job
     return msgspec.structs.replace(job, options=msgspec.structs.replace(options, tenant=tenant, trace=trace))

@@ -27,6 +27,7 @@ from sereno.jobs.result import ResultType
 from sereno.jobs.retry import Backoff
 from sereno.jobs.settlement import SettleResult, report_progress, settle
 from sereno.telemetry.log_events import JobLogger
+from sereno.telemetry.tracing import trace_id
 from sereno.text import check_text
 from sereno.worker.emitted_chunks import EmittedChunks, store_emitted
 from sereno.worker.iteration import COMMIT_EVERY, Iteration, SyncIteration
@@ -81,7 +82,7 @@ class Context(WaitingMethods):
         self.tenant = job.tenant
         self.attempt = job.attempt
         self.failures = job.failures
-        self.trace = job.trace
+        self.trace = trace_id(job.trace)
         self.fire = job.fire
         self.session = session
         self.claimed_at = datetime.fromtimestamp(job.claimed_at, UTC)

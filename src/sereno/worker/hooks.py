@@ -20,6 +20,7 @@ from sereno.jobs.settlement import SettleResult
 from sereno.jobs.task import OWN_TASKS
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.service import Service
+from sereno.telemetry.tracing import trace_id
 from sereno.worker.handler_threads import RaisedError, call_safely
 
 EventName = Literal["job.succeeded", "job.failed", "job.dead", "job.cancelled"]
@@ -129,7 +130,8 @@ class HookCaller(Service):
         if len(self._waiting) >= MOST_WAITING:
             self._dropped += 1
             return
-        self._waiting.append(JobEvent(name, job.id, job.task, job.queue, job.tenant, job.attempt, job.trace, **details))
+        trace = trace_id(job.trace)
+        self._waiting.append(JobEvent(name, job.id, job.task, job.queue, job.tenant, job.attempt, trace, **details))
         self._idle.clear()
         self.wake()
 

@@ -17,6 +17,7 @@ from sereno.jobs.attempt import Ending
 from sereno.jobs.hidden_values import HiddenValues
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.task import TaskDefinition
+from sereno.telemetry.tracing import Tracing
 from sereno.worker.context import Context
 from sereno.worker.handler_threads import HandlerThreads, call_safely
 from sereno.worker.steps import is_current_task
@@ -53,6 +54,8 @@ class RunningCall(msgspec.Struct, eq=False):
     is_abandoned: bool = False
     # Set after a failure with encrypted arguments.
     hidden: HiddenValues | None = None
+    # What makes the span of this call, if it is traced.
+    tracing: Tracing | None = None
     _turn: Any = None
 
     def begin(self) -> None:

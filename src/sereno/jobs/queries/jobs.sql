@@ -50,7 +50,7 @@ order by page.id desc;
 -- One live job with all its columns and the worker that runs it.
 select jobs.id, jobs.state, task, queue, tenant, priority::integer, attempt, failures, crashes, snoozes, releases, run_at,
        created_at, case when jobs.state = 'running' then claimed_at end, null::timestamptz, expires_at, cancel_requested,
-       unique_key, tags, trace, sereno.shown(args), null::text, null::text, null::text, null::text, session_id,
+       unique_key, tags, sereno.trace_id(trace), sereno.shown(args), null::text, null::text, null::text, null::text, session_id,
        sessions.host, sessions.pid, ready_seq,
        coalesce((select key from sereno.schedules where schedules.id = schedule_id), '#' || schedule_id), planned_at, keys,
        null::jsonb, group_id,
@@ -62,7 +62,7 @@ where jobs.id = %(id)s;
 -- name: finished_job
 -- One finished job.
 select history.id, history.state, task, queue, tenant, priority::integer, attempt, failures, crashes, snoozes, releases,
-       run_at, created_at, history.started_at, finished_at, expires_at, false, unique_key, tags, trace, sereno.shown(args), reason,
+       run_at, created_at, history.started_at, finished_at, expires_at, false, unique_key, tags, sereno.trace_id(trace), sereno.shown(args), reason,
        error_type, error_message, traceback, session_id, sessions.host, sessions.pid, null::bigint,
        coalesce((select key from sereno.schedules where schedules.id = schedule_id), '#' || schedule_id), planned_at, keys,
        sereno.shown(result), group_id,

@@ -7,16 +7,16 @@ from (select * from (
           (select id, state, task, queue, tenant, created_at, run_at, case when state = 'running' then claimed_at end as started_at,
                   null::timestamptz as finished_at, attempt, null::text as reason, null::text as error_type, schedule_id, planned_at, group_id,
                   links -> 'after' as after, (links ->> 'of')::bigint as after_group
-           from (select * from sereno.jobs where hashtext(trace) = hashtext(%(trace)s::text) and trace = %(trace)s
-                 order by hashtext(trace), id limit %(window)s) as live
+           from (select * from sereno.jobs where hashtext(sereno.trace_id(trace)) = hashtext(%(trace)s::text) and sereno.trace_id(trace) = %(trace)s
+                 order by hashtext(sereno.trace_id(trace)), id limit %(window)s) as live
            where %(tenant)s::text is null or tenant = %(tenant)s
            order by id limit %(most)s)
           union all
           (select id, state, task, queue, tenant, created_at, run_at, case when session_id is not null then started_at end, finished_at,
                   attempt, reason, error_type, schedule_id, planned_at, group_id,
                   links -> 'after' as after, (links ->> 'of')::bigint as after_group
-           from (select * from sereno.history where hashtext(trace) = hashtext(%(trace)s::text) and trace = %(trace)s
-                 order by hashtext(trace), id limit %(window)s) as ended
+           from (select * from sereno.history where hashtext(sereno.trace_id(trace)) = hashtext(%(trace)s::text) and sereno.trace_id(trace) = %(trace)s
+                 order by hashtext(sereno.trace_id(trace)), id limit %(window)s) as ended
            where %(tenant)s::text is null or tenant = %(tenant)s
            order by id limit %(most)s)) as every
       order by id limit %(most)s) as found
@@ -24,7 +24,7 @@ order by id;
 
 -- name: job
 -- One live or finished job, with its trace id.
-select trace, row_to_json(found)::text
+select sereno.trace_id(trace), row_to_json(found)::text
 from (select id, state, task, queue, tenant, created_at, run_at, case when state = 'running' then claimed_at end as started_at,
              null::timestamptz as finished_at, attempt, null::text as reason, null::text as error_type, schedule_id, planned_at, trace, group_id,
                   links -> 'after' as after, (links ->> 'of')::bigint as after_group
@@ -56,9 +56,9 @@ order by planned_at, key;
 -- name: events
 -- The first events of a trace.
 select row_to_json(found)::text
-from (select id, type, nullif(tenant, '') as tenant, subject, trace, created_at, due_at, matched_at
-      from (select * from sereno.events where hashtext(trace) = hashtext(%(trace)s::text) and trace = %(trace)s
-            order by hashtext(trace), id limit %(window)s) as newest
+from (select id, type, nullif(tenant, '') as tenant, subject, sereno.trace_id(trace) as trace, created_at, due_at, matched_at
+      from (select * from sereno.events where hashtext(sereno.trace_id(trace)) = hashtext(%(trace)s::text) and sereno.trace_id(trace) = %(trace)s
+            order by hashtext(sereno.trace_id(trace)), id limit %(window)s) as newest
       where %(tenant)s::text is null or tenant = %(tenant)s
       order by id limit %(most)s) as found
 order by id;
@@ -66,14 +66,14 @@ order by id;
 -- name: event
 -- One event, by its id or by the id of a delivery.
 select row_to_json(found)::text
-from (select id, type, nullif(tenant, '') as tenant, subject, trace, created_at, due_at, matched_at from sereno.events
+from (select id, type, nullif(tenant, '') as tenant, subject, sereno.trace_id(trace) as trace, created_at, due_at, matched_at from sereno.events
       where id = coalesce(%(event)s::bigint, (select event_id from sereno.deliveries where id = %(delivery)s::bigint))
         and (%(tenant)s::text is null or tenant = %(tenant)s)) as found;
 
 -- name: subject
 -- Events with a subject, newest first.
 select row_to_json(found)::text
-from (select id, type, nullif(tenant, '') as tenant, subject, trace, created_at, due_at, matched_at
+from (select id, type, nullif(tenant, '') as tenant, subject, sereno.trace_id(trace) as trace, created_at, due_at, matched_at
       from (select * from sereno.events where subject = %(subject)s order by id desc limit %(window)s) as newest
       where %(tenant)s::text is null or tenant = %(tenant)s
       order by id desc limit %(most)s) as found
@@ -82,7 +82,7 @@ order by id desc;
 -- name: newest
 -- The newest events that have any subject.
 select row_to_json(found)::text
-from (select id, type, nullif(tenant, '') as tenant, subject, trace, created_at, due_at, matched_at
+from (select id, type, nullif(tenant, '') as tenant, subject, sereno.trace_id(trace) as trace, created_at, due_at, matched_at
       from (select * from sereno.events order by id desc limit %(window)s) as newest
       where subject is not null and (%(tenant)s::text is null or tenant = %(tenant)s)
       order by id desc limit %(most)s) as found

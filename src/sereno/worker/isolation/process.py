@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from sereno.jobs.retry import Backoff
 from sereno.jobs.task import TaskDefinition
 from sereno.jobs.task_handle import Task
 from sereno.settings import Settings
+from sereno.telemetry import tracing
 from sereno.worker.context import Context
 from sereno.worker.event_loop import run_loop
 from sereno.worker.handler_threads import RaisedError, call_safely
@@ -129,11 +131,15 @@ async def _with_middlewares(
     task: Task[..., Any], context: Context, request: JobRequest, resources: OpenResources
 ) -> Ending:
     """Call the handler, inside of the middlewares if there are some: they see what it raises."""
-    if not task.middlewares:
+    middlewares = task.middlewares
+    if tracing.active is not None and tracing.active.traces([request.job]):
+        hides_errors = bool(task.definition.arguments.encrypted)
+        middlewares = (partial(tracing.active.attempt, [request.job], hides_errors), *middlewares)
+    if not middlewares:
         result = await _call(task.definition, context, request, resources)
         # Not isinstance, here and below: it reads `__class__` of the value, which may raise.
         return result.error if type(result) is RaisedError else result
-    async with around(task.middlewares, context):
+    async with around(middlewares, context):
         result = await _call(task.definition, context, request, resources)
         if type(result) is RaisedError:
             raise result.error

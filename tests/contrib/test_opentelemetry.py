@@ -1,0 +1,295 @@
+"""`sereno.contrib.opentelemetry`: spans of enqueues and attempts, as a receiver of OTLP gets them."""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Decision, ParentBased, Sampler, SamplingResult
+from opentelemetry.trace import Tracer
+
+from sereno import Backoff, Cancel, Context, Sereno
+from sereno.contrib.opentelemetry import instrument, uninstrument
+from sereno.jobs.encryption import new_key
+from sereno.monitoring.traces import operations as traces
+from tests.contrib import traced_app
+from tests.contrib.otlp_receiver import OtlpReceiver, values
+from tests.facts import auntil, one
+
+MakeTracer = Callable[[Sampler], Tracer]
+
+
+@pytest.fixture
+def receiver() -> Iterator[OtlpReceiver]:
+    with OtlpReceiver() as started:
+        yield started
+
+
+@pytest.fixture
+def sampled_by(receiver: OtlpReceiver) -> Iterator[MakeTracer]:
+    """Return a function that instruments this process with a sampler, and returns the tracer of the application."""
+
+    def made(sampler: Sampler) -> Tracer:
+        provider = TracerProvider(sampler=sampler)
+        provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(receiver.url)))
+        instrument(provider)
+        return provider.get_tracer("shop")
+
+    yield made
+    uninstrument()
+
+
+@pytest.fixture
+def tracer(sampled_by: MakeTracer) -> Tracer:
+    return sampled_by(ParentBased(ALWAYS_ON))
+
+
+async def run(app: Sereno, connection: psycopg.Connection, ended: int) -> None:
+    async with app.working():
+        await auntil(lambda: one(connection, "select count(*) from sereno.history") == ended)
+
+
+def only(spans: list[Span]) -> Span:
+    (found,) = spans
+    return found
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+async def test_an_attempt_is_a_child_of_its_enqueue(
+    app: Sereno, connection: psycopg.Connection, receiver: OtlpReceiver, tracer: Tracer, is_async: bool
+) -> None:
+    seen: list[str | None] = []
+
+    def work(ctx: Context) -> None:
+        seen.append(ctx.trace)
+        with tracer.start_as_current_span("query"):
+            pass
+
+    async def awork(ctx: Context) -> None:
+        work(ctx)
+
+    task = app.task(name="ship", queue="goods")(awork if is_async else work)
+    with tracer.start_as_current_span("request"):
+        job = task.using(tenant="acme").enqueue()
+    await run(app, connection, 1)
+    request, sent, processed, query = (
+        only(receiver.named(name)) for name in ("request", "enqueue ship", "process ship", "query")
+    )
+    assert {span.trace_id for span in (sent, processed, query)} == {request.trace_id}
+    assert (sent.parent_span_id, sent.kind) == (request.span_id, Span.SPAN_KIND_PRODUCER)
+    assert (processed.parent_span_id, processed.kind) == (sent.span_id, Span.SPAN_KIND_CONSUMER)
+    assert query.parent_span_id == processed.span_id
+    shared = {"messaging.system": "sereno", "messaging.destination.name": "goods", "sereno.task": "ship"}
+    assert values(sent) == shared | {"messaging.operation.name": "enqueue", "messaging.operation.type": "send"}
+    session = one(connection, "select session_id from sereno.history")
+    assert values(processed) == shared | {
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.message.id": str(job.id),
+        "sereno.attempt": 1,
+        "sereno.session": session,
+        "sereno.tenant": "acme",
+    }
+    assert processed.status.code == Status.STATUS_CODE_UNSET
+    # The job is found by the id of the trace, which handlers and logs see.
+    number = request.trace_id.hex()
+    assert seen == [number]
+    assert app.database.run(traces.trace(number)).id == number
+    assert one(connection, "select trace from sereno.jobs_v1 where id = %s", job.id) == number
+
+
+async def test_a_later_attempt_begins_a_trace_and_links_to_the_enqueue(
+    app: Sereno, connection: psycopg.Connection, receiver: OtlpReceiver, tracer: Tracer
+) -> None:
+    @app.task(name="ship", retry=Backoff(retries=1, first="10ms"))
+    async def ship(ctx: Context) -> None:
+        if ctx.attempt == 1:
+            raise OSError("no ship")
+
+    ship.enqueue()
+    await run(app, connection, 1)
+    sent, (first, second) = only(receiver.named("enqueue ship")), receiver.named("process ship")
+    assert first.trace_id == sent.trace_id != second.trace_id
+    assert second.parent_span_id == b""
+    assert [(link.trace_id, link.span_id) for link in second.links] == [(sent.trace_id, sent.span_id)]
+    assert (first.status.code, first.status.message) == (Status.STATUS_CODE_ERROR, "OSError")
+    assert values(first)["error.type"] == "OSError"
+    (event,) = first.events
+    assert {each.key: each.value.string_value for each in event.attributes}["exception.message"] == "no ship"
+
+
+async def test_an_outcome_is_no_error(
+    app: Sereno, connection: psycopg.Connection, receiver: OtlpReceiver, tracer: Tracer
+) -> None:
+    @app.task(name="ship")
+    async def ship() -> None:
+        raise Cancel("not wanted any more")
+
+    ship.enqueue()
+    await run(app, connection, 1)
+    span = only(receiver.named("process ship"))
+    assert (span.status.code, values(span)["sereno.outcome"]) == (Status.STATUS_CODE_UNSET, "cancel")
+
+
+async def test_a_batch_is_one_span_with_a_link_to_each_enqueue(
+    app: Sereno, connection: psycopg.Connection, receiver: OtlpReceiver, tracer: Tracer
+) -> None:
+    @app.task(name="ship", batch=10)
+    async def ship(orders: list[int]) -> None: ...
+
+    ship.enqueue(1)
+    app.enqueue_many([ship.job(2), ship.job(3)])
+    await run(app, connection, 3)
+    span = only(receiver.named("process ship"))
+    assert {link.span_id for link in span.links} == {sent.span_id for sent in receiver.named("enqueue ship")}
+    assert len(span.links) == 3
+    assert values(span)["messaging.batch.message_count"] == 3
+
+
+async def test_a_job_that_is_called_is_below_the_attempt_that_calls_it(
+    app: Sereno, connection: psycopg.Connection, receiver: OtlpReceiver, tracer: Tracer
+) -> None:
+    @app.task(name="child")
+    async def child() -> int:
+        return 7
+
+    @app.task(name="parent")
+    async def parent(ctx: Context) -> None:
+        assert await ctx.call(child.job()) == 7
+
+    parent.enqueue()
+    await run(app, connection, 2)
+    sent, (first, second) = only(receiver.named("enqueue parent")), receiver.named("process parent")
+    assert only(receiver.named("process child")).parent_span_id == first.span_id
+    # It waits, and goes on in a second attempt of the same trace.
+    assert first.parent_span_id == second.parent_span_id == sent.span_id
+
+
+async def test_an_event_leads_to_its_fan_out(
+    app: Sereno, connection: psycopg.Connection, receiver: OtlpReceiver, tracer: Tracer
+) -> None:
+    class Paid(msgspec.Struct):
+        amount: int
+
+    paid = app.event("order.paid", Paid, channels=["inapp"])
+    with tracer.start_as_current_span("request") as span:
+        paid.notify(Paid(7), to="ada")
+        number = f"{span.get_span_context().trace_id:032x}"
+    await run(app, connection, 1)
+    names = [each.name for each in receiver.spans if each.trace_id.hex() == number]
+    assert "process sereno.fan_out" in names
+    assert one(connection, "select trace from sereno.events_v1") == number
+
+
+async def test_nothing_is_stored_or_sent_if_nothing_is_sampled(
+    app: Sereno, connection: psycopg.Connection, receiver: OtlpReceiver, sampled_by: MakeTracer
+) -> None:
+    sampled_by(ParentBased(ALWAYS_OFF))
+
+    @app.task(name="ship")
+    async def ship() -> None: ...
+
+    ship.enqueue()
+    await run(app, connection, 1)
+    assert receiver.spans == []
+    assert one(connection, "select trace from sereno.history") is None
+
+
+class Some(Sampler):
+    """Samples the root spans of one name."""
+
+    def should_sample(self, *args: Any, **_: Any) -> SamplingResult:
+        _, _, name, *_ = args
+        return SamplingResult(Decision.RECORD_AND_SAMPLE if name == "sampled" else Decision.DROP)
+
+    def get_description(self) -> str:
+        return "Some"
+
+
+async def test_the_attempt_follows_the_decision_of_the_enqueue(
+    app: Sereno, connection: psycopg.Connection, receiver: OtlpReceiver, sampled_by: MakeTracer
+) -> None:
+    tracer = sampled_by(ParentBased(Some()))
+
+    @app.task(name="ship")
+    async def ship() -> None: ...
+
+    for name in ("sampled", "not sampled"):
+        with tracer.start_as_current_span(name):
+            ship.enqueue()
+    await run(app, connection, 2)
+    assert [span.name for span in receiver.spans].count("process ship") == 1
+    flags = connection.execute("select right(trace, 2) from sereno.history").fetchall()
+    assert sorted(int(flag) & 1 for (flag,) in flags) == [0, 1]
+
+
+async def test_a_traceparent_can_be_given_in_sql(
+    app: Sereno, connection: psycopg.Connection, receiver: OtlpReceiver, tracer: Tracer
+) -> None:
+    @app.task(name="ship")
+    async def ship() -> None: ...
+
+    parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    connection.execute("select sereno.enqueue('ship', '{}', trace => %s)", [parent])
+    await run(app, connection, 1)
+    span = only(receiver.named("process ship"))
+    assert f"00-{span.trace_id.hex()}-{span.parent_span_id.hex()}-01" == parent
+    assert app.database.run(traces.trace("4bf92f3577b34da6a3ce929d0e0e4736")).lanes
+
+
+async def test_the_text_of_an_error_with_encrypted_arguments_is_not_sent(
+    database_url: str, connection: psycopg.Connection, receiver: OtlpReceiver, tracer: Tracer
+) -> None:
+    app = Sereno(database_url, encryption_keys=[new_key("one")])
+
+    @app.task(name="ship", encrypt=True, retry=0)
+    async def ship(card: str) -> None:
+        raise OSError(f"card {card}")
+
+    ship.enqueue("4111-1111")
+    await run(app, connection, 1)
+    await app.aclose()
+    span = only(receiver.named("process ship"))
+    assert values(span)["error.type"] == "OSError"
+    assert b"4111" not in span.SerializeToString()
+
+
+@pytest.mark.slow
+async def test_the_span_of_an_isolated_attempt_comes_from_its_process(
+    database_url: str,
+    connection: psycopg.Connection,
+    receiver: OtlpReceiver,
+    tracer: Tracer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TRACED_APP_RECEIVER", receiver.url)
+    monkeypatch.setenv("TRACED_APP_TEST", str(os.getpid()))
+    app = traced_app.app
+    app.override(database_url=database_url)
+    app.database.forget_url()
+    traced_app.alone.enqueue()
+    await run(app, connection, 1)
+    await app.aclose()
+    name = traced_app.alone.name
+    sent, span = only(receiver.named(f"enqueue {name}")), only(receiver.named(f"process {name}"))
+    assert span.parent_span_id == sent.span_id
+
+
+def test_without_a_provider_nothing_is_stored(app: Sereno, connection: psycopg.Connection) -> None:
+    @app.task
+    def ship() -> None: ...
+
+    instrument(trace.NoOpTracerProvider())
+    try:
+        ship.enqueue()
+    finally:
+        uninstrument()
+    assert one(connection, "select trace from sereno.jobs") is None
