@@ -207,7 +207,7 @@ class Some(Sampler):
     """Samples the root spans of one name."""
 
     def should_sample(self, *args: Any, **_: Any) -> SamplingResult:
-        _, _, name, *_ = args
+        name = args[2]
         return SamplingResult(Decision.RECORD_AND_SAMPLE if name == "sampled" else Decision.DROP)
 
     def get_description(self) -> str:
