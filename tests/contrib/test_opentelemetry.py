@@ -169,7 +169,7 @@ async def test_a_job_that_is_called_is_below_the_attempt_that_calls_it(
     await run(app, connection, 2)
     sent, (first, second) = only(receiver.named("enqueue parent")), receiver.named("process parent")
     assert only(receiver.named("process child")).parent_span_id == first.span_id
-    # It waits, and goes on in a second attempt of the same trace.
+    # It waits, and continues in a second attempt of the same trace.
     assert first.parent_span_id == second.parent_span_id == sent.span_id
 
 

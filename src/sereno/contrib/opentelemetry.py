@@ -5,8 +5,8 @@
     instrument()
 
 Call it once per process, where the tracer provider is set up. An enqueue is a PRODUCER span. The first attempt of a job
-is its child, in whatever process it runs, and so is one that goes on after a wait. The attempt after a failure begins a
-trace of its own and has a link to it. Where nothing is sampled, nothing is stored and no span is made.
+is its child, in whatever process it runs, and so is one that continues after a wait. An attempt after a failure begins
+a trace of its own and has a link to it. Where nothing is sampled, nothing is stored and no span is made.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence

@@ -4119,8 +4119,6 @@ CREATE FUNCTION sereno.trace_id(trace text) RETURNS text
                 else trace end
 $$;
 
-COMMENT ON FUNCTION sereno.trace_id(trace text) IS 'The id of a trace: of a W3C traceparent its second part, of any other text the text itself.';
-
 CREATE FUNCTION sereno.try_enqueue_keyed(jobs jsonb, timeout double precision) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$

@@ -43,6 +43,11 @@ class Tracing(Protocol):
 active: Tracing | None = None
 
 
+def of_attempt(jobs: Sequence[Any]) -> Tracing | None:
+    """Return what makes the span of an attempt, or None if it has none."""
+    return active if active is not None and active.traces(jobs) else None
+
+
 def set_active(tracing: Tracing | None) -> None:
     """Trace the enqueues and attempts of this process; None: do not."""
     global active  # noqa: PLW0603 - OpenTelemetry itself is set up once per process

@@ -90,11 +90,9 @@ class Executor:
         running = RunningCall(definition, jobs, now, None if timeout is None else now + timeout)
         for job in jobs:
             self.running[job.id] = running
-        if tracing.active is not None and tracing.active.traces(jobs):
-            running.tracing = tracing.active
-        is_usual = definition.is_usual and not jobs[0].crashes and not self._registry.middlewares
-        usual = is_usual and running.tracing is None
-        attempt = self._attempt_usual(running, jobs[0]) if usual else self._attempt(running)
+        running.tracing = tracing.of_attempt(jobs)
+        is_usual = definition.is_usual and not (jobs[0].crashes or self._registry.middlewares or running.tracing)
+        attempt = self._attempt_usual(running, jobs[0]) if is_usual else self._attempt(running)
         running.task = self._create_task(attempt, name=definition.name, context=self._context_variables.copy())
 
     async def _attempt_usual(self, running: RunningCall, job: ClaimedJob) -> None:
@@ -214,20 +212,13 @@ class Executor:
         return error if issubclass(type(error), Outcome) else running.stopped or error
 
     async def _call(self, running: RunningCall, values: tuple[Any, ...], job: ClaimedJob) -> Any:
-        if self._needs_context(running):
+        if running.needs_context(self._registry.middlewares):
             running.context = self._context(running, job)
         return await self._with_middlewares(running, values)
 
-    def _needs_context(self, running: RunningCall) -> bool:
-        is_wanted = running.definition.arguments.context_name is not None or running.tracing is not None
-        return is_wanted or bool(self._registry.middlewares)
-
     async def _with_middlewares(self, running: RunningCall, values: tuple[Any, ...]) -> Any:
         """Call the handler, inside of the middlewares if there are some."""
-        middlewares = self._registry.middlewares_of(running.definition)
-        if running.tracing is not None:
-            hides_errors = bool(running.definition.arguments.encrypted)
-            middlewares = (partial(running.tracing.attempt, running.jobs, hides_errors), *middlewares)
+        middlewares = running.with_span(self._registry.middlewares_of(running.definition))
         if not middlewares or running.context is None:
             return await self._call_handler(running, values)
         async with around(middlewares, running.context):
@@ -278,7 +269,7 @@ class Executor:
     async def _batch_call(self, running: RunningCall, values: dict[int, Any]) -> dict[int, Ending]:
         definition = running.definition
         called = list(values)
-        if self._needs_context(running):
+        if running.needs_context(self._registry.middlewares):
             jobs = [job for job in running.jobs if job.id in values]
             context = running.context = self._context(running, jobs[0], jobs)
             if len({job.tenant for job in jobs}) > 1:

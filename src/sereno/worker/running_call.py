@@ -6,7 +6,7 @@ import ctypes
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -68,6 +68,15 @@ class RunningCall(msgspec.Struct, eq=False):
     def is_settled(self) -> bool:
         """Whether the handler's own transaction has settled its jobs."""
         return self.context is not None and self.context.settled
+
+    def needs_context(self, middlewares: Sequence[Callable[[Any], Any]]) -> bool:
+        return bool(self.definition.arguments.context_name or self.tracing or middlewares)
+
+    def with_span(self, middlewares: Sequence[Callable[[Any], Any]]) -> Sequence[Callable[[Any], Any]]:
+        """Return the middlewares of its attempt; the first one makes its span, if it is traced."""
+        if self.tracing is None:
+            return middlewares
+        return (partial(self.tracing.attempt, self.jobs, bool(self.definition.arguments.encrypted)), *middlewares)
 
     def is_own_flow(self) -> bool:
         """Return whether the caller is the handler's own task or thread, and not one that the handler started."""

@@ -5,7 +5,6 @@ create function sereno.trace_id(trace text) returns text language sql immutable 
     select case when trace like '__-________________________________-________________-__' then substr(trace, 4, 32)
                 else trace end
 $$;
-comment on function sereno.trace_id(text) is 'The id of a trace: of a W3C traceparent its second part, of any other text the text itself.';
 
 -- Without the function, which a role that writes rows may not be allowed to call.
 drop index sereno.jobs_trace;

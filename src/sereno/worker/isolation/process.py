@@ -132,9 +132,9 @@ async def _with_middlewares(
 ) -> Ending:
     """Call the handler, inside of the middlewares if there are some: they see what it raises."""
     middlewares = task.middlewares
-    if tracing.active is not None and tracing.active.traces([request.job]):
+    if (traced := tracing.of_attempt([request.job])) is not None:
         hides_errors = bool(task.definition.arguments.encrypted)
-        middlewares = (partial(tracing.active.attempt, [request.job], hides_errors), *middlewares)
+        middlewares = (partial(traced.attempt, [request.job], hides_errors), *middlewares)
     if not middlewares:
         result = await _call(task.definition, context, request, resources)
         # Not isinstance, here and below: it reads `__class__` of the value, which may raise.
