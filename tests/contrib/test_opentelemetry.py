@@ -206,8 +206,7 @@ async def test_nothing_is_stored_or_sent_if_nothing_is_sampled(
 class Some(Sampler):
     """Samples the root spans of one name."""
 
-    def should_sample(self, *args: Any, **_: Any) -> SamplingResult:
-        name = args[2]
+    def should_sample(self, *_: Any, name: str, **__: Any) -> SamplingResult:
         return SamplingResult(Decision.RECORD_AND_SAMPLE if name == "sampled" else Decision.DROP)
 
     def get_description(self) -> str:
