@@ -10,6 +10,7 @@ import psycopg
 from bench.context import BenchContext
 from bench.cpu_time import server_seconds
 from bench.drain import SECONDS_AFTER, watch
+from bench.traced import Sampling, traced
 from bench.workers import BenchmarkFailed, working
 from sereno import Sereno
 from sereno.jobs.job import NewJob
@@ -24,6 +25,7 @@ class FeatureLoad:
     """How a job is created from its number, and what it leaves behind.
 
     `calls`: handler calls of one job. `divisor`: divides the number of jobs, for a feature that drains slowly.
+    `sampling`: whether OpenTelemetry traces the jobs, and keeps their spans.
     """
 
     make: Make
@@ -31,6 +33,7 @@ class FeatureLoad:
     divisor: int = 1
     in_history: bool = True
     log_lines: int = 0
+    sampling: Sampling = ""
 
 
 class FeatureCost(NamedTuple):
@@ -46,6 +49,7 @@ def measure(context: BenchContext, load: FeatureLoad, jobs: int) -> FeatureCost:
     """Fill a fresh database, let one worker empty it, and check that each job ran as often as it should."""
     jobs //= load.divisor
     with (
+        traced(load.sampling),
         context.server.fresh("features") as url,
         context.tally() as tally,
         psycopg.connect(url, autocommit=True) as connection,

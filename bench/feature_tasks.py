@@ -10,11 +10,13 @@ from pathlib import Path
 
 from bench.tally import Tally, WorkerCounter
 from bench.tasks import QUEUE, microseconds
+from bench.traced import set_up
 from sereno import Context, Retry, Sereno
 
 TALLY = "BENCH_TALLY"
 BATCH = 100
 
+set_up()
 # The address comes from SERENO_DATABASE_URL, or from an override before the first use.
 app = Sereno()
 

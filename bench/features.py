@@ -53,6 +53,8 @@ FEATURES = {
     "unique_key": FeatureLoad(_unique),
     "expires": FeatureLoad(_of(tasks.plain.using(expires_at=LATER))),
     "context": FeatureLoad(_of(tasks.with_context)),
+    "not_sampled": FeatureLoad(_of(tasks.plain), sampling="off"),
+    "sampled": FeatureLoad(_of(tasks.plain), sampling="on"),
     "log_line": FeatureLoad(_of(tasks.logging), divisor=3, log_lines=1),
     "progress": FeatureLoad(_of(tasks.reporting)),
     "step": FeatureLoad(_of(tasks.in_steps), divisor=5),

@@ -175,6 +175,8 @@ FEATURE_LABELS = {
     "unique_key": "a unique key",
     "expires": "`expires_at`",
     "context": "a handler that takes `ctx`",
+    "not_sampled": "OpenTelemetry, where nothing is sampled",
+    "sampled": "OpenTelemetry, where everything is sampled",
     "log_line": "one log line",
     "progress": "`ctx.progress`, once",
     "step": "`ctx.step`, once",

@@ -206,7 +206,8 @@ async def test_nothing_is_stored_or_sent_if_nothing_is_sampled(
 class Some(Sampler):
     """Samples the root spans of one name."""
 
-    def should_sample(self, *_: Any, name: str, **__: Any) -> SamplingResult:
+    def should_sample(self, *_: Any, **given: Any) -> SamplingResult:
+        name = given["name"]
         return SamplingResult(Decision.RECORD_AND_SAMPLE if name == "sampled" else Decision.DROP)
 
     def get_description(self) -> str:
