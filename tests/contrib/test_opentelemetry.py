@@ -17,8 +17,10 @@ from opentelemetry.trace import Tracer
 
 from sereno import Backoff, Cancel, Context, Sereno
 from sereno.contrib.opentelemetry import instrument, uninstrument
+from sereno.database.statement import queries
 from sereno.jobs.encryption import new_key
 from sereno.monitoring.traces import operations as traces
+from sereno.telemetry.tracing import trace_id
 from tests.contrib import traced_app
 from tests.contrib.otlp_receiver import OtlpReceiver, values
 from tests.facts import auntil, one
@@ -293,3 +295,27 @@ def test_without_a_provider_nothing_is_stored(app: Sereno, connection: psycopg.C
     finally:
         uninstrument()
     assert one(connection, "select trace from sereno.jobs") is None
+
+
+@pytest.mark.parametrize(
+    ("trace_text", "number"),
+    [
+        ("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "4bf92f3577b34da6a3ce929d0e0e4736"),
+        ("00-4bf92f3577b34da6a3ce929d0e0e473X-00f067aa0ba902b7-01", None),
+        ("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\n", None),
+        ("order-7", None),
+    ],
+)
+def test_sql_and_python_find_the_same_id(connection: psycopg.Connection, trace_text: str, number: str | None) -> None:
+    expected = trace_text if number is None else number
+    assert trace_id(trace_text) == one(connection, "select sereno.trace_id(%s)", trace_text) == expected
+
+
+@pytest.mark.parametrize(("name", "scanned"), [("jobs", 2), ("events", 1)])
+def test_a_trace_is_found_by_index(connection: psycopg.Connection, name: str, scanned: int) -> None:
+    params = {"trace": "7", "tenant": None, "window": 100, "most": 100}
+    connection.execute("set enable_seqscan = off")
+    query = f"explain {queries('monitoring/traces/queries')[name]}"
+    plan = [line for (line,) in connection.execute(query.encode(), params)]
+    assert [line for line in plan if "Seq Scan" in line] == []
+    assert len([line for line in plan if "Index Cond: (hashtext(" in line]) >= scanned

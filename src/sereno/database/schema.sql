@@ -4114,10 +4114,10 @@ $_$;
 
 CREATE FUNCTION sereno.trace_id(trace text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$
-    select case when trace like '__-________________________________-________________-__' then substr(trace, 4, 32)
+    AS $_$
+    select case when trace ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' then substr(trace, 4, 32)
                 else trace end
-$$;
+$_$;
 
 CREATE FUNCTION sereno.try_enqueue_keyed(jobs jsonb, timeout double precision) RETURNS jsonb
     LANGUAGE plpgsql
@@ -5144,7 +5144,7 @@ CREATE VIEW sereno.events_v1 AS
     matched_at,
     note,
         CASE
-            WHEN (trace ~~ '__-________________________________-________________-__'::text) THEN substr(trace, 4, 32)
+            WHEN (trace ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'::text) THEN substr(trace, 4, 32)
             ELSE trace
         END AS trace
    FROM sereno.events;
@@ -5505,7 +5505,7 @@ CREATE VIEW sereno.jobs_v1 AS
     every.tenant,
     every.tags,
         CASE
-            WHEN (every.trace ~~ '__-________________________________-________________-__'::text) THEN substr(every.trace, 4, 32)
+            WHEN (every.trace ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'::text) THEN substr(every.trace, 4, 32)
             ELSE every.trace
         END AS trace,
     every.args,
@@ -6779,7 +6779,7 @@ CREATE INDEX events_subject ON sereno.events USING btree (subject, id) WHERE (su
 
 CREATE INDEX events_trace ON sereno.events USING btree (hashtext(
 CASE
-    WHEN (trace ~~ '__-________________________________-________________-__'::text) THEN substr(trace, 4, 32)
+    WHEN (trace ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'::text) THEN substr(trace, 4, 32)
     ELSE trace
 END), id) WHERE (trace IS NOT NULL);
 
@@ -6809,13 +6809,13 @@ CREATE INDEX history_dead_group_id_id_idx ON sereno.history_dead USING btree (gr
 
 CREATE INDEX history_trace ON ONLY sereno.history USING btree (hashtext(
 CASE
-    WHEN (trace ~~ '__-________________________________-________________-__'::text) THEN substr(trace, 4, 32)
+    WHEN (trace ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'::text) THEN substr(trace, 4, 32)
     ELSE trace
 END), id) WHERE (trace IS NOT NULL);
 
 CREATE INDEX history_dead_hashtext_id_idx ON sereno.history_dead USING btree (hashtext(
 CASE
-    WHEN (trace ~~ '__-________________________________-________________-__'::text) THEN substr(trace, 4, 32)
+    WHEN (trace ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'::text) THEN substr(trace, 4, 32)
     ELSE trace
 END), id) WHERE (trace IS NOT NULL);
 
@@ -6831,7 +6831,7 @@ CREATE INDEX history_done_group_id_id_idx ON ONLY sereno.history_done USING btre
 
 CREATE INDEX history_done_hashtext_id_idx ON ONLY sereno.history_done USING btree (hashtext(
 CASE
-    WHEN (trace ~~ '__-________________________________-________________-__'::text) THEN substr(trace, 4, 32)
+    WHEN (trace ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'::text) THEN substr(trace, 4, 32)
     ELSE trace
 END), id) WHERE (trace IS NOT NULL);
 
@@ -6843,7 +6843,7 @@ CREATE INDEX history_done_default_group_id_id_idx ON sereno.history_done_default
 
 CREATE INDEX history_done_default_hashtext_id_idx ON sereno.history_done_default USING btree (hashtext(
 CASE
-    WHEN (trace ~~ '__-________________________________-________________-__'::text) THEN substr(trace, 4, 32)
+    WHEN (trace ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'::text) THEN substr(trace, 4, 32)
     ELSE trace
 END), id) WHERE (trace IS NOT NULL);
 
@@ -6879,7 +6879,7 @@ CREATE INDEX jobs_scheduled ON sereno.jobs USING btree (run_at) WHERE (state = '
 
 CREATE INDEX jobs_trace ON sereno.jobs USING btree (hashtext(
 CASE
-    WHEN (trace ~~ '__-________________________________-________________-__'::text) THEN substr(trace, 4, 32)
+    WHEN (trace ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'::text) THEN substr(trace, 4, 32)
     ELSE trace
 END), id) WHERE (trace IS NOT NULL);
 

@@ -65,7 +65,7 @@ order by 1;
 
 -- name: jobs
 -- Jobs, live and ended, in the order of their creation.
-select id, task, state, queue, tenant, args, run_at, attempt, reason, error_type, error_message, trace
+select id, task, state, queue, tenant, args, run_at, attempt, reason, error_type, error_message, sereno.trace_id(trace)
 from (select id, task, state, queue, tenant, args, run_at, attempt, null as reason, null as error_type, null as error_message, trace
       from sereno.jobs
       union all

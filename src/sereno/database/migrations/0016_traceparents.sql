@@ -2,28 +2,28 @@
 -- It is found, shown and logged by that id, and stored as a whole for the span of the attempt.
 
 create function sereno.trace_id(trace text) returns text language sql immutable parallel safe as $$
-    select case when trace like '__-________________________________-________________-__' then substr(trace, 4, 32)
+    select case when trace ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' then substr(trace, 4, 32)
                 else trace end
 $$;
 
 -- Without the function, which a role that writes rows may not be allowed to call.
 drop index sereno.jobs_trace;
 create index jobs_trace on sereno.jobs (hashtext(
-    case when trace like '__-________________________________-________________-__' then substr(trace, 4, 32) else trace end), id)
+    case when trace ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' then substr(trace, 4, 32) else trace end), id)
     where trace is not null;
 drop index sereno.history_trace;
 create index history_trace on sereno.history (hashtext(
-    case when trace like '__-________________________________-________________-__' then substr(trace, 4, 32) else trace end), id)
+    case when trace ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' then substr(trace, 4, 32) else trace end), id)
     where trace is not null;
 drop index sereno.events_trace;
 create index events_trace on sereno.events (hashtext(
-    case when trace like '__-________________________________-________________-__' then substr(trace, 4, 32) else trace end), id)
+    case when trace ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' then substr(trace, 4, 32) else trace end), id)
     where trace is not null;
 
 -- The views show the id, also without the function.
 create or replace view sereno.jobs_v1 as
 select every.id, every.task, every.queue, every.state, every.priority, every.tenant, every.tags,
-       case when every.trace like '__-________________________________-________________-__' then substr(every.trace, 4, 32) else every.trace end as trace, every.args,
+       case when every.trace ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' then substr(every.trace, 4, 32) else every.trace end as trace, every.args,
        every.unique_key, every.attempt, every.failures, every.crashes, every.snoozes, every.releases,
        every.run_at, every.created_at, every.started_at, every.finished_at, every.expires_at, every.cancel_requested,
        every.session_id, sessions.host, sessions.pid,
@@ -59,5 +59,5 @@ left join sereno.schedules on schedules.id = every.schedule_id;
 create or replace view sereno.events_v1 as
 select id, type, nullif(tenant, '') as tenant, subject, key, category, payload::jsonb as payload, channels, audience, critical, opt_in,
        due_at, expires_at, created_at, matched_at, note,
-       case when trace like '__-________________________________-________________-__' then substr(trace, 4, 32) else trace end as trace
+       case when trace ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' then substr(trace, 4, 32) else trace end as trace
 from sereno.events;

@@ -7,7 +7,8 @@ from (select * from (
           (select id, state, task, queue, tenant, created_at, run_at, case when state = 'running' then claimed_at end as started_at,
                   null::timestamptz as finished_at, attempt, null::text as reason, null::text as error_type, schedule_id, planned_at, group_id,
                   links -> 'after' as after, (links ->> 'of')::bigint as after_group
-           from (select * from sereno.jobs where hashtext(sereno.trace_id(trace)) = hashtext(%(trace)s::text) and sereno.trace_id(trace) = %(trace)s
+           from (select * from sereno.jobs where trace is not null and hashtext(sereno.trace_id(trace)) = hashtext(%(trace)s::text)
+                 and sereno.trace_id(trace) = %(trace)s
                  order by hashtext(sereno.trace_id(trace)), id limit %(window)s) as live
            where %(tenant)s::text is null or tenant = %(tenant)s
            order by id limit %(most)s)
@@ -15,7 +16,8 @@ from (select * from (
           (select id, state, task, queue, tenant, created_at, run_at, case when session_id is not null then started_at end, finished_at,
                   attempt, reason, error_type, schedule_id, planned_at, group_id,
                   links -> 'after' as after, (links ->> 'of')::bigint as after_group
-           from (select * from sereno.history where hashtext(sereno.trace_id(trace)) = hashtext(%(trace)s::text) and sereno.trace_id(trace) = %(trace)s
+           from (select * from sereno.history where trace is not null and hashtext(sereno.trace_id(trace)) = hashtext(%(trace)s::text)
+                 and sereno.trace_id(trace) = %(trace)s
                  order by hashtext(sereno.trace_id(trace)), id limit %(window)s) as ended
            where %(tenant)s::text is null or tenant = %(tenant)s
            order by id limit %(most)s)) as every
@@ -57,7 +59,8 @@ order by planned_at, key;
 -- The first events of a trace.
 select row_to_json(found)::text
 from (select id, type, nullif(tenant, '') as tenant, subject, sereno.trace_id(trace) as trace, created_at, due_at, matched_at
-      from (select * from sereno.events where hashtext(sereno.trace_id(trace)) = hashtext(%(trace)s::text) and sereno.trace_id(trace) = %(trace)s
+      from (select * from sereno.events where trace is not null and hashtext(sereno.trace_id(trace)) = hashtext(%(trace)s::text)
+                 and sereno.trace_id(trace) = %(trace)s
             order by hashtext(sereno.trace_id(trace)), id limit %(window)s) as newest
       where %(tenant)s::text is null or tenant = %(tenant)s
       order by id limit %(most)s) as found
