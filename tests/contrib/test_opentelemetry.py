@@ -1,7 +1,8 @@
 """`sereno.contrib.opentelemetry`: spans of enqueues and attempts, as a receiver of OTLP gets them."""
 
-import os
+import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,9 +22,10 @@ from sereno.database.statement import queries
 from sereno.jobs.encryption import new_key
 from sereno.monitoring.traces import operations as traces
 from sereno.telemetry.tracing import trace_id
+from tests.acceptance.conftest import WorkerProcess
 from tests.contrib import traced_app
 from tests.contrib.otlp_receiver import OtlpReceiver, values
-from tests.facts import auntil, one
+from tests.facts import auntil, one, until
 
 MakeTracer = Callable[[Sampler], Tracer]
 
@@ -265,24 +267,28 @@ async def test_the_text_of_an_error_with_encrypted_arguments_is_not_sent(
 
 
 @pytest.mark.slow
-async def test_the_span_of_an_isolated_attempt_comes_from_its_process(
-    database_url: str,
-    connection: psycopg.Connection,
-    receiver: OtlpReceiver,
-    tracer: Tracer,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_worker_that_stops_has_sent_all_spans(
+    database_url: str, connection: psycopg.Connection, receiver: OtlpReceiver, tracer: Tracer, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("TRACED_APP_RECEIVER", receiver.url)
-    monkeypatch.setenv("TRACED_APP_TEST", str(os.getpid()))
+    """Also those of an isolated task, which come from its own process."""
     app = traced_app.app
     app.override(database_url=database_url)
     app.database.forget_url()
-    traced_app.alone.enqueue()
-    await run(app, connection, 1)
-    await app.aclose()
-    name = traced_app.alone.name
-    sent, span = only(receiver.named(f"enqueue {name}")), only(receiver.named(f"process {name}"))
-    assert span.parent_span_id == sent.span_id
+    for task in (traced_app.together, traced_app.alone):
+        task.enqueue()
+    app.close()
+    worker = WorkerProcess(
+        database_url, tmp_path / "log", app="tests.contrib.traced_app:app", TRACED_APP_RECEIVER=receiver.url
+    )
+    try:
+        until(lambda: one(connection, "select count(*) from sereno.history") == 2)
+        worker.signal(signal.SIGTERM)
+        assert worker.process.wait(30) == 0
+    finally:
+        worker.process.kill()
+    for task in (traced_app.together, traced_app.alone):
+        sent = only(receiver.named(f"enqueue {task.name}"))
+        assert only(receiver.named(f"process {task.name}")).parent_span_id == sent.span_id
 
 
 def test_without_a_provider_nothing_is_stored(app: Sereno, connection: psycopg.Connection) -> None:

@@ -1,10 +1,10 @@
-"""An application whose isolated processes send their spans to the receiver of the test."""
+"""An application that sends its spans to the receiver of a test, also from the processes of isolated tasks."""
 
 import os
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from sereno import Sereno
 from sereno.contrib.opentelemetry import instrument
@@ -16,8 +16,12 @@ app = Sereno()
 def alone() -> None: ...
 
 
-# Only in the processes that the worker starts: the test itself has a provider for each test.
-if "TRACED_APP_RECEIVER" in os.environ and os.environ["TRACED_APP_TEST"] != str(os.getpid()):
+@app.task(retry=0)
+async def together() -> None: ...
+
+
+# Only in the processes that the test starts: the test itself has a provider for each test.
+if "TRACED_APP_RECEIVER" in os.environ:
     provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(os.environ["TRACED_APP_RECEIVER"])))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(os.environ["TRACED_APP_RECEIVER"])))
     instrument(provider)

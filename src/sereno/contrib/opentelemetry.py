@@ -25,6 +25,8 @@ from sereno.telemetry import tracing
 from sereno.version import __version__
 from sereno.worker.context import Context
 
+# Milliseconds in which a process that ends sends its last spans.
+FLUSH_TIMEOUT = 3_000
 _HEADER = "traceparent"
 _PROPAGATOR = TraceContextTextMapPropagator()
 # Descriptions of samplers that sample nothing without a sampled parent.
@@ -124,6 +126,13 @@ class OpenTelemetry:
             return parent.trace_flags.sampled
         # Batches of deliveries, upkeep and the like would be traces without anything of the application.
         return self._samples_roots() and not job.task.startswith(OWN_TASKS)
+
+    def flush(self) -> None:
+        """Send the spans that wait to be sent, for some seconds at most."""
+        provider: Any = self._provider or trace.get_tracer_provider()
+        # A provider of the API alone has none.
+        if flush := getattr(provider, "force_flush", None):
+            flush(FLUSH_TIMEOUT)
 
     async def attempt(self, jobs: Sequence[ClaimedJob], hides_errors: bool, context: Context) -> AsyncIterator[None]:
         """The CONSUMER span of an attempt. `hides_errors`: a message may hold decrypted arguments."""

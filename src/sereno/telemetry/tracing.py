@@ -39,6 +39,9 @@ class Tracing(Protocol):
     def attempt(self, jobs: Sequence[Any], hides_errors: bool, context: Any) -> AsyncIterator[None]:
         """The span of an attempt, around its middlewares and its handler. `hides_errors`: their texts are secret."""
 
+    def flush(self) -> None:
+        """Send the spans that wait to be sent, for some seconds at most: the process ends."""
+
 
 active: Tracing | None = None
 
@@ -46,6 +49,12 @@ active: Tracing | None = None
 def of_attempt(jobs: Sequence[Any]) -> Tracing | None:
     """Return what makes the span of an attempt, or None if it has none."""
     return active if active is not None and active.traces(jobs) else None
+
+
+def flush() -> None:
+    """Send the spans that wait to be sent, before a process ends without its usual clean-up."""
+    if active is not None:
+        active.flush()
 
 
 def set_active(tracing: Tracing | None) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
 from sereno.settings import Settings
+from sereno.telemetry import tracing
 from sereno.worker.child_channel import ChildChannel, ChildFigures, ChildHello, LeaseGone, LeaseRenewed, StopChild
 from sereno.worker.event_loop import run_loop
 from sereno.worker.heartbeat import Heartbeat, lease_end
@@ -70,6 +71,8 @@ def run_child(wire: int, page: int, make_worker: Callable[..., Worker]) -> NoRet
 
 def _exit(code: int) -> NoReturn:
     """Exit at once. Everything is settled or released; handlers and threads that ignore cancellation must not block."""
+    if code == 0:
+        tracing.flush()
     logging.shutdown()
     sys.stdout.flush()
     os._exit(code)

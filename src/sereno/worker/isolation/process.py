@@ -79,6 +79,7 @@ async def _serve(connection: socket.socket) -> None:
                 writer.write(msgspec.json.encode(response) + b"\n")
                 await writer.drain()
         await resources.close(ISOLATED_CLOSE_TIMEOUT)
+    tracing.flush()
     os._exit(0)
 
 
