@@ -38,13 +38,15 @@ def test_the_classifiers_name_the_pythons_that_are_tested() -> None:
 
 
 def test_the_readme_names_the_servers_that_are_tested() -> None:
-    """The oldest of the system and the embedded one."""
+    """The oldest of the system, those that are brought, and the embedded one."""
     assert CLAIM is not None
     searched = re.search(r"for version in ([\d ]+);", CHECKS)
-    embedded = re.search(r"PostgreSQL (\d+) is the embedded one", CHECKS)
+    brought = re.search(r"^ *on_other_postgres ([\d ]+)$", CHECKS, re.MULTILINE)
+    embedded = re.search(r"PostgreSQL (\d+), which is the embedded one", CHECKS)
     assert searched is not None
+    assert brought is not None
     assert embedded is not None
-    assert versions(CLAIM["servers"]) == [searched[1].split()[0], embedded[1]]
+    assert versions(CLAIM["servers"]) == [searched[1].split()[0], *brought[1].split(), embedded[1]]
 
 
 def test_the_classifiers_name_the_system_that_is_tested() -> None:
