@@ -66,8 +66,8 @@ async def open_client(carrier: JetStream) -> Client:
     client, has_given_up = _ClosingClient(), False
 
     async def quiet(_: Exception) -> None:
-        """Keep the client from printing errors: every call raises its own."""
-        if has_given_up:
+        """Keep the client from printing errors: every call raises its own. The end of a connection may be one, too."""
+        if has_given_up and asyncio.current_task() is connecting:
             raise asyncio.CancelledError
 
     connecting = asyncio.ensure_future(

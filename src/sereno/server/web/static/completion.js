@@ -160,6 +160,8 @@ for (const input of document.querySelectorAll("input[data-list]")) {
 document.addEventListener("input", (event) => {
   if (!event.target.matches("input[data-list]")) return;
   clearTimeout(timer);
+  // An answer about the text before must not open the list.
+  turn += 1;
   // Suggestions that the new text rules out must not take the next key.
   const at = termAt(event.target.value, event.target.selectionStart);
   const begins = event.target.dataset.field ? event.target.value : at && at.minus.repeat(at.field === null) + at.value;
