@@ -2,7 +2,7 @@
 
 import psycopg
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from sereno import Every, Sereno
 from sereno.server.web.page_request import SECTIONS
@@ -134,3 +134,24 @@ def test_the_help_lists_the_shortcuts_that_work(browse: Visits, jobs: None) -> N
     assert handled <= listed
     # Those of other modules: g and the letters of the pages, the open job, and suggestions.
     assert listed <= handled | {"g", "r", "c", "↓", "Tab"} | {key for _, _, key, _ in SECTIONS}
+
+
+@pytest.mark.slow
+def test_an_answer_about_earlier_text_does_not_open_the_list(browse: Visits, jobs: None) -> None:
+    """It would take the next Escape, which is meant to leave the field."""
+    page = browse("jobs", "viewer", own=True)
+    held: list[Route] = []
+    page.route("**/api/v1/searches/jobs/fields", lambda route: held.append(route))  # noqa: PLW0108 - it has to be a function of Python
+    # The pause before the list is asked for again does not pass.
+    page.clock.install(time=0)
+    page.clock.pause_at(60)
+    with page.expect_request("**/api/v1/searches/jobs/fields"):
+        page.keyboard.press("/")
+    page.keyboard.type("zz")
+    with page.expect_response("**/api/v1/searches/jobs"):
+        held[0].continue_()
+    # A later request has been answered: so the page has handled this answer.
+    page.evaluate("fetch(location.href).then((response) => response.text())")
+    expect(page.locator("#completion")).to_be_hidden()
+    page.keyboard.press("Escape")
+    expect(page.get_by_label("Search jobs")).not_to_be_focused()
