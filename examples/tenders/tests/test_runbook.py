@@ -72,9 +72,11 @@ async def test_every_run_of_every_cycle_is_recorded_with_its_counts(world: World
         world.kit.travel("10s")
     ((error,),) = world.rows("select error_message from worker_runs where error_message is not null")
     assert error == "Unavailable: the search page returned HTTP 503; the API returned HTTP 503"
-    # Those of the night may have run, too: it depends on the time of the day.
-    names = "select worker_name, bool_and(finished_at >= started_at) from worker_runs group by 1"
-    assert set(world.rows(names)) >= {("dispatch", True), ("ingest", True), ("receipt", True)}
+    # Without the cycles of the night: whether they have run depends on the time of the day.
+    names = """
+        select worker_name, bool_and(finished_at >= started_at) from worker_runs
+        where worker_name not in ('cleanup', 'archive_export') group by 1 order by 1"""
+    assert world.rows(names) == [("dispatch", True), ("ingest", True), ("receipt", True)]
     assert world.rows("select notificada from licitaciones where codigo_externo = %s", code) == [(True,)]
 
 
