@@ -25,7 +25,7 @@ class FeatureLoad:
     """How a job is created from its number, and what it leaves behind.
 
     `calls`: handler calls of one job. `divisor`: divides the number of jobs, for a feature that drains slowly.
-    `sampling`: whether OpenTelemetry traces the jobs, and keeps their spans.
+    `sampling`: of OpenTelemetry, which samples no job ("off") or all ("on"); without it nothing is traced.
     """
 
     make: Make

@@ -20,7 +20,7 @@ from sereno.carriers.message import encode
 from sereno.carriers.store import next_ids, shares
 from sereno.database.database import Database
 from sereno.errors import CarrierFull, CarrierUnavailable, DatabaseUnavailable, InvalidArguments
-from sereno.jobs.enqueue import aenqueue, enqueue, span_of
+from sereno.jobs.enqueue import astore, span_of, store
 from sereno.jobs.job import EnqueuedJob, NewJob
 from sereno.jobs.task import Registry
 from sereno.telemetry import tracing
@@ -70,7 +70,7 @@ class Publisher:
             self._add_block(self._database.run_one(next_ids()))
         carried, stored = split
         sent = self._send(carried)
-        made = enqueue(self._database, stored) if stored else []
+        made = store(self._database, stored) if stored else []
         for future in sent:
             future.result()
         return self._in_order(jobs, carried, made)
@@ -89,7 +89,7 @@ class Publisher:
             self._add_block(await self._database.arun_one(next_ids()))
         carried, stored = split
         sent = self._send(carried)
-        made = await aenqueue(self._database, stored) if stored else []
+        made = await astore(self._database, stored) if stored else []
         await asyncio.gather(*map(asyncio.wrap_future, sent))
         return self._in_order(jobs, carried, made)
 

@@ -23,24 +23,31 @@ def enqueue_one(database: Database, job: NewJob, connection: Any = None) -> Enqu
 
 def enqueue(database: Database, jobs: Sequence[NewJob], connection: Any = None) -> list[EnqueuedJob]:
     with span_of(jobs):
-        operation = enqueue_operation(jobs)
-        if connection is not None:
-            return run_on_caller(connection, operation, database.settings.schema, notify=database.settings.notify)
-        if needs_transaction(jobs):
-            return database.run(operation)
-        return database.run_one(operation)
+        return store(database, jobs, connection)
+
+
+def store(database: Database, jobs: Sequence[NewJob], connection: Any = None) -> list[EnqueuedJob]:
+    """`enqueue` without a span of its own."""
+    operation = enqueue_operation(jobs)
+    if connection is not None:
+        return run_on_caller(connection, operation, database.settings.schema, notify=database.settings.notify)
+    if needs_transaction(jobs):
+        return database.run(operation)
+    return database.run_one(operation)
 
 
 async def aenqueue(database: Database, jobs: Sequence[NewJob], connection: Any = None) -> list[EnqueuedJob]:
     with span_of(jobs):
-        operation = enqueue_operation(jobs)
-        if connection is not None:
-            return await arun_on_caller(
-                connection, operation, database.settings.schema, notify=database.settings.notify
-            )
-        if needs_transaction(jobs):
-            return await database.arun(operation)
-        return await database.arun_one(operation)
+        return await astore(database, jobs, connection)
+
+
+async def astore(database: Database, jobs: Sequence[NewJob], connection: Any = None) -> list[EnqueuedJob]:
+    operation = enqueue_operation(jobs)
+    if connection is not None:
+        return await arun_on_caller(connection, operation, database.settings.schema, notify=database.settings.notify)
+    if needs_transaction(jobs):
+        return await database.arun(operation)
+    return await database.arun_one(operation)
 
 
 def span_of(jobs: Sequence[NewJob]) -> AbstractContextManager[None]:

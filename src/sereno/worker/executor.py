@@ -38,7 +38,7 @@ from sereno.worker.endings import as_ending, endings_of, unfit
 from sereno.worker.handler_threads import HandlerThreads, RaisedError
 from sereno.worker.isolation.pool import IsolationPool, runs_alone
 from sereno.worker.iteration import without_charge
-from sereno.worker.middleware import around
+from sereno.worker.middleware import around, with_span
 from sereno.worker.outcomes import Outcomes, OutcomeWriter
 from sereno.worker.release_wait import undecodable
 from sereno.worker.resources import OpenResources
@@ -218,7 +218,9 @@ class Executor:
 
     async def _with_middlewares(self, running: RunningCall, values: tuple[Any, ...]) -> Any:
         """Call the handler, inside of the middlewares if there are some."""
-        middlewares = running.with_span(self._registry.middlewares_of(running.definition))
+        definition = running.definition
+        own = self._registry.middlewares_of(definition)
+        middlewares = with_span(running.tracing, running.jobs, definition, own)
         if not middlewares or running.context is None:
             return await self._call_handler(running, values)
         async with around(middlewares, running.context):

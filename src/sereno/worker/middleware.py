@@ -3,9 +3,13 @@
 import inspect
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 from sereno.errors import ConfigurationError
+from sereno.jobs.job import ClaimedJob
+from sereno.jobs.task import TaskDefinition
+from sereno.telemetry.tracing import Tracing
 from sereno.worker.context import Context
 
 # A generator function or an async generator function of the attempt's context.
@@ -19,6 +23,15 @@ def check_middleware(function: Middleware) -> None:
         raise ConfigurationError(
             f"@app.around: {name} is not a generator function: write `yield` once, where the handler is to run"
         )
+
+
+def with_span(
+    tracing: Tracing | None, jobs: Sequence[ClaimedJob], definition: TaskDefinition, middlewares: Sequence[Middleware]
+) -> Sequence[Middleware]:
+    """Return the middlewares of an attempt; the first one makes its span, if it is traced."""
+    if tracing is None:
+        return middlewares
+    return (partial(tracing.attempt, jobs, bool(definition.arguments.encrypted)), *middlewares)
 
 
 @asynccontextmanager

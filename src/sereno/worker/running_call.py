@@ -72,12 +72,6 @@ class RunningCall(msgspec.Struct, eq=False):
     def needs_context(self, middlewares: Sequence[Callable[[Any], Any]]) -> bool:
         return bool(self.definition.arguments.context_name or self.tracing or middlewares)
 
-    def with_span(self, middlewares: Sequence[Callable[[Any], Any]]) -> Sequence[Callable[[Any], Any]]:
-        """Return the middlewares of its attempt; the first one makes its span, if it is traced."""
-        if self.tracing is None:
-            return middlewares
-        return (partial(self.tracing.attempt, self.jobs, bool(self.definition.arguments.encrypted)), *middlewares)
-
     def is_own_flow(self) -> bool:
         """Return whether the caller is the handler's own task or thread, and not one that the handler started."""
         if self.is_plain:
