@@ -6,7 +6,6 @@
 .PHONY: lock pictures schema reference docs clean
 
 PYTHON := .venv/bin/python
-PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
 READY := .venv/.ready
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 # All tests: three processes for two cores, because tests wait for databases, processes and browsers.
@@ -79,7 +78,7 @@ docs: $(READY)  ## build the documentation site into build/site; warnings are er
 lock:  ## pin the versions in requirements.txt; ARGS=--upgrade takes the newest versions
 	@set -e; directory=$$(mktemp -d); trap 'rm -rf "$$directory"' EXIT; \
 	tools/make_venv "$$directory/venv"; \
-	"$$directory/venv/bin/python" -m pip install -q --disable-pip-version-check uv==0.13.7; \
+	"$$directory/venv/bin/python" -m pip install -q --disable-pip-version-check "$$(sed -n 's|^\(uv==[^ ]*\).*|\1|p' requirements.txt)"; \
 	echo "resolving"; \
 	"$$directory/venv/bin/uv" pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
 		--generate-hashes --quiet --custom-compile-command "make lock" --output-file requirements.txt $(ARGS)
@@ -88,10 +87,7 @@ clean:  ## remove the files that these targets create, except databases
 	@rm -rf .venv .pythons .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 	@find src tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): requirements.txt pyproject.toml tools/make_venv
+$(READY): requirements.txt pyproject.toml tools/make_venv tools/install_packages
 	@tools/make_venv .venv
-	@echo "installing the pinned packages into .venv"
-	@$(PIP) --no-compile --require-hashes -r requirements.txt
-	@echo "installing sereno into .venv"
-	@$(PIP) --no-build-isolation --no-deps -e .
+	@tools/install_packages .venv
 	@touch $@
