@@ -11,7 +11,7 @@ import psycopg
 T = TypeVar("T")
 
 # Seconds. Long enough for a busy machine: only a defect takes this long.
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 # Seconds between two checks.
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.01, 0.25
 # The pause is this multiple of the duration of the last check, so that checks are not most of the work.
