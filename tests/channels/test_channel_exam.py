@@ -13,6 +13,7 @@ from sereno.channels.contract import Callback, Channel, Exchange, Message
 from sereno.channels.discord import Discord
 from sereno.channels.email import Email
 from sereno.channels.expo import Expo
+from sereno.channels.fcm import FCM
 from sereno.channels.http import HTTPResponse, call, refused
 from sereno.channels.outcome import Delivered, Down, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.channels.slack import Slack
@@ -25,6 +26,7 @@ from sereno.errors import InvalidAddress
 from sereno.testing.channel_exam import ChannelExam, Subject
 from sereno.testing.chats import DiscordProvider, SlackProvider, TelegramProvider
 from sereno.testing.expo import ExpoProvider
+from sereno.testing.fcm import FCMProvider
 from sereno.testing.provider import Fault, Provider, Request
 from sereno.testing.push_service import PushService
 from sereno.testing.smtp import CLOSE, SILENCE, MailServer, Step
@@ -132,6 +134,13 @@ class TestExpo(ChannelExam):
             async with Exchange(account) as exchange:
                 addresses = messages(lambda number: f"ExponentPushToken[phone{number}]")
                 yield Subject(Expo(), provider, exchange, addresses)
+
+
+class TestFCM(ChannelExam):
+    @asynccontextmanager
+    async def setup(self) -> AsyncIterator[Subject]:
+        async with FCMProvider() as provider, Exchange(provider.account) as exchange:
+            yield Subject(FCM(), provider, exchange, messages("dPn8k:APA91bH-phone"))
 
 
 class TestWebhook(ChannelExam):
