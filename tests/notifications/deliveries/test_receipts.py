@@ -25,8 +25,9 @@ REPORTS: dict[tuple[ReceiptOutcome, ...], tuple[str, str]] = {
     ("bounced", "complained"): ("bounced", "unsubscribed"),
     ("invalid", "complained"): ("invalid", "unsubscribed"),
     ("complained", "invalid"): ("bounced", "unsubscribed"),
-    ("delivered", "unsubscribed"): ("read", "unsubscribed"),
-    ("unsubscribed", "bounced"): ("read", "unsubscribed"),
+    ("delivered", "unsubscribed"): ("delivered", "unsubscribed"),
+    ("unsubscribed", "clicked"): ("read", "unsubscribed"),
+    ("failed", "unsubscribed"): ("failed", "unsubscribed"),
     ("delivered", "invalid"): ("bounced", "invalid"),
     ("delivered", "bounced"): ("bounced", "active"),
     ("read", "invalid"): ("read", "active"),
@@ -82,12 +83,12 @@ async def test_an_early_complaint_is_applied_with_its_reason(
     published = app.event("tender.published", Tender, channels=[pager])
     await publish(app, published, "T1")
     (number,) = delivery_ids(connection)
-    reports: tuple[ReceiptOutcome, ...] = ("delivered", "unsubscribed", "complained")
+    reports: tuple[ReceiptOutcome, ...] = ("failed", "unsubscribed", "complained")
     early = [Receipt(provider_id=f"p{number}", outcome=each, message="abuse", id=each) for each in reports]
     assert await app.notifications.receipts.apply("pager", "", early) == 0
     await run_send_job(app)
     assert (await app.notifications.sweeper.sweep())["early_receipts"] == 1
-    assert delivery_states(states) == ["read"]
+    assert delivery_states(states) == ["failed"]
     assert one(connection, "select reason from sereno.addresses") == "reported as spam: abuse"
     await publish(app, published, "T2")
     assert states()[-1][2:] == ("skipped", "no active address")

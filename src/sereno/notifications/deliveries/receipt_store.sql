@@ -90,17 +90,18 @@ fresh as materialized (
     where d.channel = %(channel)s and d.account = %(account)s and d.provider_id = known.provider_id
       and (known.receipt_id is null or (known.receipt_id, known.id) in (select receipt_id, delivery_id from new))
 ),
--- One of several reports about a delivery decides its state. Who clicked or unsubscribed has read the message; who
--- complained has received it. An address can be refused after its server accepted the message.
+-- One of several reports about a delivery decides its state. Who clicked has read the message; who complained or
+-- unsubscribed has received it, unless a report says otherwise: providers refuse addresses for earlier complaints. An
+-- address can be refused after its server accepted the message.
 open as materialized (
     select distinct on (id) id, before, outcome, code, message,
-           case when outcome in ('clicked', 'unsubscribed') then 'read' when outcome = 'complained' then 'delivered'
+           case when outcome = 'clicked' then 'read' when outcome in ('complained', 'unsubscribed') then 'delivered'
                 when outcome = 'invalid' and before = 'delivered' then 'bounced' else outcome end as becomes
     from fresh
     where case before when 'sent' then true when 'unknown' then true
-                      when 'delivered' then outcome in ('read', 'clicked', 'unsubscribed', 'bounced', 'invalid') else false end
-    order by id, array_position(array['down', 'retry', 'delivered', 'failed', 'bounced', 'invalid',
-                                      'complained', 'read', 'clicked', 'unsubscribed'], outcome) desc
+                      when 'delivered' then outcome in ('read', 'clicked', 'bounced', 'invalid') else false end
+    order by id, array_position(array['down', 'retry', 'unsubscribed', 'complained', 'delivered', 'failed', 'bounced',
+                                      'invalid', 'read', 'clicked'], outcome) desc
 ),
 moved as (
     update sereno.deliveries
