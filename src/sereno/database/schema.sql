@@ -5993,7 +5993,7 @@ COMMENT ON COLUMN sereno.receipts_v1.channel IS 'channel';
 
 COMMENT ON COLUMN sereno.receipts_v1.receipt_id IS 'id at the provider';
 
-COMMENT ON COLUMN sereno.receipts_v1.outcome IS 'delivered, read, bounced, failed, invalid, retry, down';
+COMMENT ON COLUMN sereno.receipts_v1.outcome IS 'delivered, read, clicked, complained, unsubscribed, bounced, failed, invalid, retry, down';
 
 COMMENT ON COLUMN sereno.receipts_v1.code IS 'code of the provider';
 
