@@ -1,0 +1,19 @@
+"""Channels of e-mail providers pass the conformance tests."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sereno.channels.contract import Exchange
+from sereno.channels.postmark import Postmark
+from sereno.testing.channel_exam import ChannelExam, Subject
+from sereno.testing.postmark import PostmarkProvider
+from tests.channels.test_channel_exam import messages
+
+emails = messages("alice@example.org")
+
+
+class TestPostmark(ChannelExam):
+    @asynccontextmanager
+    async def setup(self) -> AsyncIterator[Subject]:
+        async with PostmarkProvider() as provider, Exchange(provider.account) as exchange:
+            yield Subject(Postmark(), provider, exchange, emails)
