@@ -5,8 +5,10 @@ from contextlib import asynccontextmanager
 
 from sereno.channels.contract import Exchange
 from sereno.channels.postmark import Postmark
+from sereno.channels.sendgrid import SendGrid
 from sereno.testing.channel_exam import ChannelExam, Subject
 from sereno.testing.postmark import PostmarkProvider
+from sereno.testing.sendgrid import SendGridProvider
 from tests.channels.test_channel_exam import messages
 
 emails = messages("alice@example.org")
@@ -17,3 +19,10 @@ class TestPostmark(ChannelExam):
     async def setup(self) -> AsyncIterator[Subject]:
         async with PostmarkProvider() as provider, Exchange(provider.account) as exchange:
             yield Subject(Postmark(), provider, exchange, emails)
+
+
+class TestSendGrid(ChannelExam):
+    @asynccontextmanager
+    async def setup(self) -> AsyncIterator[Subject]:
+        async with SendGridProvider() as provider, Exchange(provider.account) as exchange:
+            yield Subject(SendGrid(), provider, exchange, emails)
