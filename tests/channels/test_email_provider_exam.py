@@ -5,9 +5,11 @@ from contextlib import asynccontextmanager
 
 from sereno.channels.contract import Exchange
 from sereno.channels.postmark import Postmark
+from sereno.channels.resend import Resend, ResendBatch
 from sereno.channels.sendgrid import SendGrid
 from sereno.testing.channel_exam import ChannelExam, Subject
 from sereno.testing.postmark import PostmarkProvider
+from sereno.testing.resend import ResendProvider
 from sereno.testing.sendgrid import SendGridProvider
 from tests.channels.test_channel_exam import messages
 
@@ -26,3 +28,17 @@ class TestSendGrid(ChannelExam):
     async def setup(self) -> AsyncIterator[Subject]:
         async with SendGridProvider() as provider, Exchange(provider.account) as exchange:
             yield Subject(SendGrid(), provider, exchange, emails)
+
+
+class TestResend(ChannelExam):
+    @asynccontextmanager
+    async def setup(self) -> AsyncIterator[Subject]:
+        async with ResendProvider() as provider, Exchange(provider.account) as exchange:
+            yield Subject(Resend(), provider, exchange, emails)
+
+
+class TestResendBatch(ChannelExam):
+    @asynccontextmanager
+    async def setup(self) -> AsyncIterator[Subject]:
+        async with ResendProvider() as provider, Exchange(provider.account) as exchange:
+            yield Subject(ResendBatch(), provider, exchange, emails)
