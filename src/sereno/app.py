@@ -36,7 +36,7 @@ from sereno.jobs.task import Registry, TaskOptions, check_options, define
 from sereno.jobs.task_handle import AsyncTask, Task
 from sereno.jobs.task_rows import declare_code
 from sereno.monitoring.alerts.registry import AlertRegistry
-from sereno.monitoring.alerts.scheduler import scheduler_with_alerts
+from sereno.monitoring.scheduler import monitored_scheduler
 from sereno.notifications.client import Notifications
 from sereno.notifications.event import EventOptions
 from sereno.notifications.event_handle import ChannelName, Event
@@ -280,7 +280,7 @@ class Sereno(SignalMethods, GroupMethods, QueueMethods, ProcedureMethods, Extens
 
     def scheduler(self) -> Scheduler | None:
         """Return a scheduler with its alert watcher; None where the settings turn it off."""
-        return scheduler_with_alerts(self.database.url, self.settings) if self.settings.scheduler else None
+        return monitored_scheduler(self.database.url, self.settings) if self.settings.scheduler else None
 
     def declare(self) -> None:
         """Write the tasks, limits and schedules of the code to the database, as a worker does when it starts.

@@ -37,14 +37,14 @@ async def _run_until_stopped(context: "CommandContext", where: str) -> None:
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
     import signal  # noqa: PLC0415 - beside it
 
-    from sereno.monitoring.alerts.scheduler import scheduler_with_alerts  # noqa: PLC0415 - see above
+    from sereno.monitoring.scheduler import monitored_scheduler  # noqa: PLC0415 - see above
     from sereno.worker.log_writer import LogWriter  # noqa: PLC0415 - see above
 
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     url = context.url()
-    running = scheduler_with_alerts(url, context.settings)
+    running = monitored_scheduler(url, context.settings)
     async with LogWriter(url, context.settings):
         running.start()
         click.echo(f"Scheduler {running.holder} is running on {where}. Stop it with TERM or Ctrl-C.")
