@@ -98,8 +98,9 @@ class Event(DatabaseClient, Generic[P]):
         `to`: keys of recipients; without it, all whose preferences match. `at`: earliest time to send. `ttl`:
         a delivery not sent within it expires. `trace`: links the event to its cause, such as `ctx.trace`.
         """
-        event = self._new(payload, to, subject, key, tenant, at, ttl, trace)
-        return self._run(self._write(event), conn)
+        with tracing.sending("notify", self.name):
+            event = self._new(payload, to, subject, key, tenant, at, ttl, trace)
+            return self._run(self._write(event), conn)
 
     async def anotify(
         self,
@@ -115,8 +116,9 @@ class Event(DatabaseClient, Generic[P]):
         conn: Any = None,
     ) -> int:
         """`notify` for async code."""
-        event = self._new(payload, to, subject, key, tenant, at, ttl, trace)
-        return await self._arun(self._write(event), conn)
+        with tracing.sending("notify", self.name):
+            event = self._new(payload, to, subject, key, tenant, at, ttl, trace)
+            return await self._arun(self._write(event), conn)
 
     def _new(
         self,
@@ -154,7 +156,7 @@ class Event(DatabaseClient, Generic[P]):
             steps=[msgspec.structs.asdict(step) for step in self._steps()],
             throttle=(throttle.most, seconds(throttle.per)) if throttle else None,
             digest=(gathered, seconds(digest.window)) if gathered and digest else None,
-            trace=trace if trace is not None or tracing.active is None else tracing.active.current(),
+            trace=trace if trace is not None else tracing.current(),
         )
 
     def _write(self, event: NewEvent) -> Operation[int]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from sereno.error_text import FailureText
+from sereno.telemetry import metering
 from sereno.telemetry.archive_stats import ArchiveTally
 from sereno.telemetry.carrier_gauges import CarrierGauges
 from sereno.telemetry.database_gauges import DatabaseGauges
@@ -202,6 +203,8 @@ class AttemptBuffer:
         """Count the attempts in the tally."""
         ended, self._ended = self._ended, {}
         for (queue, task, outcome), (waits, runs) in ended.items():
+            if metering.active is not None:
+                metering.active.ended(queue, task, outcome, runs)
             self._tally.jobs(queue, task, outcome, waits, runs)
 
 
