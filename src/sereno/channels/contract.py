@@ -133,7 +133,7 @@ class Chain:
 
 
 # Account settings that name the server of the provider.
-SERVER_SETTINGS = ("url", "host")
+SERVER_SETTINGS = ("url", "host", "token_uri")
 
 
 class Exchange:

@@ -5,6 +5,7 @@ outcome is stripped of secrets before it is returned.
 """
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
@@ -25,6 +26,8 @@ LONGEST_WAIT = 24 * 3600.0
 # Characters. Shorter texts are not masked: that would hide ordinary words.
 SHORTEST_SECRET = 6
 HIDDEN = "[hidden]"
+# Bytes of the id with which Apple replaces a push on the screen.
+LONGEST_KEY = 64
 
 # Texts that are safe in a header or a path.
 Token = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]+\Z")]
@@ -209,6 +212,12 @@ def cut(text: str, most: int) -> str:
             break
         end += 1
     return text[:end].rstrip() + "…"
+
+
+def short_key(key: str) -> str:
+    """Return the key, or its digest if it is too long for an id that replaces a push on the screen."""
+    encoded = key.encode("utf-8", "replace")
+    return key if len(encoded) <= LONGEST_KEY else hashlib.sha256(encoded).hexdigest()
 
 
 def phone_number(address: str) -> str:
