@@ -42,6 +42,7 @@ from sereno.notifications.event import EventOptions
 from sereno.notifications.event_handle import ChannelName, Event
 from sereno.notifications.jobs import QUEUE
 from sereno.notifications.recipients.client import Inbox, Recipients
+from sereno.notifications.topics.client import Topics
 from sereno.procedures.methods import ProcedureMethods
 from sereno.schedules.client import Schedules
 from sereno.schedules.rules.when import Every, When
@@ -84,6 +85,7 @@ class Sereno(SignalMethods, GroupMethods, QueueMethods, ProcedureMethods, Extens
         self.notifications = Notifications(self.database, self.registry)
         self.recipients = Recipients(self.database, self.notifications.channels)
         self.inbox = Inbox(self.database)
+        self.topics = Topics(self.database)
         self.alerts = AlertRegistry(
             self.database, self.notifications.channels.known, self.notifications.exchanges.find, self.task
         )

@@ -57,6 +57,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "event": ("sereno.cli.notifications.event:event", "list, show, notify"),
         "delivery": ("sereno.cli.notifications.delivery:delivery", "list, show, requeue"),
         "recipient": ("sereno.cli.notifications.recipient:recipient", "list, show, set, prefer, unsubscribe, delete"),
+        "topic": ("sereno.cli.notifications.topic:topic", "list, show, subscribe, unsubscribe"),
         "channel": ("sereno.cli.notifications.channel:channel", "list, pause, resume"),
         "template": ("sereno.cli.notifications.template:template", "list, show, set, delete, preview, lint"),
     },
