@@ -103,6 +103,10 @@ class SingleMessageChannel(Channel, Generic[SettingsT]):
             return [Down("bad_settings", str(error)[:MOST_TEXT])] * len(batch)
         if lacking := settings.lacks():
             return [Down("no_settings", f"the channel {self.name} lacks {lacking}")] * len(batch)
+        return await self.send_all(batch, settings, exchange)
+
+    async def send_all(self, batch: Sequence[Message], settings: SettingsT, exchange: Exchange, /) -> Sequence[Outcome]:
+        """Send the messages with valid settings; a provider that takes many per request overrides it."""
         return await one_by_one(
             batch, lambda message: self._send_checked(message, settings, exchange), at_once=self.concurrent
         )

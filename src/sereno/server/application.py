@@ -23,6 +23,7 @@ from sereno.server.api.notifications.unsubscribe import routes as unsubscribe
 from sereno.server.api.problems import problem_response
 from sereno.server.shared.authenticator import SAFE, Authenticate, Authenticator
 from sereno.server.shared.context import ServerContext
+from sereno.server.shared.metrics import routes as metrics
 from sereno.server.shared.probes import routes as probes
 from sereno.server.shared.proxies import resolve_client
 from sereno.server.shared.standby import MAY_USE_STANDBY, changed_cookie, may_use_standby
@@ -63,6 +64,7 @@ def all_routes(context: ServerContext) -> Starlette:
             Mount("/api/v1", build(context)),
             *unsubscribe(context),
             *probes(context),
+            *metrics(context),
             *element_scripts(),
             *pages(context),
         ],

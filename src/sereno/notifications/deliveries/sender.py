@@ -11,12 +11,13 @@ import msgspec
 import psycopg
 
 from sereno.channels.contract import IN_APP, Channel, Exchange, Message
-from sereno.channels.outcome import Down, Failed, Outcome, Unknown
+from sereno.channels.outcome import Down, Failed, Outcome
 from sereno.database.database import Database
 from sereno.database.statement import Operation
 from sereno.errors import UnknownEvent
 from sereno.jobs import transitions
 from sereno.notifications.deliveries import store as deliveries
+from sereno.notifications.deliveries.channel_call import call_channel
 from sereno.notifications.deliveries.exchanges import Exchanges
 from sereno.notifications.deliveries.outcomes import DeliveryMovedOn, OutcomeRecorder
 from sereno.notifications.deliveries.send_jobs import SendJobs
@@ -25,6 +26,7 @@ from sereno.notifications.deliveries.transition import Transition
 from sereno.notifications.event import Content
 from sereno.notifications.recipients.unsubscribe_links import UnsubscribeLinks
 from sereno.notifications.templates.rendering import TemplateRenderer
+from sereno.telemetry import tracing
 
 # Seconds for which a job continues with further batches on a channel without a rate; then other jobs get a slot.
 TURN_SECONDS = 2.0
@@ -108,7 +110,7 @@ class DeliverySender:
         if known is not None and messages:
             results: Sequence[Outcome] = [Down("no_account", "the account has no settings")] * len(messages)
             if exchange is not None:
-                results = await _outcomes_of(known, messages, exchange)
+                results = await call_channel(known, messages, exchange, batch.traces)
             outcomes |= zip([message.delivery for message in messages], results, strict=True)
         await self._recorder.record(job, channel, account, batch, batch.deliveries, outcomes)
 
@@ -125,7 +127,9 @@ class DeliverySender:
         ]
         try:
             if good:
-                await self._put(batch, good, last=not bad)
+                with tracing.delivering(IN_APP, batch.traces, len(good)) as ended:
+                    await self._put(batch, good, last=not bad)
+                    ended(())
         except (psycopg.DataError, psycopg.IntegrityError):
             # One row cannot be stored, or its recipient was just deleted: store each separately.
             for message in good:
@@ -211,18 +215,3 @@ def _inbox_row(taken: ClaimedDelivery, event: ClaimedEvent, content: Any) -> dic
         "body": content.body,
         "data": event.payload,
     }
-
-
-async def _outcomes_of(channel: Channel, messages: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
-    """Call the channel; if it breaks its contract, every message may have been sent."""
-    try:
-        outcomes = list(await channel.send(messages, exchange))
-    except Exception as error:  # noqa: BLE001 - a channel may be third-party code
-        return [Unknown("channel_error", type(error).__name__)] * len(messages)
-    if len(outcomes) != len(messages):
-        wrong = f"{len(outcomes)} outcomes for {len(messages)} messages"
-        return [Unknown("channel_error", wrong)] * len(messages)
-    return [
-        outcome if isinstance(outcome, Outcome) else Unknown("channel_error", type(outcome).__name__)
-        for outcome in outcomes
-    ]

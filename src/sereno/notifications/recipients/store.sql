@@ -1,5 +1,5 @@
 -- Recipients, their addresses and preferences, and their inboxes.
--- Lock order in every transaction: the recipient, then addresses, preferences or inbox rows by id, then deliveries by id.
+-- Lock order in every transaction: the recipient, then addresses, preferences, subscriptions or inbox rows in order, then deliveries by id.
 
 -- name: upsert
 -- Creates the recipient or changes the given fields; null leaves a field unchanged.
@@ -71,7 +71,7 @@ changed as (
 select exists (select from who);
 
 -- name: delete
--- Deletes the recipient with addresses, preferences and inbox. Deliveries stay as history. The deleted rows are locked
+-- Deletes the recipient with addresses, preferences, subscriptions and inbox. Deliveries stay as history. The deleted rows are locked
 -- in order first; the foreign keys would delete them in any order.
 with who as materialized (
     select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s for update
@@ -83,8 +83,12 @@ wishes as materialized (
     select id from sereno.preferences where recipient_id = (select id from who) and (select count(*) from reach) >= 0
     order by id for update
 ),
+topics as materialized (
+    select topic from sereno.subscriptions where recipient_id = (select id from who) and (select count(*) from wishes) >= 0
+    order by topic for update
+),
 messages as materialized (
-    select id from sereno.inbox where recipient_id = (select id from who) and (select count(*) from wishes) >= 0
+    select id from sereno.inbox where recipient_id = (select id from who) and (select count(*) from topics) >= 0
     order by id for update
 )
 delete from sereno.recipients where id = (select id from who) and (select count(*) from messages) >= 0 returning id;

@@ -47,6 +47,7 @@ from sereno.server.api.notifications import (
     inbox_stream,
     recipients,
     templates,
+    topics,
 )
 from sereno.server.api.notifications import (
     reveal as notification_reveal,
@@ -87,6 +88,7 @@ SECTIONS = (
     inbox_stream,
     channels,
     templates,
+    topics,
     callbacks,
     stream,
     figures,
