@@ -117,6 +117,13 @@ class Channel:
         """Return the receipts in a provider's request. Raise RejectedCallback if it is not from the provider."""
         raise RejectedCallback(f"the channel {self.name} does not accept callbacks")
 
+    async def read_callback(self, callback: Callback, exchange: "Exchange") -> Sequence[Receipt]:
+        """Return the receipts in a provider's request, as `webhook` reads them.
+
+        A channel overrides it to request something before, such as the certificate that has signed the callback.
+        """
+        return self.webhook(callback, exchange.account)
+
 
 class Chain:
     """A channel and its escalation steps. Created by `Channel.then`."""
