@@ -45,6 +45,7 @@ from sereno.server.api.notifications import (
     events,
     inbox,
     inbox_stream,
+    preference_centre,
     recipients,
     templates,
 )
@@ -85,6 +86,7 @@ SECTIONS = (
     recipients,
     inbox,
     inbox_stream,
+    preference_centre,
     channels,
     templates,
     callbacks,
