@@ -62,6 +62,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 1
     # The one-click unsubscribe link; in emails also in the header.
     unsubscribe_url: str | None = None
+    # The link to the recipient's own preferences.
+    preferences_url: str | None = None
 
 
 class Callback(msgspec.Struct, frozen=True, kw_only=True):
