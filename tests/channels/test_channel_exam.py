@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from aiohttp import web
 
+from sereno.channels.apns import APNs
 from sereno.channels.contract import Callback, Channel, Exchange, Message
 from sereno.channels.discord import Discord
 from sereno.channels.email import Email
@@ -24,6 +25,7 @@ from sereno.channels.web_push import WebPush
 from sereno.channels.webhook import Webhook
 from sereno.channels.whatsapp import WhatsApp
 from sereno.errors import InvalidAddress
+from sereno.testing.apns import APNsProvider
 from sereno.testing.channel_exam import ChannelExam, Subject
 from sereno.testing.chats import DiscordProvider, SlackProvider, TeamsProvider, TelegramProvider
 from sereno.testing.expo import ExpoProvider
@@ -142,6 +144,13 @@ class TestFCM(ChannelExam):
     async def setup(self) -> AsyncIterator[Subject]:
         async with FCMProvider() as provider, Exchange(provider.account) as exchange:
             yield Subject(FCM(), provider, exchange, messages("dPn8k:APA91bH-phone"))
+
+
+class TestAPNs(ChannelExam):
+    @asynccontextmanager
+    async def setup(self) -> AsyncIterator[Subject]:
+        async with APNsProvider() as provider, Exchange(provider.account) as exchange:
+            yield Subject(APNs(), provider, exchange, messages("0a1b2c3d" * 8))
 
 
 class TestWebhook(ChannelExam):

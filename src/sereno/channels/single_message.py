@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -61,6 +61,8 @@ class SingleMessageChannel(Channel, Generic[SettingsT]):
     """A channel that sends one message per request. Subclasses implement `check`, `secrets` and `send_one`."""
 
     settings_type: type[SettingsT]
+    # Concurrent requests for one batch.
+    concurrent: ClassVar[int] = AT_ONCE
 
     def __init__(self, **defaults: str) -> None:
         names = self.settings_type.__struct_fields__
@@ -105,7 +107,9 @@ class SingleMessageChannel(Channel, Generic[SettingsT]):
 
     async def send_all(self, batch: Sequence[Message], settings: SettingsT, exchange: Exchange, /) -> Sequence[Outcome]:
         """Send the messages with valid settings; a provider that takes many per request overrides it."""
-        return await one_by_one(batch, lambda message: self._send_checked(message, settings, exchange))
+        return await one_by_one(
+            batch, lambda message: self._send_checked(message, settings, exchange), at_once=self.concurrent
+        )
 
     async def _send_checked(self, message: Message, settings: SettingsT, exchange: Exchange) -> Outcome:
         try:
