@@ -155,6 +155,7 @@ def test_what_cannot_be_safe_is_refused(subtests: pytest.Subtests) -> None:
         ([], {"SERENO_TOKEN": "secret-that-is-no-token"}, "SERENO_TOKEN is not a token"),
         ([], {"SERENO_TOKEN_FILE": "/no/such/file"}, "SERENO_TOKEN_FILE: '/no/such/file' cannot be read"),
         (["--port", "1"], {}, "--host, --port and --allow-host need --http"),
+        (["--http", "--allow-host", "https://mcp.example.org/"], {}, "write the host of the URL alone"),
         (["--http", "--host", "0.0.0.0"], {}, "can be reached from other machines"),  # noqa: S104 - it is refused
     ):
         with subtests.test(arguments=arguments, environment=environment):
