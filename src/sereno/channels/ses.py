@@ -86,7 +86,9 @@ class SesSettings(EmailProviderSettings, frozen=True, kw_only=True):
 class Ses(EmailProvider[SesSettings]):
     """Email by Amazon SES. `sns_url`: a local SNS for tests; by default that of Amazon in the region of the topic."""
 
+    # What a new account may send per second; a batch counts as a whole, and its requests are sent at once.
     rate: ClassVar[Rate | None] = Rate(14)
+    batch: ClassVar[int] = 7
     settings_type = SesSettings
 
     def __init__(
