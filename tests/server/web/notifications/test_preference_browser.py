@@ -45,7 +45,7 @@ def test_a_choice_is_changed_with_the_keyboard(page: Page, connection: psycopg.C
     page.keyboard.press("Enter")
     expect(page.get_by_role("status")).to_contain_text("Saved")
     expect(tenders).not_to_be_checked()
-    page.get_by_text("Single kinds of message: Tenders").click()
+    page.get_by_text("Single kinds of message Tenders").click()
     closed = page.get_by_role("group", name="Tender closed").get_by_role("checkbox", name="E-mail")
     expect(closed).not_to_be_checked()
     closed.check()

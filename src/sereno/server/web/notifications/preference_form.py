@@ -26,6 +26,8 @@ LARGEST_FORM = 512 * 1024
 MOST_FIELDS = 2 * MOST_CHANGES + MOST_STOPPED + MOST_SPANS * (len(DAYS) + 2) + 10
 # The choice of one's own quiet hours, where there are also those of a default.
 OWN = "own"
+# As the page shows it: the recipient has set no hours.
+NONE = "null"
 
 # Category, event, channel, and whether it was on.
 _cells = msgspec.json.Decoder(tuple[str | None, str | None, str, bool])
@@ -88,8 +90,10 @@ def _quiet(fields: _Fields) -> list[QuietHours] | msgspec.UnsetType | None:
         return msgspec.UNSET
     spans = [span for span in _spans(fields) if span.start or span.end]
     shown = _one(fields, "quiet_shown")
-    # Without a default, no hours are the same as none of one's own.
-    is_own = _one(fields, "quiet") == OWN if "quiet" in fields else bool(spans) or shown == "[]"
+    # Hours that were written beside those of the default are meant, too. Without a default, no hours and none of one's
+    # own are the same.
+    is_new = bool(spans) and shown == NONE
+    is_own = is_new or _one(fields, "quiet") == OWN if "quiet" in fields else bool(spans) or shown == "[]"
     wanted = spans if is_own else None
     if msgspec.json.encode(wanted).decode() == shown:
         return msgspec.UNSET
