@@ -381,7 +381,6 @@ class Executor:
         self._outcomes.count()
 
     async def close(self) -> None:
-        self.count_ended()
         self._threads.close()
         if self._has_own_resources:
             await self.resources.close()
