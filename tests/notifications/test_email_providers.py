@@ -12,17 +12,17 @@ from sereno.channels.mailgun import Mailgun
 from sereno.channels.postmark import Postmark
 from sereno.channels.resend import Resend, ResendBatch
 from sereno.channels.sendgrid import SendGrid
-from sereno.channels.ses import Ses
+from sereno.channels.ses import SES
 from sereno.database.json_values import encoder
 from sereno.errors import RejectedCallback
 from sereno.testing.postmark import PostmarkProvider
 from sereno.testing.provider import Request
 from sereno.testing.resend import ResendProvider
-from sereno.testing.ses import SesProvider
+from sereno.testing.ses import SESProvider
 from tests.facts import advance, auntil, one
 from tests.notifications.conftest import States, Tender
 
-CHANNELS: tuple[type[EmailProvider[Any]], ...] = (Mailgun, Postmark, Resend, ResendBatch, SendGrid, Ses)
+CHANNELS: tuple[type[EmailProvider[Any]], ...] = (Mailgun, Postmark, Resend, ResendBatch, SendGrid, SES)
 
 
 def add_account(connection: psycopg.Connection, tenant: str, settings: dict[str, str]) -> None:
@@ -94,8 +94,8 @@ async def test_a_lost_response_of_resend_does_not_send_twice(
 
 
 async def test_events_of_ses_arrive_by_sns(app: Sereno, connection: psycopg.Connection, states: States) -> None:
-    async with SesProvider() as provider:
-        channel = Ses(sns_url=provider.url)
+    async with SESProvider() as provider:
+        channel = SES(sns_url=provider.url)
         published = app.event("tender.published", Tender, channels=[channel])
         app.channels.add(channel, **provider.account)
         await app.recipients.aupsert("ada", {"email": "ada@example.com"})
