@@ -224,7 +224,8 @@ class Sereno(SignalMethods, GroupMethods, QueueMethods, ProcedureMethods, Extens
         channels: the channels that deliver it; `expo.then(sms, after="20m")` falls back to a second channel. category:
         the category that recipients set preferences for. critical: ignore preferences and quiet hours. opt_in: deliver
         only to recipients that subscribed. ttl: drop deliveries older than this. throttle: limit the deliveries to one
-        recipient. digest: collect events for a while and send them in one message.
+        recipient. digest: collect events for a while and send them in one message. listed: False hides it from the
+        preference centre.
         """
         event = self.notifications.define(name, payload, channels, **options)
         self._register_notifications()

@@ -8,11 +8,13 @@ from sereno.channels.mailgun import Mailgun
 from sereno.channels.postmark import Postmark
 from sereno.channels.resend import Resend, ResendBatch
 from sereno.channels.sendgrid import SendGrid
+from sereno.channels.ses import SES
 from sereno.testing.channel_exam import ChannelExam, Subject
 from sereno.testing.mailgun import MailgunProvider
 from sereno.testing.postmark import PostmarkProvider
 from sereno.testing.resend import ResendProvider
 from sereno.testing.sendgrid import SendGridProvider
+from sereno.testing.ses import SESProvider
 from tests.channels.test_channel_exam import messages
 
 emails = messages("alice@example.org")
@@ -54,3 +56,10 @@ class TestMailgun(ChannelExam):
             provider.domain = "mg.test"
             async with Exchange(provider.account) as exchange:
                 yield Subject(Mailgun(), provider, exchange, emails)
+
+
+class TestSes(ChannelExam):
+    @asynccontextmanager
+    async def setup(self) -> AsyncIterator[Subject]:
+        async with SESProvider() as provider, Exchange(provider.account) as exchange:
+            yield Subject(SES(sns_url=provider.url), provider, exchange, emails)

@@ -92,8 +92,10 @@ async def test_each_code_has_an_outcome(provider: PostmarkProvider, subtests: py
 
 
 async def test_what_cannot_be_sent_fails_alone(provider: PostmarkProvider) -> None:
-    outcomes = await send(provider, message(body=""), message(), message(options={"cc": BOB}))
+    empty, titled = message(title="", body=""), message(body="")
+    outcomes = await send(provider, empty, titled, message(options={"cc": BOB}))
     assert [type(outcome) for outcome in outcomes] == [Failed, Sent, Failed]
+    assert [email["TextBody"] for email in provider.sent.values()] == ["Oi"]
 
 
 async def test_refused_settings_stop_the_channel(provider: PostmarkProvider, subtests: pytest.Subtests) -> None:

@@ -19,10 +19,10 @@ def test_large_values_are_cut_and_counted() -> None:
         ({"items": list(range(100_000))}, "… (99800 more)"),
         ({str(number): number for number in range(1000)}, '"…":"800 more"'),
         (deep, "(1 entries, nested too deep)"),
-        ([["x" * 5000] * 30] * 30, "more"),
-        ([{f"{key}": "y" * 300 for key in range(100)}] * 100, "more"),
+        ([["x" * 5000] * 20] * 20, "more"),
+        ([{f"{key}": "y" * 300 for key in range(60)}] * 60, "more"),
         ("x" * 100_000, "more characters"),
-        ([[["z" * 40] * 50] * 50] * 50, "more"),
+        ([[["z" * 40] * 30] * 30] * 30, "more"),
     ):
         text = result_text(value)
         assert len(text) <= LONGEST_RESULT

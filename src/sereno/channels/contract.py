@@ -62,6 +62,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 1
     # The one-click unsubscribe link; in emails also in the header.
     unsubscribe_url: str | None = None
+    # The link to the recipient's own preferences.
+    preferences_url: str | None = None
 
 
 class Callback(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +118,13 @@ class Channel:
     def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:  # noqa: ARG002 - by subclasses
         """Return the receipts in a provider's request. Raise RejectedCallback if it is not from the provider."""
         raise RejectedCallback(f"the channel {self.name} does not accept callbacks")
+
+    async def read_callback(self, callback: Callback, exchange: "Exchange") -> Sequence[Receipt]:
+        """Return the receipts in a provider's request, as `webhook` reads them.
+
+        A channel overrides it to request something before, such as the certificate that has signed the callback.
+        """
+        return self.webhook(callback, exchange.account)
 
 
 class Chain:

@@ -65,7 +65,10 @@ class EmailProvider(SingleMessageChannel[SettingsT]):
         if not isinstance(content, EmailContent):
             return content
         if not content.text and not content.html:
-            return Failed("empty", "an email needs a text")
+            # Providers refuse an email without a text; a template may have a title only.
+            content = msgspec.structs.replace(content, text=content.subject)
+        if not content.text and not content.html:
+            return Failed("empty", "an email needs a title or a text")
         if self.largest is not None and (size := size_of(content)) > self.largest:
             return Failed("too_large", f"the texts have {size:,} bytes, at most {self.largest:,} are allowed")
         return content

@@ -78,7 +78,9 @@ class ResendSettings(EmailProviderSettings, frozen=True, kw_only=True):
 class Resend(EmailProvider[ResendSettings]):
     """Email by Resend, each message once."""
 
-    rate: ClassVar[Rate | None] = Rate(RATE, per="1s", burst=RATE)
+    # A batch counts as a whole, and its requests are sent at once.
+    batch: ClassVar[int] = 1
+    rate: ClassVar[Rate | None] = Rate(RATE)
     largest: ClassVar[int | None] = 20 * 1024 * 1024
     settings_type = ResendSettings
 
@@ -112,7 +114,7 @@ class ResendBatch(EmailBatchProvider[ResendSettings], Resend):
     """Email by Resend, up to 100 messages per request. A try after an unknown outcome may send a message twice."""
 
     batch: ClassVar[int] = 100
-    rate: ClassVar[Rate | None] = Rate(100 * RATE, per="1s", burst=100 * RATE)
+    rate: ClassVar[Rate | None] = Rate(100 * RATE)
 
     async def send_many(
         self, contents: Sequence[EmailContent], settings: ResendSettings, exchange: Exchange, /

@@ -34,6 +34,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "log": ("sereno.cli.monitoring.log:log", "Log lines of handlers and the engine: list, show"),
         "alert": ("sereno.cli.monitoring.alert:alert", "Alerts and alert rules: now, list, rules, set …"),
         "trace": ("sereno.cli.monitoring.trace:trace", "Show the timeline of a trace"),
+        "autoscale-metrics": (
+            "sereno.cli.services.autoscale:autoscale_metrics",
+            "Print how many workers queues need, or serve it for KEDA",
+        ),
         "doctor": ("sereno.cli.monitoring.doctor:doctor", "Find problems and suggest fixes"),
         "verify": ("sereno.cli.monitoring.verify:verify", "Check the invariants on the live database"),
     },

@@ -3803,7 +3803,7 @@ CREATE FUNCTION sereno.shown(value jsonb, most integer DEFAULT NULL::integer) RE
     end
 $_$;
 
-CREATE FUNCTION sereno.signal(name text, value jsonb DEFAULT 'null'::jsonb, tenant text DEFAULT NULL::text) RETURNS bigint
+CREATE FUNCTION sereno.signal(name text, value jsonb DEFAULT 'null'::jsonb, tenant text DEFAULT NULL::text, trace text DEFAULT NULL::text) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
 declare
@@ -3811,12 +3811,13 @@ declare
     made    bigint;
     woken   record;
 begin
-    if coalesce(length(signal.name), 0) not between 1 and 200 or length(signal.tenant) not between 1 and 500 then
-        raise exception 'signal "%": a name has 1 to 200 characters, and a tenant 1 to 500', left(signal.name, 60)
+    if coalesce(length(signal.name), 0) not between 1 and 200 or length(signal.tenant) not between 1 and 500
+       or length(signal.trace) not between 1 and 500 then
+        raise exception 'signal "%": a name has 1 to 200 characters, and a tenant 1 to 500, as a trace', left(signal.name, 60)
             using errcode = 'invalid_parameter_value', hint = 'Put longer texts into the value.';
     end if;
-    insert into sereno.signals (name, tenant, value, sent_at)
-    values (signal.name, signal.tenant, coalesce(signal.value, 'null'), moment)
+    insert into sereno.signals (name, tenant, value, trace, sent_at)
+    values (signal.name, signal.tenant, coalesce(signal.value, 'null'), signal.trace, moment)
     returning id into made;
     if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
         if coalesce(current_setting('sereno.notify', true), '') <> 'off' and exists (select from sereno.sessions where idle) then
@@ -3862,7 +3863,7 @@ begin
     return made;
 end $$;
 
-COMMENT ON FUNCTION sereno.signal(name text, value jsonb, tenant text) IS 'Send a signal in the current transaction to the jobs that wait for its name, now or later, and return its id.';
+COMMENT ON FUNCTION sereno.signal(name text, value jsonb, tenant text, trace text) IS 'Send a signal in the current transaction to the jobs that wait for its name, now or later, and return its id.';
 
 CREATE FUNCTION sereno.slots_taken(held bigint[]) RETURNS bigint
     LANGUAGE sql STABLE
@@ -6366,6 +6367,7 @@ CREATE TABLE sereno.signals (
     value sereno.bounded_json DEFAULT 'null'::jsonb NOT NULL,
     sent_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
     is_checked boolean DEFAULT false NOT NULL,
+    trace text,
     CONSTRAINT signals_name_length CHECK (((length(name) >= 1) AND (length(name) <= 200))),
     CONSTRAINT signals_tenant_length CHECK (((length(tenant) >= 1) AND (length(tenant) <= 500)))
 );

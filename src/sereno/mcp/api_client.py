@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -61,6 +62,14 @@ class APIClient:
         more = {} if key is None else {"Idempotency-Key": key}
         given = {name: value for name, value in body.items() if value is not None}
         return await self._send(self._request(context, "POST", path, json=given, headers=more))
+
+    async def status(self, caller: Caller) -> int:
+        """Return the status with which the API receives this caller; 503 while it does not respond."""
+        try:
+            response = await self._http.get(f"{self._url}/me", headers=caller.headers())
+        except httpx2.HTTPError:
+            return int(HTTPStatus.SERVICE_UNAVAILABLE)
+        return response.status_code
 
     def _request(
         self,

@@ -13,13 +13,12 @@ import uvicorn
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sereno.access.identity import token_hash
-from sereno.mcp.api_client import Caller
+from sereno.mcp.api_client import APIClient, Caller
 from sereno.mcp.server import http_client, mcp_server
 
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
@@ -41,21 +40,26 @@ class HTTPServer(uvicorn.Server):
 
 
 class TokenRequired:
-    """Refuses requests without the form of a token before anything of them is read; the API checks the token."""
+    """Refuses requests without a token that the API accepts, before anything else of them is read."""
 
-    def __init__(self, inside: ASGIApp) -> None:
+    def __init__(self, inside: ASGIApp, api: APIClient) -> None:
         self._inside = inside
+        self._api = api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and _token(Headers(scope=scope)) is None:
-            refused = PlainTextResponse(
-                "send your token of sereno: Authorization: Bearer srn_…\n",
-                HTTPStatus.UNAUTHORIZED,
-                {"WWW-Authenticate": "Bearer"},
-            )
-            await refused(scope, receive, send)
-            return
-        await self._inside(scope, receive, send)
+        status = HTTPStatus.OK if scope["type"] != "http" else await self._status(Request(scope))
+        if status == HTTPStatus.OK:
+            await self._inside(scope, receive, send)
+        elif status == HTTPStatus.UNAUTHORIZED:
+            text = "send a valid token of sereno: Authorization: Bearer srn_…\n"
+            await PlainTextResponse(text, status, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
+        else:
+            text = "sereno server does not respond as it should\n"
+            await PlainTextResponse(text, HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": "1"})(scope, receive, send)
+
+    async def _status(self, request: Request) -> int:
+        caller = _caller_of(request)
+        return HTTPStatus.UNAUTHORIZED if caller is None else await self._api.status(caller)
 
 
 async def serve_http(url: str, listener: socket.socket, hosts: Sequence[str], *, allow_writes: bool) -> None:
@@ -70,7 +74,7 @@ async def serve_http(url: str, listener: socket.socket, hosts: Sequence[str], *,
             transport_security=rebinding_protection(hosts),
         )
         config = uvicorn.Config(
-            TokenRequired(inside),
+            TokenRequired(inside, APIClient(url, http, _caller)),
             lifespan="on",
             ws="none",
             log_config=None,
@@ -99,12 +103,14 @@ def rebinding_protection(hosts: Sequence[str]) -> TransportSecuritySettings:
 def _caller(context: Context[Any, Any]) -> Caller:
     """Return whose request calls the tool: with the token that it carries, not one that an earlier request carried."""
     request = context.request_context.request
-    token = _token(request.headers) if isinstance(request, Request) else None
-    if token is None or request is None:
+    caller = _caller_of(request) if isinstance(request, Request) else None
+    if caller is None:
         raise ToolError("401: the request has no token")
-    return Caller(token, request.client.host if request.client else "unknown")
+    return caller
 
 
-def _token(headers: Headers) -> str | None:
-    found = _BEARER.fullmatch(headers.get("authorization", ""))
-    return found[1] if found is not None and token_hash(found[1]) is not None else None
+def _caller_of(request: Request) -> Caller | None:
+    found = _BEARER.fullmatch(request.headers.get("authorization", ""))
+    if found is None or token_hash(found[1]) is None:
+        return None
+    return Caller(found[1], request.client.host if request.client else "unknown")

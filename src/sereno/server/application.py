@@ -30,6 +30,7 @@ from sereno.server.shared.standby import MAY_USE_STANDBY, changed_cookie, may_us
 from sereno.server.web.build import routes as pages
 from sereno.server.web.element_scripts import routes as element_scripts
 from sereno.server.web.error_pages import ErrorPages
+from sereno.server.web.notifications.preference_page import routes as preference_page
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Scope]]
@@ -47,7 +48,7 @@ HEADERS = (
 
 
 def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool = False) -> "Server":
-    """Return the ASGI application: the dashboard, the API under `/api/v1`, and the page that unsubscribe links lead to.
+    """Return the ASGI application: the dashboard, the API under `/api/v1`, and the pages behind the links of messages.
 
     `is_open`: requests from this machine need no token.
     """
@@ -66,6 +67,7 @@ def all_routes(context: ServerContext) -> Starlette:
             *probes(context),
             *metrics(context),
             *element_scripts(),
+            *preference_page(context),
             *pages(context),
         ],
         ErrorPages(context),

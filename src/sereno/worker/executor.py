@@ -363,8 +363,7 @@ class Executor:
 
     async def ended(self, timeout: float) -> None:
         """Wait until every call has ended, at most `timeout` seconds."""
-        calls = {running.task for running in self.running.values() if running.task is not None}
-        if calls:
+        if calls := {running.task for running in self.running.values() if running.task is not None}:
             await asyncio.wait(calls, timeout=timeout)
 
     async def flush_progress(self) -> bool:
@@ -382,7 +381,6 @@ class Executor:
         self._outcomes.count()
 
     async def close(self) -> None:
-        self.count_ended()
         self._threads.close()
         if self._has_own_resources:
             await self.resources.close()

@@ -1,4 +1,4 @@
-"""`/metrics` of the server: who may read it, and that a scrape costs one read in an interval."""
+"""`/metrics` and `/autoscale` of the server: who may read them, and that they are read once in an interval."""
 
 from collections.abc import Callable
 
@@ -68,6 +68,16 @@ def test_an_interval_of_zero_turns_them_off(
     assert "sereno_jobs" not in response.text
 
 
+def test_autoscale_tells_the_wanted_workers(ask: Ask, served: Served, connection: psycopg.Connection) -> None:
+    viewer = ask("viewer")
+    add(connection, 45, queue="mails")
+    found = viewer.get(f"{served.url}/autoscale?queue=mails&slots=10").json()
+    assert (found["wanted_workers"], found["ready"], len(found["queues"])) == (5, 45, 1)
+    assert viewer.get(f"{served.url}/autoscale?queue=mails&target=never").status_code == 400
+    assert ask("viewer", tenant="ann").get(f"{served.url}/autoscale").status_code == 403
+    assert ask(None).get(f"{served.url}/autoscale").status_code == 401
+
+
 @pytest.mark.slow
 def test_a_blocked_database_does_not_block_a_scrape(
     app: Sereno, serve: Callable[..., Served], connection: psycopg.Connection
@@ -83,3 +93,4 @@ def test_a_blocked_database_does_not_block_a_scrape(
         response = httpx.get(f"{served.url}/metrics", **given)
         assert response.status_code == 200
         assert "sereno_gauges_age_seconds" in response.text or "sereno_jobs" not in response.text
+        assert httpx.get(f"{served.url}/autoscale", **given).status_code == 503

@@ -338,6 +338,8 @@ def _about_notifications(things: Things) -> dict[str, dict[str, Any]]:
         "GET /inbox/stream": inbox,
         "GET /inbox/unread": inbox,
         "POST /inbox/mark": inbox | {"json": {"what": "read"}},
+        "GET /preference-centre": inbox,
+        "PUT /preference-centre": inbox | {"json": {"zone": "Europe/Riga"}},
         "POST /callbacks/{channel}": {"path": {"channel": "pager"}},
         "POST /callbacks/{channel}/{account}": {"path": {"channel": "pager", "account": things.tenant}},
     }

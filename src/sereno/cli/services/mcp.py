@@ -1,6 +1,7 @@
 """`sereno mcp`: the tools of assistants, over the API of a running server."""
 
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
 URL = "http://127.0.0.1:8765"
 PORT = 8766
+_HOST = re.compile(r"[A-Za-z0-9.-]+(?::\d{1,5})?")
 
 
 @click.command(epilog="Example: sereno mcp --url https://sereno.example.org")
@@ -85,6 +87,11 @@ def _listener(host: str, port: int, hosts: tuple[str, ...]) -> "socket.socket":
     from sereno.cli.services.serving import listen  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.cli.services.shard_access import is_loopback  # noqa: PLC0415 - see above
 
+    for name in hosts:
+        if _HOST.fullmatch(name) is None:
+            raise ConfigurationError(
+                f"--allow-host {name!r:.80}: write the host of the URL alone, such as mcp.example.org"
+            )
     if not is_loopback(host) and not hosts:
         raise ConfigurationError(
             f"{host} can be reached from other machines: name the host of the clients' URLs with --allow-host"

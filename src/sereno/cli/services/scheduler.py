@@ -46,6 +46,7 @@ async def _run_until_stopped(context: "CommandContext", where: str) -> None:
     from sereno.telemetry.exposition import exposition  # noqa: PLC0415 - see above
     from sereno.telemetry.metrics import MetricTally  # noqa: PLC0415 - see above
     from sereno.version import __version__  # noqa: PLC0415 - see above
+    from sereno.worker.autoscale import AutoscaleReader  # noqa: PLC0415 - see above
     from sereno.worker.health import HealthServer  # noqa: PLC0415 - see above
     from sereno.worker.log_writer import LogWriter  # noqa: PLC0415 - see above
 
@@ -59,6 +60,7 @@ async def _run_until_stopped(context: "CommandContext", where: str) -> None:
         is_live=lambda: True,
         is_ready=lambda: running.is_healthy,
         metrics=lambda: exposition(MetricTally(), [], __version__, running.figures),
+        autoscale=AutoscaleReader(url, context.settings).respond,
     )
     async with LogWriter(url, context.settings):
         running.start()

@@ -24,7 +24,7 @@ from sereno.notifications.deliveries.send_jobs import SendJobs
 from sereno.notifications.deliveries.store import Batch, ClaimedDelivery, ClaimedEvent
 from sereno.notifications.deliveries.transition import Transition
 from sereno.notifications.event import Content
-from sereno.notifications.recipients.unsubscribe_links import UnsubscribeLinks
+from sereno.notifications.recipients.message_links import MessageLinker, MessageLinks
 from sereno.notifications.templates.rendering import TemplateRenderer
 from sereno.telemetry import tracing
 
@@ -50,7 +50,7 @@ class DeliverySender:
         self._renderer = renderer
         self._recorder = recorder
         self._send_jobs = send_jobs
-        self._links = UnsubscribeLinks(database)
+        self._links = MessageLinker(database)
 
     async def deliver(self, job: int, channel: str, account: str, slot: int) -> int:
         """Send the next batches of a channel. Return the number of claimed deliveries. `slot`: of the successor job."""
@@ -116,7 +116,8 @@ class DeliverySender:
 
     async def _put_into_inbox(self, job: int, batch: Batch) -> None:
         made = {
-            taken.id: self._content(IN_APP, taken, batch.events[taken.event_id], None) for taken in batch.deliveries
+            taken.id: self._content(IN_APP, taken, batch.events[taken.event_id], MessageLinks())
+            for taken in batch.deliveries
         }
         outcomes = {number: outcome for number, outcome in made.items() if not isinstance(outcome, Content)}
         bad = [taken for taken in batch.deliveries if taken.id in outcomes]
@@ -157,8 +158,8 @@ class DeliverySender:
         payloads: dict[int, dict[str, Any]],
     ) -> Message | Failed | DeliveryMovedOn:
         event = events[taken.event_id]
-        unsubscribe_url = self._links.of(channel, taken, event)
-        made = self._content(channel, taken, event, unsubscribe_url)
+        links = self._links.of(channel, taken, event)
+        made = self._content(channel, taken, event, links)
         if not isinstance(made, Content):
             return made
         if event.id not in payloads:
@@ -178,15 +179,16 @@ class DeliverySender:
             tenant=taken.tenant,
             locale=taken.locale,
             attempt=taken.attempt,
-            unsubscribe_url=unsubscribe_url,
+            unsubscribe_url=links.unsubscribe_url,
+            preferences_url=links.preferences_url,
         )
 
     def _content(
-        self, channel: str, taken: ClaimedDelivery, event: ClaimedEvent, unsubscribe_url: str | None
+        self, channel: str, taken: ClaimedDelivery, event: ClaimedEvent, links: MessageLinks
     ) -> Content | Failed | DeliveryMovedOn:
         """Render; a template is user code: what it raises or returns wrongly fails this delivery only."""
         try:
-            made = self._renderer.render(channel, taken, event, unsubscribe_url)
+            made = self._renderer.render(channel, taken, event, links)
         except UnknownEvent:
             return DeliveryMovedOn()
         except Exception as error:  # noqa: BLE001 - whatever a template raises is an outcome

@@ -22,6 +22,10 @@ set keys = coalesce(excluded.keys, a.keys),
     reason = case when a.state = 'unsubscribed' then a.reason end, changed_at = sereno.now()
 returning id;
 
+-- name: lock
+-- Locks a recipient for a change that is decided from its rows. It conflicts with the key share lock of other changes.
+select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s for update;
+
 -- name: change_address
 -- Changes the state of an address, with the reason, in all spellings in which it may be stored.
 with locked as materialized (

@@ -38,7 +38,7 @@ COOKIE = "sereno_changed"
 # some are about the primary itself.
 _LISTS = re.compile(r"/api/v\d+/(?!doctor|inbox|settings|verify)[\w-]+/?")
 # About the primary itself.
-_OF_PRIMARY = ("/livez", "/readyz", "/metrics")
+_OF_PRIMARY = ("/autoscale", "/livez", "/metrics", "/readyz")
 
 # Whether the current request may read from the standby.
 MAY_USE_STANDBY: ContextVar[bool] = ContextVar("may_use_standby", default=False)
