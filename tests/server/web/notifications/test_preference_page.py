@@ -220,6 +220,7 @@ def test_a_hostile_form_writes_nothing(
             answer = post(url, fields)
             assert answer.status_code == status, answer.text[:500]
             assert "onerror" not in answer.text
+            assert (answer.headers.get("connection") == "close") == (status == 413)
     assert post(url, good).status_code == 303
     assert preferences(connection) == []
     assert one(connection, "select count(*) from sereno.preferences where recipient_id is not null") == 1
