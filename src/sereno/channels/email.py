@@ -16,12 +16,13 @@ from datetime import UTC, datetime
 from email.header import Header
 from email.message import EmailMessage
 from email.policy import SMTP as SMTP_POLICY
-from email.utils import format_datetime, quote
+from email.utils import format_datetime
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
 from sereno.channels.contract import Callback, Channel, Exchange, Message
+from sereno.channels.email_content import LONGEST_LINE, EmailContent, Mailbox, addr_spec, compose, mailbox
 from sereno.channels.email_reports import ABOUT_SENDER, ENHANCED_CODE, one_line, receipts
 from sereno.channels.http import MOST_TEXT
 from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
@@ -31,8 +32,6 @@ from sereno.telemetry.log_events import emit
 
 # Bytes of the largest email that is sent.
 LARGEST_MAIL = 10 * 1024 * 1024
-# Characters: limits of RFC 5321 and RFC 5322 (lines of 998 including the header name); the limit of names is our own.
-LONGEST_ADDRESS, LONGEST_LOCAL, LONGEST_LINE, LONGEST_NAME = 254, 64, 900, 200
 # Bytes per write; the timeout applies to each write.
 WRITE_SIZE = 256 * 1024
 # Seconds to wait for the reply to QUIT; all emails are sent by then.
@@ -44,15 +43,6 @@ CLOSING, AUTH_REQUIRED, NO_MAILBOX, TOO_LARGE = 421, 530, 550, 552
 # Enhanced status codes (RFC 3463) for an email that is too large.
 ABOUT_SIZE = ("5.2.3", "5.3.4")
 CRLF = "\r\n"
-# IDNA 2003 maps these to another domain, so the email would reach another recipient.
-_DEVIATING = frozenset("ßẞς\u200c\u200d")
-_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
-_LOCAL = re.compile(rf"{_ATOM}(?:\.{_ATOM})*")
-_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-_DOMAIN = re.compile(rf"(?:{_LABEL}\.)+(?!\d+$){_LABEL}")
-_PLAIN = re.compile(rf"[\x21-\x7e]{{1,{LONGEST_LINE}}}")
-_URL = re.compile(rf"https?://[^\x00-\x20<>\x7f-\U0010ffff]{{1,{LONGEST_LINE - 20}}}")
-_OWN_HEADER = re.compile(r"X-[A-Za-z0-9-]{1,60}", re.IGNORECASE)
 _NO_USER = re.compile(
     r"(?i)(unknown|no such) (user|mailbox)|(user|mailbox|recipient).{0,60}(unknown|n.t (found|exist))"
 )
@@ -149,7 +139,7 @@ class _SMTPConnection:
                 timeout=settings.timeout,
                 use_tls=settings.tls == "tls",
                 start_tls=None if settings.tls == "starttls" else False,
-                local_hostname=mailbox(settings.sender)[1].rpartition("@")[2],
+                local_hostname=mailbox(settings.sender).address.rpartition("@")[2],
             )
             await client.connect()
             if client.is_ehlo_or_helo_needed:
@@ -214,7 +204,7 @@ class _SMTPConnection:
             yield "RSET", (250,), (b"RSET",)
         self._is_open_transaction = True
         sized = [f"SIZE={size}".encode()] if self._client.supports_extension("size") else []
-        yield "MAIL", (250,), (b"MAIL", f"FROM:<{mailbox(self._settings.sender)[1]}>".encode(), *sized)
+        yield "MAIL", (250,), (b"MAIL", f"FROM:<{mailbox(self._settings.sender).address}>".encode(), *sized)
         yield "RCPT", (250, 251), (b"RCPT", f"TO:<{address}>".encode())
         yield "DATA", (354,), (b"DATA",)
 
@@ -266,75 +256,32 @@ def _permanent_failure(step: str, code: int, words: str) -> Outcome:
     return Invalid(name, words) if step == "RCPT" and is_unknown else Failed(name, words)
 
 
-def addr_spec(text: str) -> str:
-    """Return the bare address; the domain in lower-case ASCII."""
-    local, _, domain = text.strip(" ").rpartition("@")
-    if len(text) > LONGEST_ADDRESS:
-        raise InvalidAddress(f"an email address has at most {LONGEST_ADDRESS} characters")
-    if _DEVIATING.intersection(domain):
-        raise InvalidAddress("IDNA 2003 and IDNA 2008 encode this domain differently: write its xn-- form")
-    try:
-        domain = domain.encode("idna").decode("ascii").lower()
-    except UnicodeError:
-        domain = ""
-    if not _DOMAIN.fullmatch(domain) or len(local) + 1 + len(domain) > LONGEST_ADDRESS:
-        raise InvalidAddress("an email address needs one @, followed by a domain with a dot")
-    if not _LOCAL.fullmatch(local) or len(local) > LONGEST_LOCAL:
-        raise InvalidAddress("the part before the @ can have ASCII letters, digits and symbols, no spaces or quotes")
-    return f"{local}@{domain}"
-
-
-def mailbox(text: str) -> tuple[str, str]:
-    """Return name and address of "Name <a@b>" or of a bare address."""
-    name, angle, address = text.strip().rpartition("<")
-    name = one_line(name)
-    name = name[1:-1] if name[:1] == name[-1:] == '"' else name
-    if (angle and not address.endswith(">")) or len(name) > LONGEST_NAME:
-        raise InvalidAddress('write a sender as "Name <name@example.com>"')
-    return name, addr_spec(address.removesuffix(">") if angle else address)
-
-
 def write(message: Message, settings: EmailSettings) -> tuple[str, str, bytes] | Failed | Invalid:
     """Return Message-ID, address, and the email as sent: dots are doubled, the final dot is missing."""
-    key = message.key.encode("utf-8", "replace")
+    key, sender = message.key.encode("utf-8", "replace"), mailbox(settings.sender)
     digest = hmac.new(settings.bounce_secret.encode("utf-8", "replace"), key, hashlib.sha256).hexdigest()[:40]
-    message_id = f"{digest}@{mailbox(settings.sender)[1].rpartition('@')[2]}"
+    message_id = f"{digest}@{sender.address.rpartition('@')[2]}"
+    content = compose(message, sender, settings.reply_to, digest)
+    if not isinstance(content, EmailContent):
+        return content
     try:
-        address = addr_spec(message.address)
-    except InvalidAddress as error:
-        return Invalid("bad_address", str(error))
-    try:
-        lines = [f"To: {address}", f"Message-ID: <{message_id}>", *_headers(message, settings, digest)]
-        raw = "".join(line + CRLF for line in lines).encode("ascii") + _body(message)
+        lines = [f"To: {content.address}", f"Message-ID: <{message_id}>", *_headers(content)]
+        raw = "".join(line + CRLF for line in lines).encode("ascii") + _body(content)
     except Exception as error:  # noqa: BLE001 - the email library raises many exceptions; one message must not fail the batch
         return Failed("bad_message", one_line(str(error))[:MOST_TEXT] or type(error).__name__)
     if len(raw) > LARGEST_MAIL:
         return Failed("too_large", f"the email has {len(raw):,} bytes, at most {LARGEST_MAIL:,} are allowed")
-    return message_id, address, re.sub(rb"(?m)^\.", b"..", raw)
+    return message_id, content.address, re.sub(rb"(?m)^\.", b"..", raw)
 
 
-def _headers(message: Message, settings: EmailSettings, digest: str) -> Iterator[str]:
-    options, url = message.options, message.unsubscribe_url
-    if "cc" in options or "bcc" in options:
-        raise ValueError("cc and bcc are not supported: a delivery has one address")
-    yield _mailbox_header("From", settings.sender)
-    if reply_to := options.get("reply_to") or settings.reply_to:
-        yield _mailbox_header("Reply-To", reply_to)
-    yield _text_header("Subject", message.title)
+def _headers(content: EmailContent) -> Iterator[str]:
+    yield _mailbox_header("From", content.sender)
+    if content.reply_to is not None:
+        yield _mailbox_header("Reply-To", content.reply_to)
+    yield _text_header("Subject", content.subject)
     yield f"Date: {format_datetime(datetime.now(UTC))}"
-    yield "Auto-Submitted: auto-generated"
-    yield f"X-Entity-Ref-ID: {message.key if _PLAIN.fullmatch(message.key) else digest}"
-    if url is not None:
-        if not _URL.fullmatch(url):
-            raise ValueError("unsubscribe_url must be a URL in plain ASCII")
-        yield f"List-Unsubscribe: <{url}>"
-        # RFC 8058: one click is for HTTPS only.
-        if url.lower().startswith("https:"):
-            yield "List-Unsubscribe-Post: List-Unsubscribe=One-Click"
-    for name, value in options.get("headers", {}).items():
-        if not _OWN_HEADER.fullmatch(name) or name.lower() == "x-entity-ref-id":
-            raise ValueError(f"the header {name!r:.40} cannot be set: only headers that start with X- can")
-        yield _text_header(name, str(value))
+    yield from (f"{name}: {value}" for name, value in content.headers.items())
+    yield from (_text_header(name, value) for name, value in content.own_headers.items())
 
 
 def _text_header(name: str, text: str) -> str:
@@ -344,18 +291,15 @@ def _text_header(name: str, text: str) -> str:
     return f"{name}: {Header(text, 'us-ascii' if is_plain else 'utf-8', header_name=name).encode(linesep=CRLF)}"
 
 
-def _mailbox_header(name: str, text: str) -> str:
-    shown, address = mailbox(text)
-    if shown.isascii() and "=?" not in shown:
-        return f'{name}: "{quote(shown)}" <{address}>' if shown else f"{name}: {address}"
-    return f"{_text_header(name, shown)} <{address}>"
+def _mailbox_header(name: str, about: Mailbox) -> str:
+    if about.name.isascii() and "=?" not in about.name:
+        return f"{name}: {about}"
+    return f"{_text_header(name, about.name)} <{about.address}>"
 
 
-def _body(message: Message) -> bytes:
-    # Template output may contain NUL or invalid UTF-8.
-    body, html = (text.replace("\0", "").encode("utf-8", "replace") for text in (message.body, message.html or ""))
+def _body(content: EmailContent) -> bytes:
     mail = EmailMessage(policy=SMTP_POLICY.clone(cte_type="7bit"))
-    mail.set_content(body.decode())
-    if html:
-        mail.add_alternative(html.decode(), subtype="html")
+    mail.set_content(content.text)
+    if content.html:
+        mail.add_alternative(content.html, subtype="html")
     return mail.as_bytes()

@@ -63,6 +63,12 @@ class Failover(Channel):
         except RejectedCallback:
             return self._providers[1].webhook(callback, _settings("second", account))
 
+    async def read_callback(self, callback: Callback, exchange: Exchange) -> Sequence[Receipt]:
+        try:
+            return await self._providers[0].read_callback(callback, _exchange("first", exchange))
+        except RejectedCallback:
+            return await self._providers[1].read_callback(callback, _exchange("second", exchange))
+
     async def _through(
         self, which: str, provider: Channel, batch: Sequence[Message], exchange: Exchange
     ) -> Sequence[Outcome]:

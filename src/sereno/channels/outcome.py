@@ -53,17 +53,22 @@ class Down(msgspec.Struct, frozen=True):
     message: str = ""
 
 
+# `complained`: the recipient reported the message as spam; `unsubscribed`: at the provider, not by our link.
+ReceiptOutcome: TypeAlias = Literal[
+    "delivered", "read", "clicked", "complained", "unsubscribed", "bounced", "failed", "invalid", "retry", "down"
+]
+
 Outcome: TypeAlias = Sent | Delivered | Retryable | Failed | Invalid | Unknown | Down
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """A provider's later report about an accepted message, by the provider's id.
 
-    `id`: the id of the receipt itself, if it has one, so that a duplicate counts once.
+    `id`: the id of the receipt itself, if it has one, so that a duplicate counts once; others are not listed.
     """
 
     provider_id: str
-    outcome: Literal["delivered", "read", "bounced", "failed", "invalid", "retry", "down"]
+    outcome: ReceiptOutcome
     code: str = ""
     message: str = ""
     id: str | None = None

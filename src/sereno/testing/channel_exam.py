@@ -246,7 +246,7 @@ class ChannelExam:
         for body in GARBAGE:
             for headers in ({}, {"content-type": "application/json"}, {"content-type": "text/plain; charset=x"}):
                 with pytest.raises(RejectedCallback):
-                    subject.channel.webhook(Callback(body=body, headers=headers), subject.exchange.account)
+                    await subject.channel.read_callback(Callback(body=body, headers=headers), subject.exchange)
 
     async def _send_with_fault(self, subject: Subject, fault: Fault) -> Sequence[Outcome]:
         if fault not in self.faults:

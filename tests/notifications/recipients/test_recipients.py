@@ -157,7 +157,7 @@ def test_a_link_needs_both_settings_and_an_address_and_is_not_critical(app: Sere
 
 
 def test_the_longest_link_fits_into_an_email_header(app: Sereno) -> None:
-    from sereno.channels.email import _URL  # noqa: PLC0415 - what the channel takes
+    from sereno.channels.email_content import _URL  # noqa: PLC0415 - what the channel takes
 
     url = "https://example.com/" + "a" * (LONGEST_PUBLIC_URL - 20)
     assert _URL.fullmatch(url + PATH + "a" * LONGEST_TOKEN)

@@ -42,10 +42,11 @@ async def _run_until_stopped(context: "CommandContext", where: str) -> None:
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
     import signal  # noqa: PLC0415 - beside it
 
-    from sereno.monitoring.alerts.scheduler import scheduler_with_alerts  # noqa: PLC0415 - see above
+    from sereno.monitoring.scheduler import monitored_scheduler  # noqa: PLC0415 - see above
     from sereno.telemetry.exposition import exposition  # noqa: PLC0415 - see above
     from sereno.telemetry.metrics import MetricTally  # noqa: PLC0415 - see above
     from sereno.version import __version__  # noqa: PLC0415 - see above
+    from sereno.worker.autoscale import AutoscaleReader  # noqa: PLC0415 - see above
     from sereno.worker.health import HealthServer  # noqa: PLC0415 - see above
     from sereno.worker.log_writer import LogWriter  # noqa: PLC0415 - see above
 
@@ -53,12 +54,13 @@ async def _run_until_stopped(context: "CommandContext", where: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     url = context.url()
-    running = scheduler_with_alerts(url, context.settings)
+    running = monitored_scheduler(url, context.settings)
     health = HealthServer(
         context.settings,
         is_live=lambda: True,
         is_ready=lambda: running.is_healthy,
         metrics=lambda: exposition(MetricTally(), [], __version__, running.figures),
+        autoscale=AutoscaleReader(url, context.settings).respond,
     )
     async with LogWriter(url, context.settings):
         running.start()

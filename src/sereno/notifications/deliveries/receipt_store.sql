@@ -51,15 +51,14 @@ update sereno.deliveries set receipt_at = null
 where id = any(array(select unnest(ids) from ended)) and receipt_at is not null;
 
 -- name: apply_receipts
--- Applies receipts, each once; a state only moves forward. Returns the changes and the due times of retries. Receipts
--- that were requested: all deliveries of their batches, `ids`, are locked too, because `request_again` changes them.
+-- Applies receipts, each once; a state only moves forward. A complaint and an unsubscription end their address in any
+-- state of the delivery. Returns the changes and the due times of retries. Receipts that were requested: all deliveries
+-- of their batches, `ids`, are locked too, because `request_again` changes them.
 with clock as materialized (select sereno.now() as now),
 reported as materialized (
-    select distinct on (provider_id collate "C", delivery_id) *
+    select distinct on (provider_id collate "C", delivery_id, outcome, receipt_id) *
     from jsonb_to_recordset(%(receipts)s::text::jsonb) as s(
         delivery_id bigint, provider_id text, outcome text, code text, message text, receipt_id text)
-    order by provider_id collate "C", delivery_id,
-             array_position(array['down', 'retry', 'delivered', 'failed', 'bounced', 'invalid', 'read'], outcome) desc
 ),
 known as materialized (
     select reported.*, coalesce(reported.delivery_id, m.delivery_id) as id
@@ -85,19 +84,30 @@ new as materialized (
     on conflict do nothing
     returning receipt_id, delivery_id
 ),
-open as materialized (
-    select d.id, d.state as before, known.outcome, known.code, known.message
+fresh as materialized (
+    select d.id, d.state as before, d.address_id, known.outcome, known.code, known.message
     from known join locked d on d.id = known.id
     where d.channel = %(channel)s and d.account = %(account)s and d.provider_id = known.provider_id
       and (known.receipt_id is null or (known.receipt_id, known.id) in (select receipt_id, delivery_id from new))
-      and case d.state when 'sent' then true when 'unknown' then true
-                       when 'delivered' then known.outcome in ('read', 'bounced') else false end
+),
+-- One of several reports about a delivery decides its state. Who clicked has read the message; who complained or
+-- unsubscribed has received it, unless a report says otherwise: providers refuse addresses for earlier complaints. An
+-- address can be refused after its server accepted the message.
+open as materialized (
+    select distinct on (id) id, before, outcome, code, message,
+           case when outcome = 'clicked' then 'read' when outcome in ('complained', 'unsubscribed') then 'delivered'
+                when outcome = 'invalid' and before = 'delivered' then 'bounced' else outcome end as becomes
+    from fresh
+    where case before when 'sent' then true when 'unknown' then true
+                      when 'delivered' then outcome in ('read', 'clicked', 'bounced', 'invalid') else false end
+    order by id, array_position(array['down', 'retry', 'unsubscribed', 'complained', 'delivered', 'failed', 'bounced',
+                                      'invalid', 'read', 'clicked'], outcome) desc
 ),
 moved as (
     update sereno.deliveries
     set state = case when open.outcome = 'down' then 'pending'
                      when open.outcome = 'retry' and attempts > cardinality(%(delays)s::double precision[]) then 'dead'
-                     when open.outcome = 'retry' then 'pending' else open.outcome end,
+                     when open.outcome = 'retry' then 'pending' else open.becomes end,
         reason = case when open.outcome = 'down' then 'the channel is paused'
                       when open.outcome = 'retry' and attempts > cardinality(%(delays)s::double precision[])
                           then attempts || ' tries, none of them arrived'
@@ -134,13 +144,26 @@ again as (
     group by queue, due_at
     returning queue, due_at
 ),
+-- `unsubscribed` lasts, whereas an invalid address that is given again is used again.
+ending as materialized (
+    select distinct on (address_id) address_id, outcome, code, message
+    from (select address_id, outcome, code, message from moved where outcome = 'invalid'
+          union all
+          select address_id, outcome, code, message from fresh where outcome in ('complained', 'unsubscribed')) as reports
+    order by address_id, array_position(array['complained', 'unsubscribed', 'invalid'], outcome)
+),
 bad as materialized (
-    select a.id, moved.code, moved.message from moved join sereno.addresses a on a.id = moved.address_id
-    where moved.outcome = 'invalid' and a.state = 'active' order by a.id for update of a
+    select a.id, ending.outcome, ending.code, ending.message
+    from ending join sereno.addresses a on a.id = ending.address_id
+    where a.state = 'active' or (ending.outcome <> 'invalid' and a.state <> 'unsubscribed')
+    order by a.id for update of a
 ),
 addresses_ended as (
     update sereno.addresses
-    set state = 'invalid', reason = coalesce(nullif(bad.code, ''), 'refused') || coalesce(': ' || nullif(bad.message, ''), ''),
+    set state = case bad.outcome when 'invalid' then 'invalid' else 'unsubscribed' end,
+        reason = case bad.outcome when 'complained' then 'reported as spam' when 'unsubscribed' then 'at the provider'
+                                  else coalesce(nullif(bad.code, ''), 'refused') end
+                 || coalesce(': ' || nullif(bad.message, ''), ''),
         changed_at = (select now from clock)
     from bad
     where addresses.id = bad.id

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from sereno.channels.contract import Callback, Channel
+from sereno.channels.contract import Callback, Channel, Exchange
 from sereno.channels.outcome import Receipt
 from sereno.channels.registry import Channels
 from sereno.database.database import Database
@@ -96,7 +96,9 @@ class ReceiptCollector:
         settings = self._channels.accounts.get(channel, {})
         if account:
             settings = await self._database.arun(deliveries.account_settings(channel, account))
-        return await self.apply(channel, account, self._channels[channel].webhook(callback, settings))
+        async with Exchange(settings, own=bool(account)) as exchange:
+            received = await self._channels[channel].read_callback(callback, exchange)
+        return await self.apply(channel, account, received)
 
     async def apply(self, channel: str, account: str, received: Sequence[Receipt]) -> int:
         """Apply receipts that a provider sent unasked. Return the number of deliveries that changed."""

@@ -33,6 +33,8 @@ THROTTLED = frozenset(
         *("20429", "30022", "80007", "130429"),
     }
 )
+# Receipts about what a person did: their time says nothing about the provider.
+BY_PEOPLE = frozenset({"read", "clicked", "complained", "unsubscribed"})
 FAILED = frozenset({"failed", "invalid", "dead", "bounced"})
 # By delivery: its event type and tenant.
 Kinds = Mapping[int, tuple[str | None, str]]
@@ -123,7 +125,7 @@ class DeliveryStatsWriter:
             self._count_changes(
                 [DeliveryChange(channel, each.event, each.tenant, word, None, each.count) for word in words]
             )
-            if each.outcome not in ("read", "down") and each.bucket is not None:
+            if each.outcome not in BY_PEOPLE and each.outcome != "down" and each.bucket is not None:
                 figures.receipts[each.bucket] += each.count
             figures.failed += each.count if state in FAILED else 0
             if each.code:

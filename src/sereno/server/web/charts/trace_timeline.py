@@ -32,11 +32,11 @@ LETTERS = 60.0
 NEAR = 7.0
 SMALLEST, LARGEST = 3.5, 8.0
 KINDS = {
-    **dict.fromkeys(("succeeded", "delivered", "read", "sent", "accepted"), "ok"),
+    **dict.fromkeys(("succeeded", "delivered", "read", "clicked", "sent", "accepted"), "ok"),
     **dict.fromkeys(("running", "sending", "fired", "notified", "matched"), "accent"),
     **dict.fromkeys(("retry", "unknown"), "retry"),
     # The rest waits or was skipped on purpose: neutral.
-    **dict.fromkeys(("dead", "crash", "failed", "bounced", "invalid", "expired"), "dead"),
+    **dict.fromkeys(("dead", "crash", "failed", "bounced", "invalid", "expired", "complained"), "dead"),
 }
 RANKS = {"schedule": 0, "event": 1, "job": 2, "deliveries": 3, "receipts": 4}
 
