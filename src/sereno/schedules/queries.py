@@ -101,6 +101,12 @@ def rules(wanted: ScheduleFilter, until: datetime, limit: int) -> Operation[list
     return [(row[0], int(row[1])) for row in rows]
 
 
+def key_of(schedule: int) -> Operation[str | None]:
+    """Return the key of a schedule; None if it does not exist."""
+    rows = yield Statement(_sql["key"], {"id": schedule})
+    return rows[0][0] if rows else None
+
+
 def scheduler() -> Operation[SchedulerRow | None]:
     rows = yield Statement(_sql["scheduler"])
     return SchedulerRow(*rows[0]) if rows else None

@@ -155,6 +155,10 @@ group by rule
 order by count(*) desc
 limit %(limit)s;
 
+-- name: key
+-- The key of a schedule.
+select key from sereno.schedules where id = %(id)s;
+
 -- name: scheduler
 -- Which scheduler leads, since when, until when, and its last tick.
 select holder, fence, since, until, until > sereno.now() as alive, wakes_at, ticked_at, tick_seconds, tick_fires,

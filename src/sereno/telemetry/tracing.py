@@ -1,4 +1,6 @@
-"""Where spans of OpenTelemetry join in: sends, attempts, requests. `sereno.contrib.opentelemetry` sets `active`.
+"""Where OpenTelemetry and Sentry join in: around sends, attempts and requests.
+
+`sereno.contrib.opentelemetry` sets `active`; `sereno.contrib.sentry` adds a watcher of attempts.
 
 A trace is any text, or a W3C traceparent: the latter names the span that has sent the job, event or signal, so that the
 span of the attempt can be its child. Both are found, shown and logged by the id of the trace.
@@ -32,8 +34,21 @@ def is_traceparent(text: str) -> bool:
     return trace_number.strip("0") != "" and span_number.strip("0") != ""
 
 
-class Tracing(Protocol):
-    """What an implementation does. Jobs are `NewJob` and `ClaimedJob`; this package does not know their types."""
+class AttemptWatcher(Protocol):
+    """What runs around attempts. Jobs are `ClaimedJob`; this package does not know their type."""
+
+    def traces(self, jobs: Sequence[Any]) -> bool:
+        """Return whether it runs around the attempt of these jobs. Called for every attempt, it has to be fast."""
+
+    def attempt(self, jobs: Sequence[Any], hides_errors: bool, context: Any) -> AsyncIterator[None]:
+        """Run around an attempt, its middlewares and its handler. `hides_errors`: the texts of errors are secret."""
+
+    def flush(self) -> None:
+        """Send what waits to be sent, for some seconds at most: the process ends."""
+
+
+class Tracing(AttemptWatcher, Protocol):
+    """A watcher that also makes spans of what is sent. `enqueuing` and `with_trace` get `NewJob`."""
 
     def enqueuing(self, jobs: Sequence[Any]) -> AbstractContextManager[None]:
         """Return the span of an enqueue."""
@@ -64,20 +79,13 @@ class Tracing(Protocol):
     def current(self) -> str | None:
         """Return the current span as a traceparent, or None."""
 
-    def traces(self, jobs: Sequence[Any]) -> bool:
-        """Return whether the attempt of these jobs gets a span. It is called for every attempt, and has to be fast."""
-
-    def attempt(self, jobs: Sequence[Any], hides_errors: bool, context: Any) -> AsyncIterator[None]:
-        """The span of an attempt, around its middlewares and its handler. `hides_errors`: their texts are secret."""
-
     def span_ids(self) -> tuple[str, str] | None:
         """Return the ids of the current trace and span, or None."""
 
-    def flush(self) -> None:
-        """Send the spans and metrics that wait to be sent, for some seconds at most: the process ends."""
-
 
 active: Tracing | None = None
+# Those beside `active`, inside of its span.
+_watchers: list[AttemptWatcher] = []
 
 
 def sending(kind: SentKind, name: str) -> AbstractContextManager[None]:
@@ -106,18 +114,30 @@ def current() -> str | None:
     return None if active is None else active.current()
 
 
-def of_attempt(jobs: Sequence[Any]) -> Tracing | None:
-    """Return what makes the span of an attempt, or None if it has none."""
-    return active if active is not None and active.traces(jobs) else None
+def of_attempt(jobs: Sequence[Any]) -> Sequence[AttemptWatcher]:
+    """Return what runs around the attempt of these jobs, from the outside inwards."""
+    if active is None and not _watchers:
+        return ()
+    every = _watchers if active is None else (active, *_watchers)
+    return [each for each in every if each.traces(jobs)]
 
 
 def flush() -> None:
-    """Send the spans and metrics that wait to be sent, before a process ends without its usual clean-up."""
-    if active is not None:
-        active.flush()
+    """Send what waits to be sent, before a process ends without its usual clean-up."""
+    for each in (*(() if active is None else (active,)), *_watchers):
+        each.flush()
 
 
 def set_active(tracing: Tracing | None) -> None:
     """Trace what this process sends and runs; None: do not."""
     global active  # noqa: PLW0603 - OpenTelemetry itself is set up once per process
     active = tracing
+
+
+def add_watcher(watcher: AttemptWatcher) -> None:
+    """Run this around the attempts of this process, too."""
+    _watchers.append(watcher)
+
+
+def remove_watcher(watcher: AttemptWatcher) -> None:
+    _watchers.remove(watcher)

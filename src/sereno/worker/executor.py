@@ -38,7 +38,7 @@ from sereno.worker.endings import as_ending, endings_of, unfit
 from sereno.worker.handler_threads import HandlerThreads, RaisedError
 from sereno.worker.isolation.pool import IsolationPool, runs_alone
 from sereno.worker.iteration import without_charge
-from sereno.worker.middleware import around, with_span
+from sereno.worker.middleware import around, with_watchers
 from sereno.worker.outcomes import Outcomes, OutcomeWriter
 from sereno.worker.release_wait import undecodable
 from sereno.worker.resources import OpenResources
@@ -90,8 +90,8 @@ class Executor:
         running = RunningCall(definition, jobs, now, None if timeout is None else now + timeout)
         for job in jobs:
             self.running[job.id] = running
-        running.tracing = tracing.of_attempt(jobs)
-        is_usual = definition.is_usual and not (jobs[0].crashes or self._registry.middlewares or running.tracing)
+        running.watchers = tracing.of_attempt(jobs)
+        is_usual = definition.is_usual and not (jobs[0].crashes or self._registry.middlewares or running.watchers)
         attempt = self._attempt_usual(running, jobs[0]) if is_usual else self._attempt(running)
         running.task = self._create_task(attempt, name=definition.name, context=self._context_variables.copy())
 
@@ -220,7 +220,7 @@ class Executor:
         """Call the handler, inside of the middlewares if there are some."""
         definition = running.definition
         own = self._registry.middlewares_of(definition)
-        middlewares = with_span(running.tracing, running.jobs, definition, own)
+        middlewares = with_watchers(running.watchers, running.jobs, definition, own)
         if not middlewares or running.context is None:
             return await self._call_handler(running, values)
         async with around(middlewares, running.context):

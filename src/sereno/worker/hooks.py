@@ -42,7 +42,10 @@ DRAIN_TIMEOUT = 5.0
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """What a hook gets: one attempt whose outcome is stored. `reason` and the error are None if there are none."""
+    """What a hook gets: one attempt whose outcome is stored. `reason` and the error are None if there are none.
+
+    `schedule_id`: of the schedule that created the job, if one did.
+    """
 
     name: EventName
     job_id: int
@@ -54,6 +57,7 @@ class JobEvent:
     reason: str | None = None
     error_type: str | None = None
     error_message: str | None = None
+    schedule_id: int | None = None
 
 
 Hook: TypeAlias = Callable[[JobEvent], Any]
@@ -130,8 +134,10 @@ class HookCaller(Service):
         if len(self._waiting) >= MOST_WAITING:
             self._dropped += 1
             return
-        trace = trace_id(job.trace)
-        self._waiting.append(JobEvent(name, job.id, job.task, job.queue, job.tenant, job.attempt, trace, **details))
+        trace, schedule = trace_id(job.trace), None if job.fire is None else job.fire.schedule_id
+        self._waiting.append(
+            JobEvent(name, job.id, job.task, job.queue, job.tenant, job.attempt, trace, schedule_id=schedule, **details)
+        )
         self._idle.clear()
         self.wake()
 

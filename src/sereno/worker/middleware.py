@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from sereno.errors import ConfigurationError
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.task import TaskDefinition
-from sereno.telemetry.tracing import Tracing
+from sereno.telemetry.tracing import AttemptWatcher
 from sereno.worker.context import Context
 
 # A generator function or an async generator function of the attempt's context.
@@ -25,13 +25,17 @@ def check_middleware(function: Middleware) -> None:
         )
 
 
-def with_span(
-    tracing: Tracing | None, jobs: Sequence[ClaimedJob], definition: TaskDefinition, middlewares: Sequence[Middleware]
+def with_watchers(
+    watchers: Sequence[AttemptWatcher],
+    jobs: Sequence[ClaimedJob],
+    definition: TaskDefinition,
+    middlewares: Sequence[Middleware],
 ) -> Sequence[Middleware]:
-    """Return the middlewares of an attempt; the first one makes its span, if it is traced."""
-    if tracing is None:
+    """Return the middlewares of an attempt; the first ones make its span and report its failure."""
+    if not watchers:
         return middlewares
-    return (partial(tracing.attempt, jobs, bool(definition.arguments.encrypted)), *middlewares)
+    hides_errors = bool(definition.arguments.encrypted)
+    return (*(partial(watcher.attempt, jobs, hides_errors) for watcher in watchers), *middlewares)
 
 
 @asynccontextmanager

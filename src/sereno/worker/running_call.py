@@ -17,7 +17,7 @@ from sereno.jobs.attempt import Ending
 from sereno.jobs.hidden_values import HiddenValues
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.task import TaskDefinition
-from sereno.telemetry.tracing import Tracing
+from sereno.telemetry.tracing import AttemptWatcher
 from sereno.worker.context import Context
 from sereno.worker.handler_threads import HandlerThreads, call_safely
 from sereno.worker.steps import is_current_task
@@ -54,8 +54,8 @@ class RunningCall(msgspec.Struct, eq=False):
     is_abandoned: bool = False
     # Set after a failure with encrypted arguments.
     hidden: HiddenValues | None = None
-    # What makes the span of this call, if it is traced.
-    tracing: Tracing | None = None
+    # What makes the span of this call, and reports its failure.
+    watchers: Sequence[AttemptWatcher] = ()
     _turn: Any = None
 
     def begin(self) -> None:
@@ -70,7 +70,7 @@ class RunningCall(msgspec.Struct, eq=False):
         return self.context is not None and self.context.settled
 
     def needs_context(self, middlewares: Sequence[Callable[[Any], Any]]) -> bool:
-        return bool(self.definition.arguments.context_name or self.tracing or middlewares)
+        return bool(self.definition.arguments.context_name or self.watchers or middlewares)
 
     def is_own_flow(self) -> bool:
         """Return whether the caller is the handler's own task or thread, and not one that the handler started."""

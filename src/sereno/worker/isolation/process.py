@@ -32,7 +32,7 @@ from sereno.worker.handler_threads import RaisedError, call_safely
 from sereno.worker.isolation.pool import LINE_LIMIT, CallReply, JobRequest, ProcessSettings, environment
 from sereno.worker.isolation.preload import import_and_serve, import_task_module
 from sereno.worker.log_writer import LogWriter
-from sereno.worker.middleware import around, with_span
+from sereno.worker.middleware import around, with_watchers
 from sereno.worker.resources import ISOLATED_CLOSE_TIMEOUT, OpenResources
 from sereno.worker.steps import is_current_task
 
@@ -140,7 +140,7 @@ async def _with_middlewares(
 ) -> Ending:
     """Call the handler, inside of the middlewares if there are some: they see what it raises."""
     jobs = [request.job]
-    middlewares = with_span(tracing.of_attempt(jobs), jobs, task.definition, task.middlewares)
+    middlewares = with_watchers(tracing.of_attempt(jobs), jobs, task.definition, task.middlewares)
     if not middlewares:
         result = await _call(task.definition, context, request, resources)
         # Not isinstance, here and below: it reads `__class__` of the value, which may raise.
