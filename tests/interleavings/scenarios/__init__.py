@@ -3,6 +3,7 @@
 from tests.interleavings.scenario import AnyScenario
 from tests.interleavings.scenarios import (
     archive,
+    broadcasts,
     bulk,
     carriers,
     iterations,
@@ -26,6 +27,7 @@ _ALL: list[AnyScenario] = [
     *links.SCENARIOS,
     *schedules.SCENARIOS,
     *notifications.SCENARIOS,
+    *broadcasts.SCENARIOS,
     *archive.SCENARIOS,
     *signals.SCENARIOS,
     *releases.SCENARIOS,

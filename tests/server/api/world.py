@@ -316,6 +316,7 @@ def _about_notifications(things: Things) -> dict[str, dict[str, Any]]:
         "GET /events": {},
         "POST /events": {"json": {"type": EVENT, "payload": {"code": "x"}}},
         "GET /events/{event_id}": {"path": {"event_id": things.event}},
+        "POST /events/{event_id}/cancel": {"path": {"event_id": things.event}},
         "GET /deliveries": {},
         "GET /deliveries/{delivery_id}": {"path": {"delivery_id": things.delivery}},
         "POST /deliveries/{delivery_id}/reveal": {"path": {"delivery_id": things.delivery}},

@@ -171,7 +171,7 @@ class TemplateSet:
         context = {
             **payload,
             "event": event,
-            "recipient": {"key": recipient.key, "locale": recipient.locale},
+            "recipient": {"key": recipient.key, "locale": recipient.locale, "variant": recipient.variant},
             "unsubscribe_url": recipient.unsubscribe_url or "",
         }
         texts = {part: self._rendered(source, part, context, channel, locale, tenant) for part, source in found.items()}
