@@ -326,6 +326,7 @@ def _about_notifications(things: Things) -> dict[str, dict[str, Any]]:
         "POST /recipients/{key}/reveal": one,
         "PUT /recipients/{key}": one | {"json": {"zone": "Europe/Riga"}},
         "DELETE /recipients/{key}": one,
+        "GET /recipients/{key}/topics": one,
         "GET /recipients/{key}/why": one | {"params": {"tenant": things.tenant, "event": EVENT}},
         "PUT /recipients/{key}/preferences": one | {"json": {"event": EVENT, "wanted": True}},
         "POST /recipients/{key}/unsubscribe": one | {"json": address},
