@@ -12,10 +12,13 @@ from sereno.database.statement import run
 from sereno.errors import ConfigurationError
 from sereno.notifications import events
 from sereno.notifications.deliveries.send_jobs import ONCE
+from sereno.notifications.event_operations import cancel_and_record
+from sereno.notifications.topics import operations as topics
 from tests.database.plans import accesses, plan
 from tests.facts import advance, auntil, one
 from tests.monitoring.verify_steps import broken, broken_inside, undone
 from tests.notifications.conftest import Pager, States, Tender
+from tests.roles import made
 
 Connection = psycopg.Connection[Any]
 
@@ -221,3 +224,20 @@ async def test_a_worker_cancels_a_broadcast_at_a_rate(app: Sereno, connection: C
     cancelled = one(connection, "select count(*) from sereno.deliveries where reason = 'cancelled'")
     assert cancelled > 0
     assert len(pager.sent) + cancelled == 60
+
+
+def test_the_role_of_the_server_cancels_events_and_changes_subscriptions(
+    app: Sereno, connection: Connection, database_url: str, pager: Pager
+) -> None:
+    published = app.event("tender.published", Tender, channels=[pager])
+    event = published.notify(Tender("T1"))
+    app.recipients.upsert("ada", {"pager": "a"})
+    with made(connection, database_url) as roles, roles.connect("server") as server:
+        assert run(server, topics.subscribe("tender:r42", ["ada"], tenant=None)) == 1
+        assert run(server, topics.unsubscribe("tender:r42", ["ada"], tenant=None)) == 1
+        assert one(server, "select sereno.subscribe('tender:r42', 'ada')") is True
+        assert run(server, cancel_and_record(event, app.events.jobs)).changed
+        assert app.recipients.delete("ada", conn=server)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            server.execute("update sereno.events set payload = '{}'")
+    assert app.topics.of("ada") == []
