@@ -40,6 +40,7 @@ from sereno.monitoring.scheduler import monitored_scheduler
 from sereno.notifications.client import Notifications
 from sereno.notifications.event import EventOptions
 from sereno.notifications.event_handle import ChannelName, Event
+from sereno.notifications.event_operations import Events
 from sereno.notifications.jobs import QUEUE
 from sereno.notifications.recipients.client import Inbox, Recipients
 from sereno.notifications.topics.client import Topics
@@ -86,6 +87,7 @@ class Sereno(SignalMethods, GroupMethods, QueueMethods, ProcedureMethods, Extens
         self.recipients = Recipients(self.database, self.notifications.channels)
         self.inbox = Inbox(self.database)
         self.topics = Topics(self.database)
+        self.events = Events(self.database, self.notifications.jobs)
         self.alerts = AlertRegistry(
             self.database, self.notifications.channels.known, self.notifications.exchanges.find, self.task
         )
@@ -225,7 +227,8 @@ class Sereno(SignalMethods, GroupMethods, QueueMethods, ProcedureMethods, Extens
         the category that recipients set preferences for. critical: ignore preferences and quiet hours. opt_in: deliver
         only to recipients that subscribed. ttl: drop deliveries older than this. throttle: limit the deliveries to one
         recipient. digest: collect events for a while and send them in one message. listed: False hides it from the
-        preference centre.
+        preference centre. variants={"short": 1, "long": 3}: versions of
+        the message and their weights; each recipient always gets the same.
         """
         event = self.notifications.define(name, payload, channels, **options)
         self._register_notifications()

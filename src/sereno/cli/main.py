@@ -58,7 +58,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "limit": ("sereno.cli.jobs.limits:limit", "list, show, set, reset, close, open, weigh, weights"),
     },
     "Notify": {
-        "event": ("sereno.cli.notifications.event:event", "list, show, notify"),
+        "event": ("sereno.cli.notifications.event:event", "list, show, notify, cancel"),
         "delivery": ("sereno.cli.notifications.delivery:delivery", "list, show, requeue"),
         "recipient": ("sereno.cli.notifications.recipient:recipient", "list, show, set, prefer, unsubscribe, delete"),
         "topic": ("sereno.cli.notifications.topic:topic", "list, show, subscribe, unsubscribe"),

@@ -49,7 +49,7 @@ ended_attempts         siud    -       s
 error_groups           siud    su      s
 error_hours            siud    s       s
 event_types            siu     siu     s
-events                 siud    si      s
+events                 siud    siu(matched_at,cancelled_at)  s
 events_v1              s       s       s
 failed_deliveries      siud    siud    s
 fires                  siud    siu     s

@@ -2329,7 +2329,7 @@ CREATE FUNCTION sereno.next_check(queues text[], moment timestamp with time zone
           from (select id, check_at from sereno.limiters where check_at > moment order by check_at limit 20) as due) as next
     $$;
 
-CREATE FUNCTION sereno.notify(type text, payload jsonb, "to" text[] DEFAULT NULL::text[], subject text DEFAULT NULL::text, key text DEFAULT NULL::text, tenant text DEFAULT NULL::text, at timestamp with time zone DEFAULT NULL::timestamp with time zone, ttl interval DEFAULT NULL::interval) RETURNS bigint
+CREATE FUNCTION sereno.notify(type text, payload jsonb, "to" text[] DEFAULT NULL::text[], subject text DEFAULT NULL::text, key text DEFAULT NULL::text, tenant text DEFAULT NULL::text, at timestamp with time zone DEFAULT NULL::timestamp with time zone, ttl interval DEFAULT NULL::interval, rate double precision DEFAULT NULL::double precision) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
 declare
@@ -2346,19 +2346,24 @@ begin
     perform sereno.check_text(given.name, given.value)
     from (values ('subject', subject), ('key', key), ('tenant', tenant)) as given(name, value);
     of_topic := sereno.topic_of(type, "to");
+    if rate not between 1 / 3600.0 and 1000000 then
+        raise exception 'event %: rate is out of range: one in an hour to a million in a second', type
+            using errcode = 'invalid_parameter_value', hint = 'It is a number of deliveries in a second; leave it out for no limit.';
+    end if;
     if declared ? 'digest' then
         gathered := sereno.digest_key(type, declared -> 'digest' ->> 'key', payload);
     end if;
     loop
         insert into sereno.events (type, tenant, subject, key, category, payload, channels, audience, topic, critical, opt_in, due_at,
-                                   expires_at, note, steps, throttle_most, throttle_seconds, digest, digest_seconds, unchecked)
+                                   expires_at, note, steps, throttle_most, throttle_seconds, digest, digest_seconds, unchecked, rate,
+                                   variants)
         values (notify.type, coalesce(notify.tenant, ''), notify.subject, own_key, declared ->> 'category', notify.payload,
                 array(select jsonb_array_elements_text(declared -> 'channels')),
                 case when of_topic is null then (select array_agg(distinct name collate "C") from unnest("to") as named(name)) end, of_topic,
                 coalesce((declared ->> 'critical')::boolean, false), coalesce((declared ->> 'opt_in')::boolean, false), due,
                 due + make_interval(secs => seconds), declared ->> 'note', declared -> 'steps',
                 (declared -> 'throttle' ->> 'most')::integer, (declared -> 'throttle' ->> 'seconds')::double precision,
-                gathered, case when gathered is not null then (declared -> 'digest' ->> 'seconds')::double precision end, true)
+                gathered, case when gathered is not null then (declared -> 'digest' ->> 'seconds')::double precision end, true, notify.rate, declared -> 'variants')
         on conflict on constraint events_once do nothing
         returning id into number;
         if number is not null then
@@ -2377,7 +2382,7 @@ begin
     return number;
 end $$;
 
-COMMENT ON FUNCTION sereno.notify(type text, payload jsonb, "to" text[], subject text, key text, tenant text, at timestamp with time zone, ttl interval) IS 'Write an event in the current transaction, and return its id. A second call with the same type, tenant, subject and key returns the id of the first. "to": keys of recipients, or one topic, such as topic:tender:r42; without it, everyone who wants the event. at: not sent before then. ttl: not sent after that.';
+COMMENT ON FUNCTION sereno.notify(type text, payload jsonb, "to" text[], subject text, key text, tenant text, at timestamp with time zone, ttl interval, rate double precision) IS 'Write an event in the current transaction, and return its id. A second call with the same type, tenant, subject and key returns the id of the first. "to": keys of recipients, or one topic, such as topic:tender:r42; without it, everyone who wants the event. at: not sent before then. ttl: not sent after that. rate: deliveries in a second.';
 
 CREATE FUNCTION sereno.notify_clock() RETURNS trigger
     LANGUAGE plpgsql
@@ -4194,6 +4199,15 @@ end $$;
 
 COMMENT ON FUNCTION sereno.unsubscribe(topic text, recipient text, tenant text) IS 'End the subscription of a recipient to a topic, and return whether there was one.';
 
+CREATE FUNCTION sereno.variant_of(variants jsonb, recipient bigint) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select bound ->> 0 from jsonb_array_elements(variants -> 'bounds') with ordinality as each(bound, place)
+    where ('x' || encode(substr(sha256(convert_to((variants ->> 'salt') || ':' || recipient, 'UTF8')), 1, 4), 'hex'))::bit(32)::bigint
+          < (bound ->> 1)::bigint
+    order by place limit 1
+    $$;
+
 CREATE FUNCTION sereno.wake_lane() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -4929,7 +4943,12 @@ CREATE TABLE sereno.events (
     note text,
     unchecked boolean DEFAULT false NOT NULL,
     trace text,
-    topic text
+    topic text,
+    rate double precision,
+    paced_from timestamp with time zone,
+    paced bigint,
+    cancelled_at timestamp with time zone,
+    variants jsonb
 );
 
 CREATE TABLE sereno.inbox (
@@ -5197,7 +5216,9 @@ CREATE VIEW sereno.events_v1 AS
             WHEN (trace ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'::text) THEN substr(trace, 4, 32)
             ELSE trace
         END AS trace,
-    topic
+    topic,
+    rate,
+    cancelled_at
    FROM sereno.events;
 
 COMMENT ON VIEW sereno.events_v1 IS 'One row per event, until it is deleted or archived.';
@@ -5237,6 +5258,10 @@ COMMENT ON COLUMN sereno.events_v1.note IS 'problem with the event, such as an u
 COMMENT ON COLUMN sereno.events_v1.trace IS 'id of the trace that it belongs to';
 
 COMMENT ON COLUMN sereno.events_v1.topic IS 'the topic whose subscribers are the audience';
+
+COMMENT ON COLUMN sereno.events_v1.rate IS 'deliveries that become due in a second; null: no limit';
+
+COMMENT ON COLUMN sereno.events_v1.cancelled_at IS 'cancelled: nothing was sent from then on';
 
 CREATE TABLE sereno.failed_deliveries (
     delivery_id bigint NOT NULL,

@@ -136,3 +136,19 @@ from (select tenant, topic, recipient_id from sereno.subscriptions order by reci
 left join sereno.recipients on recipients.id = newest.recipient_id
 where recipients.tenant is distinct from newest.tenant
 order by newest.recipient_id limit 20;
+
+-- name: cancelled_not_sent
+-- The fan-out of a cancelled event has ended, and nothing of it is sent afterwards: fifteen minutes of tolerance cover what
+-- was being sent. A delivery with a digest may carry other events.
+with cancelled as materialized (
+    select id, matched_at, cancelled_at
+    from (select id, matched_at, cancelled_at from sereno.events order by id desc limit %(window)s) as newest
+    where cancelled_at is not null
+)
+select id, 'it was cancelled at ' || cancelled_at || ', and is still fanned out' from cancelled where matched_at is null
+union all
+select cancelled.id, 'delivery ' || newest.id || ' was sent at ' || newest.sent_at || ', after it was cancelled at ' || cancelled_at
+from (select id, event_id, sent_at, digest from sereno.deliveries order by id desc limit %(window)s) as newest
+join cancelled on cancelled.id = newest.event_id
+where newest.digest is null and newest.sent_at > cancelled_at + interval '15 minutes'
+order by id limit 20;

@@ -12,6 +12,7 @@ from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs.arguments import decode_model
 from sereno.jobs.task import check_options
+from sereno.notifications.variants import Variants, variants
 from sereno.text import check_text
 
 # In bytes. Large enough for the facts of an event; files belong elsewhere.
@@ -24,7 +25,7 @@ class Recipient(msgspec.Struct, frozen=True, kw_only=True):
     """A recipient of a notification, as a template sees it.
 
     `unsubscribe_url`: the one-click unsubscribe link, if the message may carry one. `preferences_url`: the link to the
-    recipient's own page of the preference centre.
+    recipient's own page of the preference centre. `variant`: of the message, if the event type has variants.
     """
 
     key: str
@@ -32,6 +33,7 @@ class Recipient(msgspec.Struct, frozen=True, kw_only=True):
     locale: str | None = None
     unsubscribe_url: str | None = None
     preferences_url: str | None = None
+    variant: str | None = None
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -87,6 +89,7 @@ class EventOptions(TypedDict, total=False):
     throttle: Throttle | None
     digest: Digest | None
     listed: bool
+    variants: Mapping[str, float] | None
 
 
 class EventDefinition:
@@ -116,7 +119,10 @@ class EventDefinition:
         self.throttle = options.get("throttle")
         self.digest = options.get("digest")
         self.listed = options.get("listed", True)
+        self.variants = self._variants(options.get("variants"))
         self.templates: dict[str | None, Template] = {}
+        # By channel and variant.
+        self.variant_templates: dict[tuple[str | None, str], Template] = {}
         self.digest_templates: dict[str | None, DigestTemplate] = {}
         try:
             self._decoder = msgspec.json.Decoder(payload, dec_hook=decode_model)
@@ -145,6 +151,20 @@ class EventDefinition:
         if template is not None:
             return template(self.decode(raw), recipient)
         return Content(self.name)
+
+    def variant_template(self, channel: str, variant: str | None) -> Template | None:
+        """Return the template of a variant, for the channel or for all; None if it has none of its own."""
+        if variant is None:
+            return None
+        found = self.variant_templates
+        return found.get((channel, variant)) or found.get((None, variant))
+
+    def _variants(self, weights: Mapping[str, float] | None) -> Variants | None:
+        if weights is None:
+            return None
+        if self.digest is not None:
+            raise ConfigurationError(f"event {self.name}: a digest has no variants: its message is of several events")
+        return variants(self.name, weights)
 
     def digest_key(self, raw: bytes) -> str | None:
         """Return the key of the digest group, or None if the type has no digest."""

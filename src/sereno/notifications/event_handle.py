@@ -12,8 +12,8 @@ from sereno.channels.registry import Channels
 from sereno.database.client import DatabaseClient
 from sereno.database.database import Database
 from sereno.database.statement import Operation
-from sereno.duration import Duration, seconds
-from sereno.errors import InvalidArguments
+from sereno.duration import Duration, per_second, seconds
+from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs import transitions
 from sereno.jobs.job import check_date
 from sereno.notifications import events
@@ -29,6 +29,9 @@ P = TypeVar("P")
 MOST_NAMED = 10_000
 # `to="topic:tender:r42"`: the subscribers of tender:r42.
 TOPIC = "topic:"
+
+# Deliveries in a second, of an event with a rate.
+SLOWEST, FASTEST = 1 / 3600, 1_000_000
 
 ChannelName = Channel | str
 
@@ -51,12 +54,22 @@ class Event(DatabaseClient, Generic[P]):
     def __repr__(self) -> str:
         return f"<Event {self.name}>"
 
-    def template(self, channel: ChannelName | None = None) -> Callable[[Template], Template]:
-        """Register a template, `(payload, recipient) -> Content`, for one channel or for channels without their own."""
-        name = None if channel is None else channel_name(channel)
+    def template(
+        self, channel: ChannelName | None = None, *, variant: str | None = None
+    ) -> Callable[[Template], Template]:
+        """Register a template, `(payload, recipient) -> Content`, for one channel or for channels without their own.
+
+        `variant`: only for recipients of this variant of the event type.
+        """
+        name, definition = None if channel is None else channel_name(channel), self._definition
+        if variant is not None and (definition.variants is None or variant not in definition.variants.names):
+            raise ConfigurationError(f"event {self.name} has no variant {variant!r:.60}: declare it with variants=")
 
         def decorate(function: Template) -> Template:
-            self._definition.templates[name] = function
+            if variant is None:
+                definition.templates[name] = function
+            else:
+                definition.variant_templates[name, variant] = function
             return function
 
         return decorate
@@ -92,17 +105,18 @@ class Event(DatabaseClient, Generic[P]):
         tenant: str | None = None,
         at: datetime | None = None,
         ttl: Duration | None = None,
+        rate: float | str | None = None,
         trace: str | None = None,
         conn: Any = None,
     ) -> int:
         """Store the event, once per (subject, key), in the transaction of `conn` if given. Return its id.
 
         `to`: keys of recipients, or one topic, `"topic:tender:r42"`; without it, all whose preferences match. `at`:
-        earliest time to send. `ttl`: a delivery not sent within it expires. `trace`: links the event to its cause,
-        such as `ctx.trace`.
+        earliest time to send. `ttl`: a delivery not sent within it expires. `rate`: how many deliveries become due,
+        such as "500/s". `trace`: links the event to its cause, such as `ctx.trace`.
         """
         with tracing.sending("notify", self.name):
-            event = self._new(payload, to, subject, key, tenant, at, ttl, trace)
+            event = self._new(payload, to, subject, key, tenant, at, ttl, rate, trace)
             return self._run(self._write(event), conn)
 
     async def anotify(
@@ -115,12 +129,13 @@ class Event(DatabaseClient, Generic[P]):
         tenant: str | None = None,
         at: datetime | None = None,
         ttl: Duration | None = None,
+        rate: float | str | None = None,
         trace: str | None = None,
         conn: Any = None,
     ) -> int:
         """`notify` for async code."""
         with tracing.sending("notify", self.name):
-            event = self._new(payload, to, subject, key, tenant, at, ttl, trace)
+            event = self._new(payload, to, subject, key, tenant, at, ttl, rate, trace)
             return await self._arun(self._write(event), conn)
 
     def _new(
@@ -132,6 +147,7 @@ class Event(DatabaseClient, Generic[P]):
         tenant: str | None,
         at: datetime | None,
         ttl: Duration | None,
+        rate: float | str | None,
         trace: str | None,
     ) -> NewEvent:
         definition = self._definition
@@ -161,6 +177,8 @@ class Event(DatabaseClient, Generic[P]):
             steps=[msgspec.structs.asdict(step) for step in self._steps()],
             throttle=(throttle.most, seconds(throttle.per)) if throttle else None,
             digest=(gathered, seconds(digest.window)) if gathered and digest else None,
+            rate=None if rate is None else checked_rate(rate),
+            variants=None if definition.variants is None else msgspec.json.encode(definition.variants),
             trace=trace if trace is not None else tracing.current(),
         )
 
@@ -189,6 +207,14 @@ class Event(DatabaseClient, Generic[P]):
 
 def channel_name(channel: ChannelName) -> str:
     return channel if isinstance(channel, str) else channel.name
+
+
+def checked_rate(rate: float | str) -> float:
+    """Return the rate in deliveries per second; InvalidArguments if it is out of range."""
+    found = per_second(rate)
+    if not SLOWEST <= found <= FASTEST:
+        raise InvalidArguments(f"rate={rate!r:.60}: it must be from 1/h to {FASTEST:,}/s")
+    return found
 
 
 def _audience(to: str | Sequence[str] | None) -> tuple[list[str] | None, str | None]:

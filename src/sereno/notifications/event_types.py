@@ -43,6 +43,7 @@ def _definition(event: EventDefinition, resolve: Resolve, queue: str) -> dict[st
         "steps": [msgspec.structs.asdict(step) for step in event.steps] or None,
         "throttle": throttle and {"most": throttle.most, "seconds": seconds(throttle.per)},
         "digest": digest and {"key": digest.key, "seconds": seconds(digest.window)},
+        "variants": event.variants,
         "queue": None if queue == QUEUE else queue,
         "listed": None if event.listed else False,
     }
@@ -99,6 +100,7 @@ def notify_declared(
     tenant: str | None,
     at: datetime | None,
     ttl: float | None,
+    rate: float | None = None,
 ) -> Operation[int]:
     """Create an event of a type whose code is elsewhere; return its id."""
     raw = stored(payload, lambda why: InvalidArguments(f"event {kind}: {why}"))
@@ -113,6 +115,7 @@ def notify_declared(
             "tenant": tenant,
             "at": at,
             "ttl": ttl,
+            "rate": rate,
         },
     )
     return int(rows[0][0])

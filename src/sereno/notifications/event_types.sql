@@ -30,4 +30,5 @@ select name, definition::text from sereno.event_types order by name limit %(most
 -- Create an event of a declared type without its code. The worker checks the payload before anything is sent.
 select sereno.notify(
     %(type)s, %(payload)s::text::jsonb, "to" => %(to)s::text[], subject => %(subject)s, key => %(key)s,
-    tenant => %(tenant)s, at => %(at)s, ttl => make_interval(secs => %(ttl)s::double precision));
+    tenant => %(tenant)s, at => %(at)s, ttl => make_interval(secs => %(ttl)s::double precision),
+    rate => %(rate)s::double precision);

@@ -8,6 +8,7 @@ import msgspec
 
 from sereno.channels.contract import EscalationStep
 from sereno.database.statement import Operation, Statement, queries
+from sereno.notifications import broadcasts
 from sereno.notifications.deliveries.stats import DeliveryChange
 from sereno.notifications.jobs import QUEUE
 
@@ -38,21 +39,27 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     throttle: tuple[int, float] | None = None
     digest: tuple[str, float] | None = None
     trace: str | None = None
+    # Deliveries in a second.
+    rate: float | None = None
+    variants: bytes | None = None
 
 
 class EventStatus(msgspec.Struct, frozen=True):
-    """The status of an event. `state`: pending, sent, or overdue (due, but no delivery was sent yet)."""
+    """The status of an event. `state`: pending, sent, overdue (due, but no delivery was sent yet) or cancelled."""
 
     id: int
     due_at: datetime
     is_due: bool
     matched_at: datetime | None
     deliveries: dict[str, int]
+    cancelled_at: datetime | None = None
 
     @property
-    def state(self) -> Literal["pending", "sent", "overdue"]:
+    def state(self) -> Literal["pending", "sent", "overdue", "cancelled"]:
         if self.deliveries.keys() & {"sent", "delivered", "read"}:
             return "sent"
+        if self.cancelled_at is not None:
+            return "cancelled"
         return "overdue" if self.is_due else "pending"
 
 
@@ -75,13 +82,15 @@ class FanOutStep(NamedTuple):
     """The result of one fan-out step.
 
     `waiting`: channel, account, number of deliveries and seconds until they are due. `created`: new deliveries,
-    including skipped ones. `more`: recipients are left. `changes`: for the statistics.
+    including skipped ones. `more`: recipients are left. `changes`: for the statistics. `ahead`: seconds until the next
+    delivery is due, of an event with a rate.
     """
 
     waiting: list[tuple[str, str, int, float]]
     created: int
     more: bool
     changes: list[DeliveryChange]
+    ahead: float = 0.0
 
 
 def notify(event: NewEvent) -> Operation[tuple[int, bool]]:
@@ -97,6 +106,7 @@ def notify(event: NewEvent) -> Operation[tuple[int, bool]]:
         "throttle_seconds": event.throttle[1] if event.throttle else None,
         "digest": event.digest[0] if event.digest else None,
         "digest_seconds": event.digest[1] if event.digest else None,
+        "variants": event.variants.decode() if event.variants else None,
     }
     del values["throttle"]
     rows = yield Statement(_sql["notify"], values)
@@ -115,16 +125,22 @@ def fan_out(
     event: int, size: int, batches: Mapping[str, int] | None = None, queue: str = QUEUE
 ) -> Operation[FanOutStep]:
     """Create deliveries for the next `size` recipients. `batches`: deliveries per call of each channel."""
-    yield Statement(_sql["begin_fan_out"], {"event": event})
+    begun = yield Statement(_sql["begin_fan_out"], {"event": event})
+    rate, ahead = begun[0][0] if begun else None, 0.0
+    if rate is not None:
+        size = broadcasts.step_size(rate, size)
+        batches = {name: broadcasts.batch_size(rate, most) for name, most in (batches or {}).items()}
     sizes = msgspec.json.encode(batches or {}).decode()
     rows = yield Statement(_sql["fan_out"], {"event": event, "size": size, "queue": queue, "sizes": sizes})
-    waiting, created, more, kind, tenant, skipped = rows[0]
+    waiting, created, more, kind, tenant, skipped, made = rows[0]
+    if made is not None:
+        waiting, ahead = yield from broadcasts.pace(event, made)
     found = _waiting.decode(waiting)
     changes = [DeliveryChange(channel, kind, tenant, "pending", None, count) for channel, _, count, _ in found]
     changes += [
         DeliveryChange(channel, kind, tenant, "skipped", why, count) for channel, why, count in _skipped.decode(skipped)
     ]
-    return FanOutStep(found, created, bool(more), changes)
+    return FanOutStep(found, created, bool(more), changes, ahead)
 
 
 # Delivery states that count as reached, by the `unless` of an escalation step.
@@ -174,5 +190,6 @@ def status(kind: str, subject: str | None, key: str | None, tenant: str | None) 
     rows = yield Statement(_sql["status"], {"type": kind, "subject": subject, "key": key, "tenant": tenant or ""})
     if not rows:
         return None
-    number, due_at, is_due, matched_at, states = rows[0]
-    return EventStatus(number, due_at, is_due, matched_at, msgspec.json.decode(states, type=dict[str, int]))
+    number, due_at, is_due, matched_at, cancelled_at, states = rows[0]
+    found = msgspec.json.decode(states, type=dict[str, int])
+    return EventStatus(number, due_at, is_due, matched_at, found, cancelled_at)

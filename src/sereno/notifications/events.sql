@@ -4,12 +4,13 @@
 -- Once per (type, tenant, subject, key): a duplicate returns the id of the first event and creates nothing.
 with made as (
     insert into sereno.events (type, tenant, subject, key, category, payload, channels, audience, topic, critical, opt_in, due_at,
-                               expires_at, note, steps, throttle_most, throttle_seconds, digest, digest_seconds, trace)
+                               expires_at, note, steps, throttle_most, throttle_seconds, digest, digest_seconds, trace,
+                               rate, variants)
     values (%(type)s, %(tenant)s, %(subject)s, %(key)s, %(category)s, %(payload)s::text::jsonb, %(channels)s, %(audience)s,
             %(topic)s, %(critical)s, %(opt_in)s, coalesce(%(due_at)s::timestamptz, sereno.now()),
             coalesce(%(due_at)s::timestamptz, sereno.now()) + make_interval(secs => %(ttl)s::double precision), %(note)s,
             %(steps)s::text::jsonb, %(throttle_most)s::integer, %(throttle_seconds)s::double precision, %(digest)s,
-            %(digest_seconds)s::double precision, %(trace)s)
+            %(digest_seconds)s::double precision, %(trace)s, %(rate)s::double precision, %(variants)s::text::jsonb)
     on conflict on constraint events_once do nothing
     returning id
 )
@@ -29,8 +30,8 @@ on conflict do nothing;
 -- name: begin_fan_out
 -- Events of a throttled type are fanned out one at a time: two at once would each miss the deliveries of the other. A
 -- separate statement, so that the next one sees what was committed while this one waited. The settings hold for this
--- transaction: a plan that was made while there were few deliveries must not read all of them later.
-select set_config('enable_seqscan', 'off', true), set_config('enable_nestloop', 'off', true),
+-- transaction: a plan that was made while there were few deliveries must not read all of them later. Returns the rate.
+select rate, set_config('enable_seqscan', 'off', true), set_config('enable_nestloop', 'off', true),
        case when throttle_most is not null
             then pg_advisory_xact_lock(hashtext('sereno throttle ' || tenant), hashtext(type))::text end
 from sereno.events where id = %(event)s;
@@ -139,6 +140,7 @@ batched as (
     select 'send', channel, account, %(queue)s, due_at, (select digest is not null from event), ids[part * size + 1 : (part + 1) * size]
     from created cross join lateral generate_series(0, (count - 1) / size) as part
     where reason is null
+    returning id
 ),
 moved as (
     update sereno.events
@@ -155,11 +157,12 @@ select coalesce((select json_agg(json_build_array(channel, account, count, due_i
        (select coalesce(sum(count), 0) from created), (select matched_at is null from moved), (select type from event), (select tenant from event),
        coalesce((select json_agg(json_build_array(channel, reason, count))
                  from (select channel, reason, sum(count) as count from created where reason is not null group by channel, reason) as against),
-                '[]')::text;
+                '[]')::text,
+       case when (select rate is not null from event) then (select array_agg(id) from batched) end;
 
 -- name: steps
 -- The escalation steps of an event.
-select steps::text from sereno.events where id = %(event)s and steps is not null;
+select steps::text from sereno.events where id = %(event)s and steps is not null and cancelled_at is null;
 
 -- name: escalate
 -- Creates deliveries on the next channel for recipients whom the first did not reach in time, one page of recipients
@@ -222,7 +225,7 @@ select (select count(*) from tried where is_meant and not is_ripe and not is_rea
 
 -- name: status
 -- The status of an event: when it is due, whether its fan-out is complete, and its deliveries by state.
-select id, due_at, due_at <= sereno.now(), matched_at,
+select id, due_at, due_at <= sereno.now(), matched_at, cancelled_at,
        coalesce((select json_object_agg(state, count) from (
            select state, count(*) as count from sereno.deliveries where event_id = events.id group by state) as each), '{}')::text
 from sereno.events

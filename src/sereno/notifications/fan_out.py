@@ -11,8 +11,9 @@ from sereno.channels.contract import EscalationStep
 from sereno.database.database import Database
 from sereno.database.statement import Operation
 from sereno.jobs import transitions
+from sereno.jobs.attempt import Snooze
 from sereno.jobs.job import NewJob
-from sereno.notifications import events
+from sereno.notifications import broadcasts, events
 from sereno.notifications.deliveries.send_jobs import SendJobs
 from sereno.notifications.deliveries.stats_writer import DeliveryStatsWriter
 from sereno.notifications.event import EventDefinition
@@ -21,12 +22,14 @@ from sereno.notifications.payload_check import is_payload_valid
 
 # Large enough to be fast, small enough that a crash repeats little work.
 RECIPIENTS_PER_STEP = 5000
+# Seconds of deliveries that wait for their time, at the rate of their event.
+LONGEST_AHEAD = 10.0
 # Shortest interval in seconds between two escalation checks of an event.
 SHORTEST_CHECK_INTERVAL = 5.0
 
 
 class FanOut:
-    """Creates the deliveries of events and escalates them."""
+    """Creates the deliveries of events, escalates them, and skips those of cancelled events."""
 
     def __init__(
         self,
@@ -43,7 +46,10 @@ class FanOut:
         self._jobs = jobs
 
     async def fan_out(self, event: int) -> int:
-        """Create all deliveries of an event, step by step; a committed step is not repeated. Return their number."""
+        """Create all deliveries of an event, step by step; a committed step is not repeated. Return their number.
+
+        Of an event with a rate, only those of the next seconds: Snooze then says when to continue.
+        """
         if not await is_payload_valid(self._database, self._definitions, event):
             return 0
         await self._database.arun(events.name_recipients(event))
@@ -52,6 +58,8 @@ class FanOut:
             step = await self._database.arun(self.create_deliveries(event))
             self._stats.count_created(step.changes)
             total, more = total + step.created, step.more
+            if more and step.ahead > LONGEST_AHEAD:
+                raise Snooze(step.ahead - LONGEST_AHEAD, reason="the deliveries so far last until then, at the rate")
         escalation = await self._database.arun_one(events.steps(event))
         if escalation:
             first_check = min(step.after for step in escalation)
@@ -67,6 +75,17 @@ class FanOut:
         if tokens:
             yield from transitions.enqueue(tokens)
         return step
+
+    async def skip_cancelled(self, event: int) -> int:
+        """Skip the deliveries of a cancelled event that wait, step by step. Return their number."""
+        total, last_batch = 0, 0
+        while True:
+            batch, changes = await self._database.arun(broadcasts.skip_cancelled(event, last_batch))
+            self._stats.count_unsent(changes)
+            total += sum(change.count for change in changes)
+            if batch is None:
+                return total
+            last_batch = batch
 
     async def escalate(self, event: int) -> None:
         """Create deliveries on the next channel for recipients not reached in time; repeat until all are decided."""

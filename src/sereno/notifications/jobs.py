@@ -15,6 +15,7 @@ from sereno.jobs.task import Registry, check_words
 QUEUE = "notifications"
 FAN_OUT = "sereno.fan_out"
 ESCALATE = "sereno.escalate"
+CANCEL = "sereno.cancel_event"
 DELIVER = "sereno.deliver"
 RECEIPTS = "sereno.receipts"
 SWEEP = "sereno.sweep_notifications"
@@ -40,6 +41,10 @@ class NotificationJobs:
     def escalate(self, event: int, due_in: float) -> NewJob:
         """Return the job that checks an event for escalation after a delay in seconds."""
         return self.new(ESCALATE, {"event": event}, JobOptions(delay=due_in))
+
+    def cancel(self, event: int, tenant: str | None, queue: str) -> NewJob:
+        """Return the job that skips the deliveries of a cancelled event, in the queue of any service."""
+        return self.new(CANCEL, {"event": event}, JobOptions(tenant=tenant), queue=queue)
 
     def request_receipts(self, channel: str, account: str, due_in: float = 0.0) -> NewJob:
         """Return the job that requests the receipts that are due then."""

@@ -31,6 +31,7 @@ from sereno.notifications.rows import (
     ReceiptRow,
     RecipientLine,
     RecipientRow,
+    VariantTally,
 )
 from sereno.search.sql_terms import SearchParams
 from sereno.text import check_text
@@ -59,11 +60,12 @@ class TallyLine:
 
 @dataclass(frozen=True, slots=True)
 class EventDetail:
-    """One event and the tally of its deliveries."""
+    """One event, the tally of its deliveries, and their outcomes by variant of the message."""
 
     event: EventRow
     total: BoundedCount
     deliveries: list[TallyLine]
+    variants: list[VariantTally]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +143,9 @@ def show_event(number: int) -> Operation[EventDetail]:
     if row is None:
         raise ConfigurationError(f"no event has the id {number}: `sereno event list` shows the newest")
     tally = [TallyLine(*line) for line in (yield from notification_queries.event_tally(number))]
-    return EventDetail(
-        row, BoundedCount.bounded(sum(line.count for line in tally), notification_queries.TALLY_BOUND), tally
-    )
+    total = BoundedCount.bounded(sum(line.count for line in tally), notification_queries.TALLY_BOUND)
+    variants = yield from notification_queries.event_variants(number)
+    return EventDetail(row, total, tally, variants)
 
 
 # Deliveries

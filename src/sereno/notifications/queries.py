@@ -19,6 +19,7 @@ from sereno.notifications.rows import (
     ReceiptRow,
     RecipientLine,
     RecipientRow,
+    VariantTally,
 )
 from sereno.search.sql_terms import SearchParams, like_exactly
 
@@ -97,6 +98,10 @@ def event_tally(number: int) -> Operation[list[tuple[str, str, str | None, int]]
     params = {"event": number, "bound": TALLY_BOUND, "most": MOST_PARTS}
     rows = yield Statement(_sql["event_tally"], params)
     return [(row[0], row[1], row[2], row[3]) for row in rows]
+
+
+def event_variants(number: int) -> Operation[list[VariantTally]]:
+    return _rows(VariantTally, (yield Statement(_sql["event_variants"], {"event": number, "bound": TALLY_BOUND})))
 
 
 def delivery(number: int) -> Operation[DeliveryRow | None]:

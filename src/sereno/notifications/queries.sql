@@ -10,7 +10,7 @@ select sereno.now();
 -- read.
 select row_to_json(page)::text
 from (select id, type, nullif(tenant, '') as tenant, subject, key, category, channels, cardinality(audience) as named, topic,
-             critical, opt_in, due_at, expires_at, created_at, matched_at, walked, note
+             critical, opt_in, due_at, expires_at, created_at, matched_at, walked, note, rate, cancelled_at
       from ((select * from sereno.events
              where %(along)s::text = 'newest' and (%(before)s::bigint is null or id < %(before)s)
              order by id desc limit %(window)s)
@@ -55,7 +55,7 @@ order by id desc;
 -- One event with its payload, and the first recipients that it names.
 select row_to_json(found)::text
 from (select id, type, nullif(tenant, '') as tenant, subject, key, category, channels, cardinality(audience) as named, topic,
-             critical, opt_in, due_at, expires_at, created_at, matched_at, walked, note, sereno.shown(payload) as payload, audience[1:%(most)s] as audience
+             critical, opt_in, due_at, expires_at, created_at, matched_at, walked, note, rate, cancelled_at, sereno.shown(payload) as payload, audience[1:%(most)s] as audience
       from sereno.events where id = %(event)s) as found;
 
 -- name: types
@@ -71,7 +71,7 @@ with who as materialized (
 )
 select row_to_json(found)::text
 from (select id, type, nullif(tenant, '') as tenant, subject, key, category, channels, cardinality(audience) as named, topic,
-             critical, opt_in, due_at, expires_at, created_at, matched_at, walked, note, sereno.shown(payload) as payload
+             critical, opt_in, due_at, expires_at, created_at, matched_at, walked, note, rate, cancelled_at, sereno.shown(payload) as payload
       from (select * from sereno.events order by id desc limit %(window)s) as newest
       where type = %(type)s and tenant = %(tenant)s
         and (%(recipient)s::text is null or %(recipient)s = any(audience)
@@ -88,6 +88,20 @@ select channel, state, reason, count(*)
 from (select channel, state, reason from sereno.deliveries where event_id = %(event)s limit %(bound)s + 1) as counted
 group by channel, state, reason
 order by count(*) desc, channel, state, reason limit %(most)s;
+
+-- name: event_variants
+-- Deliveries of an event by variant of its message, counted up to a bound.
+select row_to_json(line)::text
+from (select variant, count(*) as deliveries,
+             count(*) filter (where state in ('sent', 'delivered', 'read', 'bounced')) as sent,
+             count(*) filter (where state in ('delivered', 'read')) as delivered,
+             count(*) filter (where state = 'read') as read,
+             count(*) filter (where state = any(sereno.failed_states())) as failed
+      from (select sereno.variant_of(e.variants, d.recipient_id) as variant, d.state
+            from sereno.events e join sereno.deliveries d on d.event_id = e.id
+            where e.id = %(event)s and e.variants is not null limit %(bound)s) as counted
+      group by variant) as line
+order by variant;
 
 -- name: delivery
 -- One, with its event, recipient and address.

@@ -29,6 +29,8 @@ class EventLine(msgspec.Struct, kw_only=True):
     matched_at: datetime | None
     walked: int
     note: str | None
+    rate: float | None
+    cancelled_at: datetime | None
 
 
 class EventRow(EventLine, kw_only=True):
@@ -36,6 +38,21 @@ class EventRow(EventLine, kw_only=True):
 
     payload: msgspec.Raw
     audience: list[str] | None = None
+
+
+class VariantTally(msgspec.Struct, kw_only=True):
+    """Deliveries of an event with one variant of its message, by outcome.
+
+    `sent`: accepted by the provider, also those that were delivered, read or bounced since; `delivered`: also those
+    that were read. `failed`: bounced, failed, invalid, expired, dead or unknown.
+    """
+
+    variant: str
+    deliveries: int
+    sent: int
+    delivered: int
+    read: int
+    failed: int
 
 
 class DeliveryLine(msgspec.Struct, kw_only=True):

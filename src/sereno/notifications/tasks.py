@@ -9,7 +9,7 @@ from sereno.notifications.deliveries.receipts import ReceiptCollector
 from sereno.notifications.deliveries.send_jobs import LATER
 from sereno.notifications.deliveries.sender import DeliverySender
 from sereno.notifications.fan_out import FanOut
-from sereno.notifications.jobs import DELIVER, ESCALATE, FAN_OUT, RECEIPTS, SWEEP
+from sereno.notifications.jobs import CANCEL, DELIVER, ESCALATE, FAN_OUT, RECEIPTS, SWEEP
 from sereno.notifications.sweeper import SweepCounts, Sweeper
 from sereno.worker.context import Context
 
@@ -17,7 +17,7 @@ RETRY = Backoff(8)
 
 
 class NotificationTasks:
-    """Fan-out, escalation, sending, receipts and the sweep, as functions that workers call."""
+    """Fan-out, escalation, cancellation, sending, receipts and the sweep, as functions that workers call."""
 
     def __init__(self, fanout: FanOut, sender: DeliverySender, receipts: ReceiptCollector, sweeper: Sweeper) -> None:
         self._fanout = fanout
@@ -32,6 +32,7 @@ class NotificationTasks:
         tasks: tuple[tuple[str, Callable[..., Any], str, bool], ...] = (
             (FAN_OUT, self.fan_out, "2h", True),
             (ESCALATE, self.escalate, "2h", False),
+            (CANCEL, self.cancel_event, "2h", True),
             (DELIVER, self.deliver, "10m", False),
             (RECEIPTS, self.request_receipts, "10m", False),
             (SWEEP, self.sweep, "10m", True),
@@ -47,6 +48,9 @@ class NotificationTasks:
 
     async def escalate(self, event: int) -> None:
         await self._fanout.escalate(event)
+
+    async def cancel_event(self, event: int) -> None:
+        await self._fanout.skip_cancelled(event)
 
     async def deliver(self, ctx: Context, channel: str, account: str, slot: int = LATER) -> None:
         await self._sender.deliver(ctx.job_id, channel, account, slot)

@@ -227,6 +227,8 @@ def _left_out(event: EventRow, person: WhyRecipient) -> str:
             return f"it is scheduled for {moment(event.due_at)}"
         if event.walked < person.row.id:
             return "its deliveries are still being created, and this recipient is not processed yet"
+    if event.cancelled_at is not None and event.walked < person.row.id:
+        return f"it was cancelled at {moment(event.cancelled_at)}, before this recipient was processed"
     if event.matched_at is not None and person.row.created_at > event.matched_at:
         return f"{person.row.key} did not exist yet; created at {moment(person.row.created_at)}"
     kind, payload = _kind(event), _payload(event)

@@ -413,3 +413,18 @@ def test_control_characters_of_recipients_are_not_printed(sereno: Command, conne
     for words in (["recipient", "list"], ["recipient", "show", evil, "--reveal"], ["channel", "list"]):
         for form in ("auto", "table"):
             assert "\x1b" not in ok(sereno(*words, "-o", form)), words
+
+
+# Cancel
+
+
+def test_an_event_is_cancelled(sereno: Command, notified: NotifiedRecipients, connection: psycopg.Connection) -> None:
+    cancelled = sereno("event", "cancel", str(notified.event), "-o", "table")
+    assert "Cancelled: 3 of 5 deliveries were sent; 1 are skipped." in ok(cancelled) + cancelled.stderr
+    again = json.loads(ok(sereno("event", "cancel", str(notified.event), "-o", "json")))
+    assert (again["changed"], again["sent"], again["unsent"]) == (False, 3, 1)
+    (line,) = items(sereno("event", "list", "--type", "tender.published", "-o", "json"))
+    assert line["cancelled_at"] is not None
+    assert "cancelled" in ok(sereno("event", "show", str(notified.event), "-o", "table"))
+    assert sereno("event", "cancel", "999").exit_code == 7
+    assert one(connection, "select count(*) from sereno.audit where action = 'event.cancel'") == 1

@@ -3,6 +3,7 @@
 from tests.interleavings.scenario import AnyScenario
 from tests.interleavings.scenarios import (
     archive,
+    broadcasts,
     bulk,
     carriers,
     iterations,
@@ -28,6 +29,7 @@ _ALL: list[AnyScenario] = [
     *schedules.SCENARIOS,
     *notifications.SCENARIOS,
     *preferences.SCENARIOS,
+    *broadcasts.SCENARIOS,
     *archive.SCENARIOS,
     *signals.SCENARIOS,
     *releases.SCENARIOS,

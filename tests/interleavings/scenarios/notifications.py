@@ -140,7 +140,7 @@ def _notifies(name: str, isolation: Isolation) -> DeliveryProgram:
     """Return a caller that stores the event; under REPEATABLE READ it may have to try again, as callers do."""
 
     def program(world: DeliveryWorld) -> Program:
-        event = PUBLISHED._new(Tender("U"), None, "U", None, None, None, None, None)
+        event = PUBLISHED._new(Tender("U"), None, "U", None, None, None, None, None, None)
         for _ in range(3):
             try:
                 world.notes[name] = yield Run(PUBLISHED._write(event), True, isolation)

@@ -8,6 +8,7 @@ import click
 
 from sereno.cli.notifications.page import (
     OrderedGroup,
+    any_application,
     application,
     end_of_page,
     page_options,
@@ -35,6 +36,8 @@ def _audience(line: "EventLine") -> str:
 
 
 def _progress(line: "EventLine") -> str:
+    if line.cancelled_at is not None:
+        return "cancelled"
     return "matched" if line.matched_at is not None else "not matched yet"
 
 
@@ -56,11 +59,19 @@ TALLY_COLUMNS = (
     Column("deliveries", lambda line: line.count, "number"),
     Column("reason", lambda line: shown(line.reason), "wide"),
 )
+VARIANT_COLUMNS = (
+    Column("variant", lambda line: line.variant, "name"),
+    Column("deliveries", lambda line: line.deliveries, "number"),
+    Column("sent", lambda line: line.sent, "number"),
+    Column("delivered", lambda line: line.delivered, "number"),
+    Column("read", lambda line: line.read, "number"),
+    Column("failed", lambda line: line.failed, "number"),
+)
 
 
 @click.group(cls=OrderedGroup)
 def event() -> None:
-    """List events, and notify recipients of one."""
+    """List events, notify recipients of one, and cancel one."""
 
 
 @event.command("list", epilog="Example: sereno event list 'type:tender.* payload.region:RM created:2h..'")
@@ -129,6 +140,8 @@ def _show_page(detail: "EventDetail", form: str) -> None:
             ("created", short_time(row.created_at)),
             ("due", short_time(row.due_at)),
             ("expires", short_time(row.expires_at) if row.expires_at else None),
+            ("rate", f"{row.rate:g}/s" if row.rate else None),
+            ("cancelled", short_time(row.cancelled_at) if row.cancelled_at else None),
             ("matched", short_time(row.matched_at) if row.matched_at else "not yet: deliveries are being created"),
             ("deliveries", str(detail.total)),
         )
@@ -136,6 +149,26 @@ def _show_page(detail: "EventDetail", form: str) -> None:
     if detail.deliveries:
         click.echo()
         show_list(form, detail.deliveries, TALLY_COLUMNS, empty="")
+    if detail.variants:
+        click.echo()
+        show_list(form, detail.variants, VARIANT_COLUMNS, empty="")
+
+
+@event.command(epilog="Example: sereno event cancel 4711")
+@click.argument("number", type=int, metavar="EVENT")
+@output_option
+@context_options
+def cancel(context: "CommandContext", number: int, form: str) -> None:
+    """Cancel an event: its unsent deliveries are skipped, and no more are created. What was sent stays sent."""
+    from sereno.notifications.event_operations import cancel_and_record  # noqa: PLC0415 - slow to import; --help needs none
+
+    with any_application(context) as app, context.connection().transaction():
+        found = run_query(context, cancel_and_record(number, app.events.jobs))
+    if chosen_form(form) in ("json", "jsonl"):
+        show_json(found, indent=2 if form == "json" else 0)
+        return
+    word = "Cancelled" if found.changed else "It was cancelled already"
+    click.echo(f"{word}: {found.sent:,} of {found.total} deliveries were sent; {found.unsent:,} are skipped.", err=True)
 
 
 @event.command(
@@ -153,6 +186,7 @@ def _show_page(detail: "EventDetail", form: str) -> None:
 @click.option("--subject", help="Subject. An event is sent once per subject and key.")
 @click.option("--key", help="Key. An event is sent once per subject and key.")
 @click.option("--tenant")
+@click.option("--rate", metavar="RATE", help='How many deliveries become due, such as "500/s".  [default: no limit]')
 @output_option
 @context_options
 def notify(
@@ -163,6 +197,7 @@ def notify(
     subject: str | None,
     key: str | None,
     tenant: str | None,
+    rate: str | None,
     form: str,
 ) -> None:
     """Notify recipients of an event. Needs your application (-a).
@@ -185,6 +220,7 @@ def notify(
                 subject=subject,
                 key=key,
                 tenant=tenant,
+                rate=rate,
                 conn=connection,
             )
             is_new = not newest or number > newest[0].id

@@ -18,6 +18,8 @@ BOUND = 10_000
 
 
 def _count(line: "TopicLine") -> str:
+    if line.subscribers is None:
+        return ""
     return f"over {BOUND:,}" if line.subscribers > BOUND else f"{line.subscribers:,}"
 
 
@@ -41,6 +43,7 @@ def topic() -> None:
 
 @topic.command("list", epilog='Example: sereno topic list "tender:*"')
 @click.argument("pattern", required=False)
+@click.option("--recipient", metavar="KEY", help="Only topics to which this recipient is subscribed, without counts.")
 @tenant_option
 @click.option("--fail-empty", is_flag=True, help="Exit with 7 when nothing matches.")
 @click.option("--after", metavar="TOPIC", default="", help="Only later ones: the next page.")
@@ -50,6 +53,7 @@ def topic() -> None:
 def list_topics(
     context: "CommandContext",
     pattern: str | None,
+    recipient: str | None,
     tenant: str | None,
     fail_empty: bool,
     after: str,
@@ -57,9 +61,16 @@ def list_topics(
     form: str,
 ) -> int:
     """List topics by name. * in PATTERN matches anything."""
-    from sereno.notifications.topics.queries import topics  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.topics.queries import topics, topics_of  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.topics.rows import TopicLine  # noqa: PLC0415 - see above
 
-    found = context.run(topics(pattern, tenant=tenant, after=after, limit=limit))
+    if recipient is None:
+        found = context.run(topics(pattern, tenant=tenant, after=after, limit=limit))
+    elif pattern is not None:
+        raise click.UsageError("Pass either a PATTERN or --recipient.")
+    else:
+        names = context.run(topics_of(recipient, tenant=tenant, after=after, limit=limit))
+        found = [TopicLine(topic=name, tenant=tenant, subscribers=None) for name in names]
     show_list(form, found, COLUMNS, empty="No topic matches.")
     if len(found) >= limit and chosen_form(form) == "table":
         click.echo(f"There may be more: add --after {shown(found[-1].topic)}", err=True)

@@ -33,6 +33,7 @@ REASONS = (
     "preference off",
     "condition",
     "not subscribed",
+    "cancelled",
     "throttled",
     "no active address",
     "address unverified",

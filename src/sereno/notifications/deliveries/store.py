@@ -10,6 +10,7 @@ from sereno.database.statement import Operation, Statement, array, queries
 from sereno.notifications.deliveries.stats import DeliveryChange
 from sereno.notifications.deliveries.transition import Transition
 from sereno.notifications.jobs import QUEUE
+from sereno.notifications.variants import Variants
 
 _sql = queries("notifications/deliveries/store")
 _outcomes_sql = queries("notifications/deliveries/outcomes")
@@ -49,6 +50,7 @@ class ClaimedEvent(msgspec.Struct, array_like=True, gc=False):
     category: str | None
     critical: bool
     trace: str | None = None
+    variants: Variants | None = None
 
 
 class Batch(NamedTuple):

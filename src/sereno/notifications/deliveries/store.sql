@@ -9,16 +9,16 @@ select batch, ids from sereno.take_batches(
     %(purpose)s, %(channel)s, %(account)s, %(job)s, %(most)s, make_interval(secs => %(again)s), %(queue)s);
 
 -- name: take
--- Claims the deliveries of claimed batches, with a last check: expired ones are marked expired, unwanted ones and those
--- without a good address are skipped, those in quiet hours wait. `sending` is committed before a provider is called.
+-- Claims the deliveries of claimed batches, with a last check: expired ones are marked expired, unwanted and cancelled ones
+-- and those without a good address are skipped, those in quiet hours wait. `sending` is committed before a provider is called.
 -- What belongs to the deliveries is read in one index scan for each table, not in one for each delivery.
 with clock as materialized (select sereno.now() as now),
 wanted as materialized (select unnest(%(ids)s::text::bigint[]) as id),
 -- use: notifications.locked_deliveries
 -- The events, with the preferences that hold for recipients who have none of their own.
 event as materialized (
-    select e.id, e.type, e.payload, e.category, e.critical, e.opt_in, e.trace, e.tenant, e.topic, common.wanted, common.condition,
-           common.quiet
+    select e.id, e.type, e.payload, e.category, e.critical, e.opt_in, e.trace, e.tenant, e.topic, e.cancelled_at, e.variants,
+           common.wanted, common.condition, common.quiet
     from sereno.events e
     cross join lateral (
         select sereno.first(p.wanted order by weight desc) as wanted, sereno.first(p.condition order by weight desc) as condition,
@@ -43,11 +43,17 @@ judged as (
            case when d.expires_at <= (select now from clock) then 'no longer true'
                 when e.id is null then 'its event is gone'
                 when r.id is null then 'the recipient is gone'
+                -- A delivery that carries others of a digest is sent, for their sake. Looked up one by one, by key, as is the
+                -- subscription below: `exists` could read the whole table.
+                when e.cancelled_at is not null and (d.digest is null or (
+                    select part.id from sereno.deliveries part
+                    where part.recipient_id = d.recipient_id and part.digest = d.digest and part.digest_of = d.id limit 1) is null)
+                    then 'cancelled'
                 when d.address_id is not null and a.state is distinct from 'active'
                     then 'address ' || coalesce(a.state || coalesce(': ' || a.reason, ''), 'is gone')
-                when e.topic is not null and not exists (
-                    select from sereno.subscriptions s
-                    where s.tenant = e.tenant and s.topic = e.topic and s.recipient_id = d.recipient_id) then 'not subscribed'
+                when e.topic is not null and (
+                    select s.recipient_id from sereno.subscriptions s
+                    where s.tenant = e.tenant and s.topic = e.topic and s.recipient_id = d.recipient_id) is null then 'not subscribed'
                 when e.critical then null
                 when not coalesce(own.wanted, e.wanted, not e.opt_in) then 'preference off'
                 when not coalesce(jsonb_path_match(e.payload, coalesce(own.condition, e.condition), '{}', true),
@@ -89,7 +95,7 @@ select coalesce(json_agg(json_build_array(
            id, event_id, address_id, address, keys, recipient_id, key, locale, nullif(tenant, ''), attempts,
            date_part('epoch', (select now from clock) - created_at), digest)
            order by id) filter (where state = 'sending'), '[]')::text,
-       (select coalesce(json_agg(json_build_array(id, type, payload, category, critical, trace)), '[]') from event)::text,
+       (select coalesce(json_agg(json_build_array(id, type, payload, category, critical, trace, variants)), '[]') from event)::text,
        array_agg(id) filter (where state <> 'sending')
 from taken;
 
@@ -137,6 +143,8 @@ found as materialized (
      and d.address_id is not distinct from mine.address_id and d.state = 'pending'
     where mine.id = mine.carrier and (d.expires_at is null or d.expires_at > sereno.now())
       and (d.attempts = 0 or d.due_at <= sereno.now())
+      -- By key: a join would read all events.
+      and (select e.cancelled_at from sereno.events e where e.id = d.event_id) is null
     limit 500
     for update of d skip locked
 ),

@@ -13,6 +13,7 @@ from sereno.notifications.event import Content, EventDefinition, Recipient
 from sereno.notifications.recipients.message_links import MessageLinks
 from sereno.notifications.templates import queries
 from sereno.notifications.templates.templates import TemplateSet, directory_of
+from sereno.notifications.variants import variant_of
 
 # Seconds between two refreshes; sending many batches must not query for each.
 FRESH_SECONDS = 60.0
@@ -66,6 +67,7 @@ class TemplateRenderer:
             locale=taken.locale,
             unsubscribe_url=links.unsubscribe_url,
             preferences_url=links.preferences_url,
+            variant=None if event.variants is None else variant_of(event.variants, taken.recipient_id),
         )
         if len(taken.gathered) <= 1:
             return self._one(definition, channel, event.payload, recipient)
@@ -76,6 +78,8 @@ class TemplateRenderer:
         return Content(f"{first.title} (and {len(taken.gathered) - 1} more)", first.body, first.html, first.options)
 
     def _one(self, definition: EventDefinition, channel: str, payload: msgspec.Raw, recipient: Recipient) -> Content:
+        if (own := definition.variant_template(channel, recipient.variant)) is not None:
+            return own(definition.decode(payload), recipient)
         made = None
         # A function for this channel takes precedence; one for all channels is used only without a template.
         if channel not in definition.templates:

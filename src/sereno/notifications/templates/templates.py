@@ -171,7 +171,7 @@ class TemplateSet:
         context = {
             **payload,
             "event": event,
-            "recipient": {"key": recipient.key, "locale": recipient.locale},
+            "recipient": {"key": recipient.key, "locale": recipient.locale, "variant": recipient.variant},
             "unsubscribe_url": recipient.unsubscribe_url or "",
             "preferences_url": recipient.preferences_url or "",
         }

@@ -6,11 +6,11 @@ import msgspec
 
 
 class TopicLine(msgspec.Struct, kw_only=True):
-    """A topic. `subscribers`: counted up to SUBSCRIBERS_BOUND."""
+    """A topic. `subscribers`: counted up to SUBSCRIBERS_BOUND; None where they are not counted."""
 
     topic: str
     tenant: str | None
-    subscribers: int
+    subscribers: int | None
 
 
 class SubscriberLine(msgspec.Struct, kw_only=True):

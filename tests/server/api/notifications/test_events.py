@@ -117,3 +117,40 @@ def test_roles_for_events(ask: Ask, events: list[int]) -> None:
     assert ask(None).get(f"/events/{events[0]}").status_code == 401
     body = {"type": "tender.published", "payload": {"code": "T"}}
     assert ask("viewer").post("/events", json=body).status_code == 403
+
+
+def test_an_event_is_cancelled_once_and_audited(
+    ask: Ask, app: Sereno, events: list[int], connection: psycopg.Connection
+) -> None:
+    client = ask("operator")
+    found = client.post(f"/events/{events[0]}/cancel").json()
+    assert found == {
+        "event": events[0],
+        "changed": True,
+        "sent": 0,
+        "unsent": 0,
+        "total": {"value": 0, "exact": True},
+    }
+    assert client.post(f"/events/{events[0]}/cancel").json()["changed"] is False
+    assert client.get(f"/events/{events[0]}").json()["event"]["cancelled_at"]
+    assert client.post("/events/999999/cancel").status_code == 404
+    theirs = ask("operator", tenant="b")
+    assert theirs.post(f"/events/{events[0]}/cancel").status_code == 404
+    assert theirs.post(f"/events/{events[1]}/cancel").json()["changed"] is True
+    assert ask("viewer").post(f"/events/{events[2]}/cancel").status_code == 403
+    audited = connection.execute("select subject, detail from sereno.audit where action = 'event.cancel' order by id")
+    assert audited.fetchall() == [(f"event {number}", {"sent": 0, "unsent": 0}) for number in events[:2]]
+
+
+def test_a_rate_is_stored_with_the_event(
+    ask: Ask, app: Sereno, events: list[int], connection: psycopg.Connection
+) -> None:
+    client = ask("operator")
+    body: dict[str, Any] = {"type": "tender.published", "payload": {"code": "T"}, "rate": "90/m"}
+    assert client.post("/events", json=body).json()["event"]["rate"] == 1.5
+    # Of a type that the code of another service declares.
+    connection.execute("insert into sereno.event_types (name, definition) values ('other', '{\"channels\": []}')")
+    assert client.post("/events", json=body | {"type": "other", "rate": 2}).json()["event"]["rate"] == 2
+    for rate in ("fast", 0, -1, "1/w", 1e9):
+        for kind in ("tender.published", "other"):
+            assert client.post("/events", json=body | {"rate": rate, "type": kind}).status_code == 422, (rate, kind)

@@ -31,6 +31,10 @@ def test_topics_and_subscribers_are_listed_in_pages(ask: Ask) -> None:
     assert [line["tenant"] for line in theirs.get("/topics").json()["items"]] == ["a"]
     assert len(theirs.get("/topics/tender/r42/subscribers").json()["items"]) == 1
     assert theirs.get("/topics", params={"tenant": "b"}).status_code == 404
+    assert client.get("/recipients/ada/topics").json() == {"items": ["tender/r42", "tender/r7"], "next": None}
+    assert client.get("/recipients/ada/topics", params={"limit": 1}).json()["next"] == "tender/r42"
+    assert theirs.get("/recipients/ada/topics", params={"after": "a"}).json()["items"] == ["tender/r42"]
+    assert theirs.get("/recipients/bob/topics").status_code == 404
 
 
 @pytest.mark.usefixtures("topics")

@@ -1,5 +1,6 @@
 """The pages of notifications offer actions, and summarize figures."""
 
+import asyncio
 import re
 from typing import Any
 
@@ -66,6 +67,31 @@ def test_the_headline_summarizes_the_figures(read: Read, notified: NotifiedEvent
     paused = read("notifications", "operator").text
     assert "a provider outage" in paused
     assert "POST channels/pager/resume" in paused
+
+
+@pytest.mark.slow
+def test_an_event_is_cancelled_on_its_page(app: Sereno, read: Read, ask: Ask) -> None:
+    app.event("letter", Tender, channels=["in_app"], variants={"long": 1, "short": 1})
+    app.recipients.upsert("ada", tenant="r42")
+    app.topics.subscribe(HOSTILE, "ada", tenant="r42")
+    event = app.notifications.event("letter").notify(Tender("T1"), to=f"topic:{HOSTILE}", tenant="r42", rate=0.5)
+    asyncio.run(_fan_out(app, event))
+    page = read("event", "operator", id=event)
+    assert f"POST events/{event}/cancel" in page.text
+    assert "0.5 a second" in page.text
+    assert "By variant" in page.text
+    assert "<img" not in page.text
+    assert "<img" not in read("notifications", "operator").text
+    assert f"POST events/{event}/cancel" not in read("event", id=event).text
+    assert ask("operator").post(f"/events/{event}/cancel").json()["changed"] is True
+    cancelled = read("event", "operator", id=event).text
+    assert f"POST events/{event}/cancel" not in cancelled
+    assert "cancelled" in cancelled
+
+
+async def _fan_out(app: Sereno, event: int) -> None:
+    await app.notifications.fanout.fan_out(event)
+    await app.aclose()
 
 
 @pytest.mark.slow

@@ -18,6 +18,8 @@ from sereno.errors import UnknownEvent
 from sereno.notifications import event_types
 from sereno.notifications import operations as notifications
 from sereno.notifications.event import EventDefinition
+from sereno.notifications.event_handle import checked_rate
+from sereno.notifications.event_operations import EventCancellation, cancel_and_record
 from sereno.notifications.rows import EventLine, EventRow
 from sereno.notifications.search_fields import EVENT_FIELDS
 from sereno.search.syntax import LONGEST
@@ -44,7 +46,8 @@ EventId = Annotated[int, Path(ge=0, lt=2**63)]
 class NewEventBody(BaseModel):
     """An event. `to`: keys of recipients, or one topic, `["topic:NAME"]`; without it, all who want it are notified.
 
-    One event per subject and key. `at`: not before then. `ttl`: what is not sent by then expires.
+    One event per subject and key. `at`: not before then. `ttl`: what is not sent by then expires. `rate`: how many
+    deliveries become due, such as "500/s".
     """
 
     type: Name
@@ -55,6 +58,7 @@ class NewEventBody(BaseModel):
     tenant: Name | None = None
     at: AwareDatetime | None = None
     ttl: Annotated[str, Field(max_length=50)] | float | None = None
+    rate: Annotated[str, Field(max_length=50)] | float | None = None
 
 
 @dataclass
@@ -108,6 +112,11 @@ def routes(context: ServerContext) -> Router:
         found.event.payload = payload_shown(found.event.payload, who)
         return json_response(found)
 
+    _changes(context, router)
+    return router
+
+
+def _changes(context: ServerContext, router: Router) -> None:
     @router.operation(
         "POST",
         "/events",
@@ -121,7 +130,22 @@ def routes(context: ServerContext) -> Router:
         """Publish an event that the application of this server, or a worker, declares."""
         return json_response(await _notify(context, body, who), HTTPStatus.CREATED)
 
-    return router
+    @router.operation(
+        "POST",
+        "/events/{event_id}/cancel",
+        role="operator",
+        of_tenants=True,
+        also=[HTTPStatus.NOT_FOUND],
+        response_model=response_model(EventCancellation),
+    )
+    async def cancel(event_id: EventId, who: Who) -> Response:
+        """Send nothing more of an event: unsent deliveries are skipped. What was sent stays sent."""
+        return json_response(await context.change(_cancel(context, event_id, who)))
+
+
+def _cancel(context: ServerContext, number: int, who: Principal) -> Operation[EventCancellation]:
+    yield from _theirs(number, who)
+    return (yield from cancel_and_record(number, context.app.events.jobs, actor=who.actor))
 
 
 async def _notify(context: ServerContext, body: NewEventBody, who: Principal) -> NotifyResponse:
@@ -144,13 +168,14 @@ async def _notifier(
     given: dict[str, Any] = {"to": body.to, "subject": body.subject, "key": body.key, "tenant": tenant, "at": body.at}
     if body.type in definitions:
         payload = await asyncio.to_thread(_decoded, definitions[body.type], body.payload)
-        notify = partial(context.event(body.type).anotify, payload, **given, ttl=body.ttl)
+        notify = partial(context.event(body.type).anotify, payload, **given, ttl=body.ttl, rate=body.rate)
         return lambda transaction: notify(conn=transaction.conn)
     if body.type not in await context.read(event_types.declared_types()):
         raise UnknownEvent(notifications.unknown_type(body.type, definitions))
     check_storable("payload", body.payload)
     ttl = None if body.ttl is None else seconds(body.ttl)
-    made = event_types.notify_declared(body.type, body.payload, **given, ttl=ttl)
+    rate = None if body.rate is None else checked_rate(body.rate)
+    made = event_types.notify_declared(body.type, body.payload, **given, ttl=ttl, rate=rate)
     return lambda transaction: transaction.run(made)
 
 

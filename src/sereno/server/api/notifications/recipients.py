@@ -18,11 +18,12 @@ from sereno.notifications.recipients.preference import ASPECTS
 from sereno.notifications.recipients.quiet_hours import QuietHours
 from sereno.notifications.rows import PreferenceRow, RecipientLine
 from sereno.notifications.search_fields import RECIPIENT_FIELDS
+from sereno.notifications.topics.queries import topics_of
 from sereno.notifications.why import why_notification
 from sereno.search.syntax import LONGEST
 from sereno.server.api.bounds import Name, at_most
 from sereno.server.api.notifications.masking import recipient_shown
-from sereno.server.api.paging import Paging, page_of, paging
+from sereno.server.api.paging import MOST, Paging, page_of, paging
 from sereno.server.api.responses import (
     check_storable,
     json_response,
@@ -37,7 +38,7 @@ from sereno.server.shared.event_types import known_kinds
 from sereno.server.shared.http_error import not_found
 from sereno.server.shared.search_access import searched
 from sereno.server.shared.tenant_scope import their_tenant
-from sereno.text import check_text
+from sereno.text import NAME_LIMIT, check_text
 
 NOT_FOUND = (HTTPStatus.NOT_FOUND,)
 DETAIL = response_model(notifications.RecipientDetail)
@@ -115,6 +116,14 @@ class WhyNotified:
     sentences: list[str]
 
 
+@dataclass
+class RecipientTopics:
+    """Topics by name. `next`: pass it as `after` to get the next page; null at the end."""
+
+    items: list[str]
+    next: str | None
+
+
 def routes(context: ServerContext) -> Router:
     """`/recipients`, `/preferences`."""
     router = Router(context, "recipients")
@@ -144,6 +153,20 @@ def routes(context: ServerContext) -> Router:
         """Why a recipient was notified of an event type, or was not, in words."""
         theirs = their_tenant(who, tenant)
         return WhyNotified(await context.read(why_notification(key, event, tenant=theirs, known=known_kinds(context))))
+
+    @router.operation("GET", f"{ONE}/topics", role="viewer", of_tenants=True, also=NOT_FOUND)
+    async def list_topics(
+        key: str,
+        who: Who,
+        tenant: Tenant = None,
+        limit: Annotated[int, Query(ge=1, le=MOST, description="Maximum number of items.")] = 50,
+        after: Annotated[str, Query(max_length=NAME_LIMIT, description="The `next` of the previous page.")] = "",
+    ) -> RecipientTopics:
+        """Topics to which a recipient is subscribed, by name."""
+        theirs = their_tenant(who, tenant)
+        await context.read(or_not_found(notifications.find_recipient(key, tenant=theirs), f"recipient {key!r:.80}"))
+        found = await context.read(topics_of(key, tenant=theirs, after=after, limit=limit + 1))
+        return RecipientTopics(found[:limit], found[limit - 1] if len(found) > limit else None)
 
     _preferences(context, router)
     _addresses(context, router)

@@ -258,6 +258,7 @@ def _of_event(page: PageRequest, number: int, detail: EventDetail | None) -> dic
         "tally": [
             (line, page.link("deliveries", event=number, state=line.state, channel=line.channel)) for line in tally
         ],
+        "variants": detail.variants,
         "copies": copies(page, cli=["event", "show", str(number)], path=f"events/{number}"),
     }
 
