@@ -16,9 +16,12 @@ from typing import get_args, get_type_hints
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from sereno.bounded_count import BOUND
 from sereno.jobs.attempt import Settlement
+from sereno.monitoring.gauges.queries import LARGE_QUEUES, LARGE_TENANTS, MOST_READY
 from sereno.telemetry.archive_stats import ArchiveTally
 from sereno.telemetry.carrier_gauges import CarrierGauges
+from sereno.telemetry.database_gauges import ALL_GAUGES, OTHER
 from sereno.telemetry.exposition import exposition
 from sereno.telemetry.metrics import BUCKETS, Gauges, MetricTally, SchedulerFigures
 
@@ -32,6 +35,20 @@ INTRODUCTION = """# Metrics
 What `/metrics` of [the health port](../operate/worker-in-production.md#health-and-metrics) shows of one worker, in
 the format of Prometheus. This page is generated from the metrics by `make reference`. Upper bounds of the histograms'
 buckets, in seconds: BUCKETS.
+
+| metric | kind | labels | meaning |
+|---|---|---|---|
+"""
+
+GAUGES = f"""
+## Gauges of the database
+
+`/metrics` of the worker whose scheduler leads has these too, and so has `/metrics` of
+[a server](../operate/worker-in-production.md#gauges-of-the-database). They are read once in
+[`gauge_interval`](settings.md#health-and-logs) seconds, with bounded queries. The {LARGE_TENANTS} tenants and
+{LARGE_QUEUES} queues with most jobs have lines of their own; the others are summed up as `{OTHER}`. The tenant of
+jobs without one is empty. At most {MOST_READY:,} ready jobs are read: of more than {MOST_READY // BOUND} queues, fewer
+than {BOUND:,} of each.
 
 | metric | kind | labels | meaning |
 |---|---|---|---|
@@ -58,7 +75,11 @@ def metrics() -> str:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
         rows.append(f"| `{name}` | {family.type} | {', '.join(labels)} | {family.documentation} |")
-    return INTRODUCTION.replace("BUCKETS", ", ".join(f"{bound:g}" for bound in BUCKETS)) + "\n".join([*rows, ""])
+    of_database = [
+        f"| `{each.name}` | gauge | {', '.join(sorted(each.labels))} | {each.meaning} |" for each in ALL_GAUGES
+    ]
+    introduction = INTRODUCTION.replace("BUCKETS", ", ".join(f"{bound:g}" for bound in BUCKETS))
+    return introduction + "\n".join([*rows, ""]) + GAUGES + "\n".join([*of_database, ""])
 
 
 def events() -> str:

@@ -36,12 +36,13 @@ from sereno.jobs.task import Registry, TaskOptions, check_options, define
 from sereno.jobs.task_handle import AsyncTask, Task
 from sereno.jobs.task_rows import declare_code
 from sereno.monitoring.alerts.registry import AlertRegistry
-from sereno.monitoring.alerts.scheduler import scheduler_with_alerts
+from sereno.monitoring.scheduler import monitored_scheduler
 from sereno.notifications.client import Notifications
 from sereno.notifications.event import EventOptions
 from sereno.notifications.event_handle import ChannelName, Event
 from sereno.notifications.jobs import QUEUE
 from sereno.notifications.recipients.client import Inbox, Recipients
+from sereno.notifications.topics.client import Topics
 from sereno.procedures.methods import ProcedureMethods
 from sereno.schedules.client import Schedules
 from sereno.schedules.rules.when import Every, When
@@ -84,6 +85,7 @@ class Sereno(SignalMethods, GroupMethods, QueueMethods, ProcedureMethods, Extens
         self.notifications = Notifications(self.database, self.registry)
         self.recipients = Recipients(self.database, self.notifications.channels)
         self.inbox = Inbox(self.database)
+        self.topics = Topics(self.database)
         self.alerts = AlertRegistry(
             self.database, self.notifications.channels.known, self.notifications.exchanges.find, self.task
         )
@@ -222,7 +224,8 @@ class Sereno(SignalMethods, GroupMethods, QueueMethods, ProcedureMethods, Extens
         channels: the channels that deliver it; `expo.then(sms, after="20m")` falls back to a second channel. category:
         the category that recipients set preferences for. critical: ignore preferences and quiet hours. opt_in: deliver
         only to recipients that subscribed. ttl: drop deliveries older than this. throttle: limit the deliveries to one
-        recipient. digest: collect events for a while and send them in one message.
+        recipient. digest: collect events for a while and send them in one message. listed: False hides it from the
+        preference centre.
         """
         event = self.notifications.define(name, payload, channels, **options)
         self._register_notifications()
@@ -280,7 +283,7 @@ class Sereno(SignalMethods, GroupMethods, QueueMethods, ProcedureMethods, Extens
 
     def scheduler(self) -> Scheduler | None:
         """Return a scheduler with its alert watcher; None where the settings turn it off."""
-        return scheduler_with_alerts(self.database.url, self.settings) if self.settings.scheduler else None
+        return monitored_scheduler(self.database.url, self.settings) if self.settings.scheduler else None
 
     def declare(self) -> None:
         """Write the tasks, limits and schedules of the code to the database, as a worker does when it starts.

@@ -13,7 +13,15 @@ from sereno.shard_urls import parse_shards
 
 # Variables that are no settings; and those that Kubernetes sets in every pod for a service whose name begins so.
 _OTHER_VARIABLES = frozenset(
-    {"SERENO_ATTEMPT", "SERENO_CHILD_DESCRIPTORS", "SERENO_DEMO", "SERENO_JOB", "SERENO_TOKEN"}
+    {
+        "SERENO_ATTEMPT",
+        "SERENO_CHILD_DESCRIPTORS",
+        "SERENO_DEMO",
+        "SERENO_JOB",
+        "SERENO_TOKEN",
+        "SERENO_TOKEN_FILE",
+        "SERENO_URL",
+    }
 )
 _OF_KUBERNETES = re.compile(r"_SERVICE_(?:HOST|PORT(?:_\w+)?)$|_PORT_\d+_(?:TCP|UDP)(?:_\w+)?$")
 

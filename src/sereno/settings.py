@@ -27,6 +27,8 @@ A_DAY = 86400
 SCHEMA_LENGTH = 53
 # Seconds of the shortest retention.
 SHORTEST_RETENTION = 60
+# Bounds of `gauge_interval`, in seconds.
+SHORTEST_GAUGE_INTERVAL, LONGEST_GAUGE_INTERVAL = 1.0, 3600.0
 # Seconds. The upper bound of `release_grace`.
 LONGEST_GRACE = 30 * A_DAY
 # Characters of the secret: the length of the output of `openssl rand -base64 24`.
@@ -157,6 +159,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     health_host: str = "127.0.0.1"
     health_port: int | None = None
     metrics_token: str | None = None
+    gauge_interval: float = 15.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "console", "json"] = "auto"
 
@@ -169,6 +172,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for name in ("lease", "heartbeat", "poll", "stall_limit", "server_request_timeout", "read_lag"):
             if not 0 < getattr(self, name) < A_DAY:
                 raise ConfigurationError(f"{name} must be more than 0 and less than a day, in seconds")
+        _check_gauge_interval(self.gauge_interval)
         _check_retention("log_retention", self.log_retention, 3660 * A_DAY, "ten years")
         _check_retention("chunk_retention", self.chunk_retention, A_DAY, "a day")
         if self.heartbeat * 2 > self.lease:
@@ -257,6 +261,11 @@ def _check_targets(targets: Mapping[str, str]) -> None:
 def _check_retention(name: str, given: float, longest: float, text: str) -> None:
     if not SHORTEST_RETENTION <= given <= longest:
         raise ConfigurationError(f"{name} must be from a minute to {text}, in seconds")
+
+
+def _check_gauge_interval(interval: float) -> None:
+    if interval and not SHORTEST_GAUGE_INTERVAL <= interval <= LONGEST_GAUGE_INTERVAL:
+        raise ConfigurationError("gauge_interval must be from a second to an hour, in seconds; 0 turns the gauges off")
 
 
 def _check_origins(origins: list[str]) -> None:

@@ -9,22 +9,27 @@ from typing import Any, ClassVar
 import pytest
 from aiohttp import web
 
+from sereno.channels.apns import APNs
 from sereno.channels.contract import Callback, Channel, Exchange, Message
 from sereno.channels.discord import Discord
 from sereno.channels.email import Email
 from sereno.channels.expo import Expo
+from sereno.channels.fcm import FCM
 from sereno.channels.http import HTTPResponse, call, refused
 from sereno.channels.outcome import Delivered, Down, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.channels.slack import Slack
+from sereno.channels.teams import Teams
 from sereno.channels.telegram import Telegram
 from sereno.channels.twilio import Twilio
 from sereno.channels.web_push import WebPush
 from sereno.channels.webhook import Webhook
 from sereno.channels.whatsapp import WhatsApp
 from sereno.errors import InvalidAddress
+from sereno.testing.apns import APNsProvider
 from sereno.testing.channel_exam import ChannelExam, Subject
-from sereno.testing.chats import DiscordProvider, SlackProvider, TelegramProvider
+from sereno.testing.chats import DiscordProvider, SlackProvider, TeamsProvider, TelegramProvider
 from sereno.testing.expo import ExpoProvider
+from sereno.testing.fcm import FCMProvider
 from sereno.testing.provider import Fault, Provider, Request
 from sereno.testing.push_service import PushService
 from sereno.testing.smtp import CLOSE, SILENCE, MailServer, Step
@@ -134,6 +139,20 @@ class TestExpo(ChannelExam):
                 yield Subject(Expo(), provider, exchange, addresses)
 
 
+class TestFCM(ChannelExam):
+    @asynccontextmanager
+    async def setup(self) -> AsyncIterator[Subject]:
+        async with FCMProvider() as provider, Exchange(provider.account) as exchange:
+            yield Subject(FCM(), provider, exchange, messages("dPn8k:APA91bH-phone"))
+
+
+class TestAPNs(ChannelExam):
+    @asynccontextmanager
+    async def setup(self) -> AsyncIterator[Subject]:
+        async with APNsProvider() as provider, Exchange(provider.account) as exchange:
+            yield Subject(APNs(), provider, exchange, messages("0a1b2c3d" * 8))
+
+
 class TestWebhook(ChannelExam):
     # A refusal of a receiver may be temporary; and the status is its whole response.
     denied = (Retryable,)
@@ -186,6 +205,17 @@ class TestSlackByWebhook(ChannelExam):
         async with SlackProvider() as provider, Exchange({"url": provider.url}) as exchange:
             channel = Slack(url=provider.url)
             yield Subject(channel, provider, exchange, messages(provider.address), secrets=[provider.hook])
+
+
+class TestTeams(ChannelExam):
+    # A workflow may respond with any status, and the refusal of one must not stop the others.
+    denied = (Retryable,)
+
+    @asynccontextmanager
+    async def setup(self) -> AsyncIterator[Subject]:
+        async with TeamsProvider() as provider, Exchange({"url": provider.url}) as exchange:
+            channel = Teams(url=provider.url)
+            yield Subject(channel, provider, exchange, messages(provider.address), secrets=[provider.signature])
 
 
 class TestTelegram(ChannelExam):

@@ -1,10 +1,8 @@
 """Email against a real local SMTP server, whose log shows what was sent."""
 
 import base64
-import ipaddress
 import logging
 import socket
-import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from email import message_from_bytes
@@ -20,6 +18,7 @@ from sereno.channels.email import LARGEST_MAIL, Email
 from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 from sereno.errors import InvalidAddress
 from sereno.testing.smtp import CLOSE, SILENCE, MailServer, Step
+from tests.channels.certificates import certified
 
 PASSWORD = "correct horse battery"  # noqa: S105 - invented; the tests search outputs for it
 
@@ -324,32 +323,13 @@ async def test_the_account_wins_over_the_constructor_and_the_template_over_both(
 async def test_starttls_is_used_if_offered_and_requires_a_trusted_certificate(
     trusted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = _certified(tmp_path)
+    context = certified(tmp_path)
     if trusted:
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
     async with MailServer({"shop": PASSWORD}, tls=context) as server:
         (outcome,) = await send(server, mail(), username="shop", password=PASSWORD)
         assert isinstance(outcome, Sent if trusted else Retryable)
         assert [taken.encrypted for taken in server.mails] == [True] * trusted
-
-
-def _certified(directory: Path) -> ssl.SSLContext:
-    x509 = pytest.importorskip("cryptography.x509")
-    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415 - where it is installed
-    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - where it is installed
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now, day = datetime.now(UTC), timedelta(days=1)
-    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now - day, now + day)
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    certificate = builder.add_extension(names, critical=False).sign(key, hashes.SHA256())
-    (directory / "certificate.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    (directory / "key.pem").write_bytes(key.private_bytes(encoding, form, serialization.NoEncryption()))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(directory / "certificate.pem", directory / "key.pem")
-    return context
 
 
 def test_addresses_are_normalised(subtests: pytest.Subtests) -> None:

@@ -10,13 +10,13 @@ from sereno.channels.mailgun import Mailgun
 from sereno.channels.postmark import Postmark
 from sereno.channels.resend import Resend, ResendBatch
 from sereno.channels.sendgrid import SendGrid
-from sereno.channels.ses import Ses
+from sereno.channels.ses import SES
 from sereno.testing.channel_exam import ChannelExam, Subject
 from sereno.testing.mailgun import MailgunProvider
 from sereno.testing.postmark import PostmarkProvider
 from sereno.testing.resend import ResendProvider
 from sereno.testing.sendgrid import SendGridProvider
-from sereno.testing.ses import SesProvider
+from sereno.testing.ses import SESProvider
 from tests.channels.test_channel_exam import messages
 
 emails = messages("alice@example.org")
@@ -64,8 +64,8 @@ class TestMailgun(ChannelExam):
 
 
 @pytest.mark.slow
-class TestSes(ChannelExam):
+class TestSES(ChannelExam):
     @asynccontextmanager
     async def setup(self) -> AsyncIterator[Subject]:
-        async with SesProvider() as provider, Exchange(provider.account) as exchange:
-            yield Subject(Ses(sns_url=provider.url), provider, exchange, emails)
+        async with SESProvider() as provider, Exchange(provider.account) as exchange:
+            yield Subject(SES(sns_url=provider.url), provider, exchange, emails)

@@ -10,10 +10,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from sereno.channels.contract import Callback, Exchange, Message
 from sereno.channels.outcome import Down, Failed, Outcome, Receipt, Retryable, Sent
-from sereno.channels.ses import Ses
+from sereno.channels.ses import SES
 from sereno.channels.sns import OLDEST_MESSAGE, server_of
 from sereno.errors import RejectedCallback
-from sereno.testing.ses import SesProvider
+from sereno.testing.ses import SESProvider
 from tests.channels.hostile_callbacks import HOSTILE_BODIES
 
 ADA = "ada@example.com"
@@ -21,29 +21,29 @@ NAME = "EXAMPLE7c191be45-e9aedb9a-02f9-4d12-a87d-dd0099a07f8a-000000"
 
 
 @pytest.fixture
-async def provider() -> AsyncIterator[SesProvider]:
-    async with SesProvider() as provider:
+async def provider() -> AsyncIterator[SESProvider]:
+    async with SESProvider() as provider:
         yield provider
 
 
 @pytest.fixture
-def channel(provider: SesProvider) -> Ses:
-    return Ses(sns_url=provider.url)
+def channel(provider: SESProvider) -> SES:
+    return SES(sns_url=provider.url)
 
 
-async def send(provider: SesProvider, *, account: dict[str, str] | None = None, **changed: Any) -> Outcome:
+async def send(provider: SESProvider, *, account: dict[str, str] | None = None, **changed: Any) -> Outcome:
     message = Message(**{"delivery": 1, "key": "k1", "address": ADA, "title": "Oi", "body": "Olá", **changed})
     async with Exchange({**provider.account, **(account or {})}) as exchange:
-        (outcome,) = await Ses().send([message], exchange)
+        (outcome,) = await SES().send([message], exchange)
     return outcome
 
 
-async def receive(channel: Ses, provider: SesProvider, callback: Callback, **account: str) -> Sequence[Receipt]:
+async def receive(channel: SES, provider: SESProvider, callback: Callback, **account: str) -> Sequence[Receipt]:
     async with Exchange({**provider.account, **account}) as exchange:
         return await channel.read_callback(callback, exchange)
 
 
-async def test_an_accepted_email_is_sent_with_its_id(provider: SesProvider) -> None:
+async def test_an_accepted_email_is_sent_with_its_id(provider: SESProvider) -> None:
     url = "https://notify.example.org/unsubscribe/token"
     options = {"headers": {"X-Order": "1"}, "reply_to": "h@example.org"}
     outcome = await send(
@@ -73,7 +73,7 @@ async def test_an_accepted_email_is_sent_with_its_id(provider: SesProvider) -> N
     }
 
 
-async def test_each_error_has_an_outcome(provider: SesProvider, subtests: pytest.Subtests) -> None:
+async def test_each_error_has_an_outcome(provider: SESProvider, subtests: pytest.Subtests) -> None:
     expected: dict[str, type[Outcome]] = {
         "TooManyRequestsException": Retryable,
         "LimitExceededException": Retryable,
@@ -93,7 +93,7 @@ async def test_each_error_has_an_outcome(provider: SesProvider, subtests: pytest
             assert type(await send(provider)) is kind
 
 
-async def test_refused_credentials_stop_the_channel(provider: SesProvider, subtests: pytest.Subtests) -> None:
+async def test_refused_credentials_stop_the_channel(provider: SESProvider, subtests: pytest.Subtests) -> None:
     for name, value in {"secret_access_key": "wrong-secret", "region": "us-east-1", "access_key_id": ""}.items():
         with subtests.test(setting=name):
             outcome = await send(provider, account={name: value})
@@ -135,7 +135,7 @@ EVENTS: list[tuple[str, dict[str, Any], list[str]]] = [
 ]
 
 
-async def test_an_event_becomes_receipts(channel: Ses, provider: SesProvider, subtests: pytest.Subtests) -> None:
+async def test_an_event_becomes_receipts(channel: SES, provider: SESProvider, subtests: pytest.Subtests) -> None:
     for kind, more, expected in EVENTS:
         with subtests.test(kind=kind, more=more):
             receipts = await receive(channel, provider, provider.event(kind, NAME, **more))
@@ -146,7 +146,7 @@ async def test_an_event_becomes_receipts(channel: Ses, provider: SesProvider, su
     assert [request.method for request in provider.log] == ["GET"], "the certificate is loaded once"
 
 
-async def test_a_subscription_of_the_topic_is_confirmed(channel: Ses, provider: SesProvider) -> None:
+async def test_a_subscription_of_the_topic_is_confirmed(channel: SES, provider: SESProvider) -> None:
     assert not await receive(channel, provider, provider.confirmation("2336412f37"))
     assert provider.confirmed == ["2336412f37"]
     unsubscribed = provider.confirmation("5a1d", Type="UnsubscribeConfirmation")
@@ -155,9 +155,9 @@ async def test_a_subscription_of_the_topic_is_confirmed(channel: Ses, provider: 
 
 
 async def test_no_server_but_that_of_sns_is_asked(
-    channel: Ses, provider: SesProvider, subtests: pytest.Subtests
+    channel: SES, provider: SESProvider, subtests: pytest.Subtests
 ) -> None:
-    async with SesProvider() as other:
+    async with SESProvider() as other:
         hostile = {
             "another server": provider.notification(
                 "{}", SigningCertURL=f"{other.url}/SimpleNotificationService-{'a' * 32}.pem"
@@ -182,10 +182,10 @@ async def test_no_server_but_that_of_sns_is_asked(
 
 
 async def test_a_message_that_sns_did_not_sign_is_rejected(
-    channel: Ses, provider: SesProvider, subtests: pytest.Subtests
+    channel: SES, provider: SESProvider, subtests: pytest.Subtests
 ) -> None:
     good = provider.event("Delivery", NAME)
-    forger = SesProvider()
+    forger = SESProvider()
     forger.url, forger._certificate = provider.url, provider._certificate
     forger._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     old = (datetime.now(UTC) - timedelta(seconds=OLDEST_MESSAGE + 60)).isoformat()
@@ -206,19 +206,19 @@ async def test_a_message_that_sns_did_not_sign_is_rejected(
         with subtests.test(name), pytest.raises(RejectedCallback):
             await receive(channel, provider, Callback(body=body, headers={}))
     with pytest.raises(RejectedCallback, match="not loaded"):
-        Ses(sns_url=provider.url).webhook(good, provider.account)
+        SES(sns_url=provider.url).webhook(good, provider.account)
     with pytest.raises(RejectedCallback, match="topic_arn"):
-        await receive(Ses(), provider, good, topic_arn="")
+        await receive(SES(), provider, good, topic_arn="")
     assert provider.confirmed == []
 
 
-async def test_an_expired_certificate_verifies_nothing(provider: SesProvider) -> None:
-    channel = Ses(sns_url=provider.url, now=lambda: datetime.now(UTC) + timedelta(days=31))
+async def test_an_expired_certificate_verifies_nothing(provider: SESProvider) -> None:
+    channel = SES(sns_url=provider.url, now=lambda: datetime.now(UTC) + timedelta(days=31))
     with pytest.raises(RejectedCallback, match="certificate"):
         await receive(channel, provider, provider.event("Delivery", NAME))
 
 
-async def test_an_unreachable_sns_makes_the_provider_post_again(channel: Ses, provider: SesProvider) -> None:
+async def test_an_unreachable_sns_makes_the_provider_post_again(channel: SES, provider: SESProvider) -> None:
     good = provider.event("Delivery", NAME)
     provider.fault = "broken"
     with pytest.raises(ConnectionError):
@@ -227,7 +227,7 @@ async def test_an_unreachable_sns_makes_the_provider_post_again(channel: Ses, pr
     assert len(await receive(channel, provider, good)) == 1
 
 
-async def test_a_hostile_body_has_no_receipts(channel: Ses, provider: SesProvider, subtests: pytest.Subtests) -> None:
+async def test_a_hostile_body_has_no_receipts(channel: SES, provider: SESProvider, subtests: pytest.Subtests) -> None:
     for body in HOSTILE_BODIES:
         with subtests.test(body=body[:40]):
             with pytest.raises(RejectedCallback):

@@ -19,7 +19,7 @@ from sereno.settings import Settings
 from tests.deploy.compose_file import interpolated, services
 from tests.deploy.dockerfile import BUILD, DOCKERFILE, PROGRAM, ROOT, copied
 from tests.deploy.test_deploy import ALSO, beside, is_known, said
-from tests.deploy.test_hardening import documents, pods
+from tests.deploy.test_hardening import assert_least_rights, documents, pods
 from tools.locked_packages import locked
 
 EXAMPLES = ("tenders", "separate_worker", "reminders", "reconciliation", "triggers")
@@ -211,12 +211,7 @@ def test_manifests_are_accepted_and_confine_their_pods(subtests: pytest.Subtests
             found = list(pods_of(manifest))
             assert found
             for pod in found:
-                assert pod["automountServiceAccountToken"] is False
-                assert pod["securityContext"]["runAsNonRoot"] is True
-                for container in pod["containers"]:
-                    assert container["securityContext"]["readOnlyRootFilesystem"] is True
-                    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-                    assert "memory" in container["resources"]["limits"]
+                assert_least_rights(pod)
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.embedded.programs import wheel_bin_dir
 from sereno.testing.process import TIMEOUT, WorkerProcess
 from tests.deploy.test_deploy import DEPLOY, MANIFESTS, UNITS
+from tests.docs.pages import ROOT, only
 from tests.facts import one
 from tests.roles import as_login, sereno
 
@@ -39,16 +40,37 @@ def test_pods_have_the_least_rights(subtests: pytest.Subtests) -> None:
             found = list(pods(manifest))
             assert found
             for pod in found:
-                assert pod["automountServiceAccountToken"] is False
-                assert pod["securityContext"]["runAsNonRoot"] is True
-                assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-                for container in pod["containers"]:
-                    assert container["securityContext"] == {
-                        "allowPrivilegeEscalation": False,
-                        "readOnlyRootFilesystem": True,
-                        "capabilities": {"drop": ["ALL"]},
-                    }
-                    assert "memory" in container["resources"]["limits"]
+                assert_least_rights(pod)
+
+
+def assert_least_rights(pod: dict[str, Any]) -> None:
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] != 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in pod["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert "memory" in container["resources"]["limits"]
+
+
+def test_the_manifest_in_the_documentation_has_the_least_rights() -> None:
+    page = ROOT / "docs" / "operate" / "worker-in-production.md"
+    assert_least_rights(yaml.safe_load(only(page, "yaml"))["spec"]["template"]["spec"])
+
+
+def test_images_and_units_run_without_root() -> None:
+    images = [DEPLOY / "Dockerfile", ROOT / "examples" / "deploy" / "Dockerfile"]
+    assert images == [*ROOT.glob("*/Dockerfile"), *ROOT.glob("*/*/Dockerfile")]
+    for image in images:
+        last_stage = image.read_text().rpartition("\nFROM ")[2]
+        assert re.findall(r"^USER (.*)$", last_stage, re.MULTILINE) == ["65534"], image
+    for unit in (*UNITS, *sorted(ROOT.glob("examples/deploy/systemd/*.service"))):
+        (user,) = re.findall(r"^User=(.*)$", unit.read_text(), re.MULTILINE)
+        assert user not in ("root", "0", ""), unit
 
 
 def test_each_kind_of_process_has_its_own_credentials() -> None:

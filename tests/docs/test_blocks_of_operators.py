@@ -22,6 +22,7 @@ from sereno.access.operations import create
 from sereno.server.api.stream import SILENCE_SECONDS
 from sereno.server.web.sign_in import MOST_TRIES
 from sereno.settings import Settings
+from sereno.worker.autoscale import AutoscaleReader
 from sereno.worker.health import HealthServer
 from sereno.worker.worker import CANCEL_TIMEOUT
 from tests.deploy.test_deploy import ALSO, DEPLOY, beside, commands_in, is_known, said
@@ -93,8 +94,13 @@ async def test_the_probes_of_the_manifest_respond() -> None:
     assert port is not None
     assert container["ports"] == [{"containerPort": int(port[1]), "name": "health"}]
     state = {"live": True, "ready": True}
+    settings = Settings(health_port=0)
     health = HealthServer(
-        Settings(health_port=0), is_live=lambda: state["live"], is_ready=lambda: state["ready"], metrics=bytes
+        settings,
+        is_live=lambda: state["live"],
+        is_ready=lambda: state["ready"],
+        metrics=bytes,
+        autoscale=AutoscaleReader("", settings).respond,
     )
     await health.start()
     async with httpx.AsyncClient(

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from sereno import Sereno
 from sereno.database.migrate import migrate
@@ -149,3 +150,23 @@ def test_the_standby_is_read_while_the_primary_is_away(servers: ReplicatedServer
     # A token that was checked a while ago may still read.
     assert reader.jobs(viewer) == 1
     assert "Read from a standby" in reader.page(viewer)
+
+
+def test_the_lag_of_standbys_is_a_gauge(servers: ReplicatedServers, start: Start) -> None:
+    """PostgreSQL names the standby in its own view, and that of `read_url` is measured."""
+    reader = start(gauge_interval=1.0)
+    viewer = reader.client("viewer")
+
+    def lags() -> dict[str, float]:
+        families = text_string_to_metric_families(viewer.get(f"{reader.served.url}/metrics").text)
+        samples = next((each.samples for each in families if each.name == "sereno_replica_lag_seconds"), [])
+        return {sample.labels["replica"]: sample.value for sample in samples}
+
+    until(lambda: list(lags().values()) == [0.0, 0.0])
+    (name,) = lags().keys() - {"read_url"}
+    servers["c"].one("select pg_wal_replay_pause()")
+    until(lambda: servers["c"].one("select pg_get_wal_replay_pause_state()") == "paused")
+    reader.enqueue()
+    until(lambda: lags()["read_url"] > 0)
+    servers["c"].kill()
+    until(lambda: not lags().keys() & {"read_url", name})

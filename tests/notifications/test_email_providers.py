@@ -13,17 +13,17 @@ from sereno.channels.mailgun import Mailgun
 from sereno.channels.postmark import Postmark
 from sereno.channels.resend import Resend, ResendBatch
 from sereno.channels.sendgrid import SendGrid
-from sereno.channels.ses import Ses
+from sereno.channels.ses import SES
 from sereno.database.json_values import encoder
 from sereno.errors import RejectedCallback
 from sereno.testing.postmark import PostmarkProvider
 from sereno.testing.provider import Request
 from sereno.testing.resend import ResendProvider
-from sereno.testing.ses import SesProvider
+from sereno.testing.ses import SESProvider
 from tests.facts import advance, auntil, one
 from tests.notifications.conftest import States, Tender
 
-CHANNELS: tuple[type[EmailProvider[Any]], ...] = (Mailgun, Postmark, Resend, ResendBatch, SendGrid, Ses)
+CHANNELS: tuple[type[EmailProvider[Any]], ...] = (Mailgun, Postmark, Resend, ResendBatch, SendGrid, SES)
 
 
 def add_account(connection: psycopg.Connection, tenant: str, settings: dict[str, str]) -> None:
@@ -95,8 +95,8 @@ async def test_a_lost_response_of_resend_does_not_send_twice(
 
 
 async def test_events_of_ses_arrive_by_sns(app: Sereno, connection: psycopg.Connection, states: States) -> None:
-    async with SesProvider() as provider:
-        channel = Ses(sns_url=provider.url)
+    async with SESProvider() as provider:
+        channel = SES(sns_url=provider.url)
         published = app.event("tender.published", Tender, channels=[channel])
         app.channels.add(channel, **provider.account)
         await app.recipients.aupsert("ada", {"email": "ada@example.com"})
@@ -115,8 +115,8 @@ async def test_events_of_ses_arrive_by_sns(app: Sereno, connection: psycopg.Conn
 
 
 async def test_a_failover_reads_the_callbacks_of_both_providers(app: Sereno) -> None:
-    async with PostmarkProvider() as first, SesProvider() as second, PostmarkProvider() as other:
-        channel = Failover(Postmark(), Ses(sns_url=second.url))
+    async with PostmarkProvider() as first, SESProvider() as second, PostmarkProvider() as other:
+        channel = Failover(Postmark(), SES(sns_url=second.url))
         app.channels.add(channel, first=first.account, second=second.account)
         for callback in (first.event("Delivery", "a1"), second.event("Delivery", "b1"), second.confirmation("token")):
             assert await app.notifications.callback("email", callback) == 0

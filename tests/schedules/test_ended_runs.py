@@ -188,14 +188,21 @@ async def test_a_schedule_that_fails_too_often_is_disabled_and_counts_continue(
         if not outcomes.pop(0):
             raise OSError("no line")
 
+    @app.task(retry=0)
+    async def always_fails() -> None:
+        raise OSError("no power")
+
     app.schedules.upsert("k", sometimes_fails.job(), Every("1h"), disable_after=3)
+    app.schedules.upsert("strict", always_fails.job(), Every("1h"), disable_after=1)
+    ended = "select succeeded + failed from sereno.schedules where key = 'k'"
     async with app.working():
         for number in range(1, 8):
             advance(connection, 3601)
             connection.execute("select pg_notify('sereno.schedule', '')")
-            await auntil(lambda: one(connection, "select succeeded + failed from sereno.schedules") == number)  # noqa: B023
+            await auntil(lambda: one(connection, ended) == number)  # noqa: B023
     row = app.schedules.get("k")
     assert (row.state, row.next_run_at, row.fired) == ("disabled", None, 7)
     assert (row.succeeded, row.failed, row.failed_in_row) == (2, 5, 3)
     assert (row.last_state, row.last_error) == ("dead", "OSError: no line")
     assert row.note == "disabled after 3 failed runs in a row: OSError: no line"
+    assert app.schedules.get("strict").note == "disabled after a failed run: OSError: no power"

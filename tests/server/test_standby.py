@@ -20,6 +20,8 @@ def test_pages_and_lists_may_be_read_from_a_standby(subtests: pytest.Subtests) -
         # These are about the primary.
         ("GET", "/api/v1/doctor", {}, False),
         ("GET", "/readyz", {}, False),
+        ("GET", "/metrics", {}, False),
+        ("GET", "/autoscale", {}, False),
         # A change of this user came just before.
         ("GET", "/jobs", {b"x-sereno-live": b"changed"}, False),
         ("GET", "/jobs", {b"cookie": b"sereno_lang=en; sereno_changed=1"}, False),

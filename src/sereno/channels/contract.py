@@ -62,6 +62,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 1
     # The one-click unsubscribe link; in emails also in the header.
     unsubscribe_url: str | None = None
+    # The link to the recipient's own preferences.
+    preferences_url: str | None = None
 
 
 class Callback(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +142,7 @@ class Chain:
 
 
 # Account settings that name the server of the provider.
-SERVER_SETTINGS = ("url", "host")
+SERVER_SETTINGS = ("url", "host", "token_uri")
 
 
 class Exchange:
@@ -163,6 +165,7 @@ class Exchange:
         self.private = private
         self.timeout = timeout
         self._session: Any = None
+        self._http2: Any = None
 
     @property
     def http(self) -> Any:
@@ -172,6 +175,15 @@ class Exchange:
 
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self.timeout))
         return self._session
+
+    @property
+    def http2(self) -> Any:
+        """A `sereno.channels.http2.HTTP2Client`, opened on first use."""
+        if self._http2 is None:
+            from sereno.channels.http2 import HTTP2Client  # noqa: PLC0415 - it imports this module
+
+            self._http2 = HTTP2Client()
+        return self._http2
 
     @property
     def stands_alone(self) -> bool:
@@ -186,13 +198,15 @@ class Exchange:
     def with_account(self, account: Mapping[str, Any]) -> "Exchange":
         """Return an exchange with the same connections for another account."""
         other = Exchange(account, own=self.own, private=self.private, timeout=self.timeout)
-        other._session = self.http
+        other._session, other._http2 = self.http, self.http2
         return other
 
     async def close(self) -> None:
         session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        http2, self._http2 = self._http2, None
+        for connections in (session, http2):
+            if connections is not None:
+                await connections.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -13,6 +13,7 @@ import msgspec
 from sereno.channels.contract import Exchange
 from sereno.channels.outcome import Down, Failed, Outcome, Retryable, Unknown
 from sereno.jobs.attempt import header_seconds
+from sereno.telemetry import tracing
 
 # Largest response in bytes; the rest is not read.
 LARGEST_RESPONSE = 4 * 1024 * 1024
@@ -44,6 +45,15 @@ class HTTPResponse(msgspec.Struct, frozen=True):
 
 async def call(exchange: Exchange, method: str, url: str, **options: Any) -> HTTPResponse | Retryable | Unknown:
     """Send one request without following redirects. A response with any status is returned."""
+    with tracing.requesting(method, url) as ended:
+        response = await _call(exchange, method, url, options)
+        ended(response.status if isinstance(response, HTTPResponse) else response.code)
+        return response
+
+
+async def _call(
+    exchange: Exchange, method: str, url: str, options: Mapping[str, Any]
+) -> HTTPResponse | Retryable | Unknown:
     import aiohttp  # noqa: PLC0415 - see Exchange
 
     try:

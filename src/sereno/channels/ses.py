@@ -52,8 +52,8 @@ EVENTS: Mapping[str, ReceiptOutcome] = {
 }
 
 
-class SesSettings(EmailProviderSettings, frozen=True, kw_only=True):
-    """Settings of `Ses`. `session_token`: of a role. `topic_arn`: the topic of SNS whose messages are accepted."""
+class SESSettings(EmailProviderSettings, frozen=True, kw_only=True):
+    """Settings of `SES`. `session_token`: of a role. `topic_arn`: the topic of SNS whose messages are accepted."""
 
     url: Annotated[str, msgspec.Meta(pattern=r"\A(https?://[^\s/?#@\\]+/?)?\Z")] = ""
     region: Annotated[str, msgspec.Meta(pattern=r"\A([a-z0-9-]+)?\Z")] = ""
@@ -83,13 +83,13 @@ class SesSettings(EmailProviderSettings, frozen=True, kw_only=True):
         )
 
 
-class Ses(EmailProvider[SesSettings]):
+class SES(EmailProvider[SESSettings]):
     """Email by Amazon SES. `sns_url`: a local SNS for tests; by default that of Amazon in the region of the topic."""
 
     # What a new account may send per second; a batch counts as a whole, and its requests are sent at once.
     rate: ClassVar[Rate | None] = Rate(14)
     batch: ClassVar[int] = 7
-    settings_type = SesSettings
+    settings_type = SESSettings
 
     def __init__(
         self, *, now: Callable[[], datetime] = lambda: datetime.now(UTC), sns_url: str = "", **defaults: str
@@ -98,10 +98,10 @@ class Ses(EmailProvider[SesSettings]):
         self._sns_url = sns_url.rstrip("/")
         self._certificates: dict[str, bytes] = {}
 
-    def secrets(self, _message: Message, settings: SesSettings, /) -> Iterable[str]:
+    def secrets(self, _message: Message, settings: SESSettings, /) -> Iterable[str]:
         return (settings.secret_access_key, settings.session_token, settings.access_key_id)
 
-    async def send_content(self, content: EmailContent, settings: SesSettings, exchange: Exchange, /) -> Outcome:
+    async def send_content(self, content: EmailContent, settings: SESSettings, exchange: Exchange, /) -> Outcome:
         url, body = settings.server + PATH, msgspec.json.encode(_email(content, settings))
         plain = {"Content-Type": "application/json"}
         headers = signed_headers(settings.credentials, "POST", url, plain, body, self._now())
@@ -162,7 +162,7 @@ async def _get(exchange: Exchange, url: str) -> bytes:
     return response.body
 
 
-def _email(content: EmailContent, settings: SesSettings) -> dict[str, Any]:
+def _email(content: EmailContent, settings: SESSettings) -> dict[str, Any]:
     texts = (("Text", content.text), ("Html", content.html))
     headers = {**content.headers, **content.own_headers}
     simple = {

@@ -5,10 +5,11 @@ outcome is stripped of secrets before it is returned.
 """
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -25,6 +26,8 @@ LONGEST_WAIT = 24 * 3600.0
 # Characters. Shorter texts are not masked: that would hide ordinary words.
 SHORTEST_SECRET = 6
 HIDDEN = "[hidden]"
+# Bytes of the id with which Apple replaces a push on the screen.
+LONGEST_KEY = 64
 
 # Texts that are safe in a header or a path.
 Token = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]+\Z")]
@@ -58,6 +61,8 @@ class SingleMessageChannel(Channel, Generic[SettingsT]):
     """A channel that sends one message per request. Subclasses implement `check`, `secrets` and `send_one`."""
 
     settings_type: type[SettingsT]
+    # Concurrent requests for one batch.
+    concurrent: ClassVar[int] = AT_ONCE
 
     def __init__(self, **defaults: str) -> None:
         names = self.settings_type.__struct_fields__
@@ -102,7 +107,9 @@ class SingleMessageChannel(Channel, Generic[SettingsT]):
 
     async def send_all(self, batch: Sequence[Message], settings: SettingsT, exchange: Exchange, /) -> Sequence[Outcome]:
         """Send the messages with valid settings; a provider that takes many per request overrides it."""
-        return await one_by_one(batch, lambda message: self._send_checked(message, settings, exchange))
+        return await one_by_one(
+            batch, lambda message: self._send_checked(message, settings, exchange), at_once=self.concurrent
+        )
 
     async def _send_checked(self, message: Message, settings: SettingsT, exchange: Exchange) -> Outcome:
         try:
@@ -209,6 +216,12 @@ def cut(text: str, most: int) -> str:
             break
         end += 1
     return text[:end].rstrip() + "…"
+
+
+def short_key(key: str) -> str:
+    """Return the key, or its digest if it is too long for an id that replaces a push on the screen."""
+    encoded = key.encode("utf-8", "replace")
+    return key if len(encoded) <= LONGEST_KEY else hashlib.sha256(encoded).hexdigest()
 
 
 def phone_number(address: str) -> str:

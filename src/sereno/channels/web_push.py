@@ -22,6 +22,7 @@ import msgspec
 
 from sereno.channels.contract import Channel, Exchange, Message
 from sereno.channels.http import HTTPResponse, call, refused
+from sereno.channels.jwt import SCALAR_BYTES, base64url, es256
 from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 from sereno.channels.ssrf import guarded_session, is_never_refused, is_refused, objection, read_target
 from sereno.errors import ConfigurationError, InvalidAddress
@@ -33,12 +34,11 @@ if TYPE_CHECKING:
 LARGEST_BODY = 4096
 LARGEST_TEXT = 3993
 RECORD_SIZE = 4096
-POINT_BYTES, SCALAR_BYTES, AUTH_BYTES, SALT_BYTES = 65, 32, 16, 16
+POINT_BYTES, AUTH_BYTES, SALT_BYTES = 65, 16, 16
 # Longest and default time to live in seconds; services refuse longer ones.
 LONGEST_TTL = 28 * 86400
 TTL = 86400
 URGENCIES = ("very-low", "low", "normal", "high")
-JWT_HEADER = b'{"typ":"JWT","alg":"ES256"}'
 # Seconds until a token expires; a day is allowed (RFC 8292, section 2), and half of it tolerates wrong clocks.
 TOKEN_LIFE = 12 * 3600
 # Seconds after which a token is replaced, and tokens that are cached.
@@ -142,7 +142,7 @@ class WebPush(Channel):
         token = self._tokens.get((audience, subject, public))
         if token is None or not 0 <= now - token.since < TOKEN_USE:
             signed = vapid_token(key, audience, subject, int(now) + TOKEN_LIFE)
-            token = PushToken(now, f"vapid t={signed}, k={_text64(public)}")
+            token = PushToken(now, f"vapid t={signed}, k={base64url(public)}")
             self._tokens[audience, subject, public] = token
             # Endpoints are untrusted: the oldest token is dropped, so that made-up endpoints do not fill the memory.
             if len(self._tokens) > MOST_TOKENS:
@@ -172,18 +172,12 @@ def encrypt(text: bytes, browser: bytes, auth: bytes, sender: "Key | None" = Non
 
 def vapid_token(key: "Key", audience: str, subject: str, expires: int) -> str:
     """Return a JWT signed with ES256, which identifies the sender to one push service."""
-    from cryptography.hazmat.primitives import hashes  # noqa: PLC0415 - see encrypt
-    from cryptography.hazmat.primitives.asymmetric import ec, utils  # noqa: PLC0415 - the same
-
-    claims = msgspec.json.encode({"aud": audience, "exp": expires, "sub": subject})
-    signed = f"{_text64(JWT_HEADER)}.{_text64(claims)}"
-    r, s = utils.decode_dss_signature(key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
-    return f"{signed}.{_text64(r.to_bytes(SCALAR_BYTES) + s.to_bytes(SCALAR_BYTES))}"
+    return es256(key, {"aud": audience, "exp": expires, "sub": subject}, {})
 
 
 def application_server_key(private: str) -> str:
     """Return the public key for `pushManager.subscribe`, from the private key of the account."""
-    return _text64(public_point(private_key(private)))
+    return base64url(public_point(private_key(private)))
 
 
 def private_key(text: Any) -> "Key":
@@ -295,7 +289,3 @@ def _bytes(text: Any, length: int) -> bytes:
     if len(decoded) != length:
         raise ValueError(f"{len(decoded)} bytes instead of {length}")
     return decoded
-
-
-def _text64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

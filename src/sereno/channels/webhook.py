@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
@@ -27,6 +27,7 @@ from sereno.channels.ssrf import (
     read_target,
 )
 from sereno.errors import ConfigurationError, InvalidAddress
+from sereno.telemetry import tracing
 from sereno.version import __version__
 
 if TYPE_CHECKING:
@@ -73,6 +74,12 @@ class _WebhookRequest(msgspec.Struct, frozen=True):
     url: str
     headers: Mapping[str, str]
     body: bytes
+
+
+class _WebhookResponse(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    remark: str
 
 
 class Webhook(Channel):
@@ -185,6 +192,18 @@ def _signatures(secrets: Sequence[str], key: str, now: datetime, body: bytes) ->
 
 async def _send(request: _WebhookRequest, session: "aiohttp.ClientSession") -> Outcome:
     """Send one request. A failure before it was sent is retryable; after a later failure, the outcome is unknown."""
+    with tracing.requesting("POST", request.url) as ended:
+        response = await _post(request, session)
+        if isinstance(response, _WebhookResponse):
+            ended(response.status)
+            return _outcome(response)
+        ended(response.code)
+        return response
+
+
+async def _post(
+    request: _WebhookRequest, session: "aiohttp.ClientSession"
+) -> _WebhookResponse | Failed | Retryable | Unknown:
     import aiohttp  # noqa: PLC0415 - see Exchange
 
     try:
@@ -195,7 +214,7 @@ async def _send(request: _WebhookRequest, session: "aiohttp.ClientSession") -> O
             remark = "" if response.status < HTTPStatus.MULTIPLE_CHOICES else await _remark(response)
             # Do not wait for the rest of the body.
             response.close()
-            return _outcome(response.status, response.headers, remark)
+            return _WebhookResponse(response.status, response.headers, remark)
     except aiohttp.ClientConnectorDNSError as error:
         return Failed("address_refused") if isinstance(error.os_error, AddressRefused) else Retryable("unresolved")
     except aiohttp.ClientSSLError as error:
@@ -223,7 +242,8 @@ async def _remark(response: "aiohttp.ClientResponse") -> str:
     return "".join(character if character.isprintable() else " " for character in text)[:MOST_TEXT]
 
 
-def _outcome(status: int, headers: Mapping[str, str], remark: str) -> Outcome:
+def _outcome(response: _WebhookResponse) -> Outcome:
+    status, headers, remark = response
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return Delivered()
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:

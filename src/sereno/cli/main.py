@@ -23,6 +23,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "scheduler": ("sereno.cli.services.scheduler:scheduler", "Fire schedules on a host without workers"),
         "run": ("sereno.cli.services.run:run", "Run worker, scheduler and server as one service"),
         "server": ("sereno.cli.services.server:server", "Serve the dashboard and the HTTP API"),
+        "mcp": ("sereno.cli.services.mcp:mcp", "Let an assistant read and operate a server, over MCP"),
         "migrate": ("sereno.cli.migrate:migrate", "Bring the database schema up to date"),
     },
     "Inspect": {
@@ -33,6 +34,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "log": ("sereno.cli.monitoring.log:log", "Log lines of handlers and the engine: list, show"),
         "alert": ("sereno.cli.monitoring.alert:alert", "Alerts and alert rules: now, list, rules, set …"),
         "trace": ("sereno.cli.monitoring.trace:trace", "Show the timeline of a trace"),
+        "autoscale-metrics": (
+            "sereno.cli.services.autoscale:autoscale_metrics",
+            "Print how many workers queues need, or serve it for KEDA",
+        ),
         "doctor": ("sereno.cli.monitoring.doctor:doctor", "Find problems and suggest fixes"),
         "verify": ("sereno.cli.monitoring.verify:verify", "Check the invariants on the live database"),
     },
@@ -56,6 +61,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "event": ("sereno.cli.notifications.event:event", "list, show, notify"),
         "delivery": ("sereno.cli.notifications.delivery:delivery", "list, show, requeue"),
         "recipient": ("sereno.cli.notifications.recipient:recipient", "list, show, set, prefer, unsubscribe, delete"),
+        "topic": ("sereno.cli.notifications.topic:topic", "list, show, subscribe, unsubscribe"),
         "channel": ("sereno.cli.notifications.channel:channel", "list, pause, resume"),
         "template": ("sereno.cli.notifications.template:template", "list, show, set, delete, preview, lint"),
     },

@@ -23,6 +23,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 FORMS = ("auto", "table", "json", "jsonl")
 
+# Of the services that serve probes and metrics.
+HEALTH_OPTIONS = (
+    click.option("--health-port", type=click.IntRange(0, 65535), help="Port for /livez, /readyz and /metrics."),
+    click.option("--health-host", help="Address of the health port.  [default: loopback]"),
+)
+
 
 def context_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options for application, database and schema. The command receives a CommandContext first."""

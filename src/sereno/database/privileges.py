@@ -102,6 +102,7 @@ signal_waits           siud    sd      s
 signals                sud     s       s
 sign_outs              sd      si      s
 steps                  siud    sd      s
+subscriptions          siud    siud    s
 tasks                  siu     s       s
 templates              s       siud    s
 ten_minutes            siud    s       s

@@ -2339,20 +2339,22 @@ declare
     -- Without a subject and key, a random key keeps the event distinct from every other.
     own_key   text := case when subject is null and key is null then replace(gen_random_uuid()::text, '-', '') else key end;
     gathered  text;
+    of_topic  text;
     number    bigint;
 begin
     perform sereno.check_event(type, payload, "to", at, ttl, declared);
     perform sereno.check_text(given.name, given.value)
     from (values ('subject', subject), ('key', key), ('tenant', tenant)) as given(name, value);
+    of_topic := sereno.topic_of(type, "to");
     if declared ? 'digest' then
         gathered := sereno.digest_key(type, declared -> 'digest' ->> 'key', payload);
     end if;
     loop
-        insert into sereno.events (type, tenant, subject, key, category, payload, channels, audience, critical, opt_in, due_at,
+        insert into sereno.events (type, tenant, subject, key, category, payload, channels, audience, topic, critical, opt_in, due_at,
                                    expires_at, note, steps, throttle_most, throttle_seconds, digest, digest_seconds, unchecked)
         values (notify.type, coalesce(notify.tenant, ''), notify.subject, own_key, declared ->> 'category', notify.payload,
                 array(select jsonb_array_elements_text(declared -> 'channels')),
-                (select array_agg(distinct name collate "C") from unnest("to") as named(name)),
+                case when of_topic is null then (select array_agg(distinct name collate "C") from unnest("to") as named(name)) end, of_topic,
                 coalesce((declared ->> 'critical')::boolean, false), coalesce((declared ->> 'opt_in')::boolean, false), due,
                 due + make_interval(secs => seconds), declared ->> 'note', declared -> 'steps',
                 (declared -> 'throttle' ->> 'most')::integer, (declared -> 'throttle' ->> 'seconds')::double precision,
@@ -2375,7 +2377,7 @@ begin
     return number;
 end $$;
 
-COMMENT ON FUNCTION sereno.notify(type text, payload jsonb, "to" text[], subject text, key text, tenant text, at timestamp with time zone, ttl interval) IS 'Write an event in the current transaction, and return its id. A second call with the same type, tenant, subject and key returns the id of the first. "to": keys of recipients; without it, everyone who wants the event. at: not sent before then. ttl: not sent after that.';
+COMMENT ON FUNCTION sereno.notify(type text, payload jsonb, "to" text[], subject text, key text, tenant text, at timestamp with time zone, ttl interval) IS 'Write an event in the current transaction, and return its id. A second call with the same type, tenant, subject and key returns the id of the first. "to": keys of recipients, or one topic, such as topic:tender:r42; without it, everyone who wants the event. at: not sent before then. ttl: not sent after that.';
 
 CREATE FUNCTION sereno.notify_clock() RETURNS trigger
     LANGUAGE plpgsql
@@ -3801,7 +3803,7 @@ CREATE FUNCTION sereno.shown(value jsonb, most integer DEFAULT NULL::integer) RE
     end
 $_$;
 
-CREATE FUNCTION sereno.signal(name text, value jsonb DEFAULT 'null'::jsonb, tenant text DEFAULT NULL::text) RETURNS bigint
+CREATE FUNCTION sereno.signal(name text, value jsonb DEFAULT 'null'::jsonb, tenant text DEFAULT NULL::text, trace text DEFAULT NULL::text) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
 declare
@@ -3809,12 +3811,13 @@ declare
     made    bigint;
     woken   record;
 begin
-    if coalesce(length(signal.name), 0) not between 1 and 200 or length(signal.tenant) not between 1 and 500 then
-        raise exception 'signal "%": a name has 1 to 200 characters, and a tenant 1 to 500', left(signal.name, 60)
+    if coalesce(length(signal.name), 0) not between 1 and 200 or length(signal.tenant) not between 1 and 500
+       or length(signal.trace) not between 1 and 500 then
+        raise exception 'signal "%": a name has 1 to 200 characters, and a tenant 1 to 500, as a trace', left(signal.name, 60)
             using errcode = 'invalid_parameter_value', hint = 'Put longer texts into the value.';
     end if;
-    insert into sereno.signals (name, tenant, value, sent_at)
-    values (signal.name, signal.tenant, coalesce(signal.value, 'null'), moment)
+    insert into sereno.signals (name, tenant, value, trace, sent_at)
+    values (signal.name, signal.tenant, coalesce(signal.value, 'null'), signal.trace, moment)
     returning id into made;
     if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
         if coalesce(current_setting('sereno.notify', true), '') <> 'off' and exists (select from sereno.sessions where idle) then
@@ -3860,7 +3863,7 @@ begin
     return made;
 end $$;
 
-COMMENT ON FUNCTION sereno.signal(name text, value jsonb, tenant text) IS 'Send a signal in the current transaction to the jobs that wait for its name, now or later, and return its id.';
+COMMENT ON FUNCTION sereno.signal(name text, value jsonb, tenant text, trace text) IS 'Send a signal in the current transaction to the jobs that wait for its name, now or later, and return its id.';
 
 CREATE FUNCTION sereno.slots_taken(held bigint[]) RETURNS bigint
     LANGUAGE sql STABLE
@@ -3885,6 +3888,23 @@ CREATE FUNCTION sereno.start_over(for_session bigint) RETURNS void
     update sereno.sessions set passed_over = null, floors = '{}', look_back_at = null
     where id = any(array(select id from sereno.sessions where id = for_session for update skip locked))
     $$;
+
+CREATE FUNCTION sereno.subscribe(topic text, recipient text, tenant text DEFAULT NULL::text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+    if topic is null or recipient is null then
+        raise exception 'a subscription needs a topic and a recipient' using errcode = 'invalid_parameter_value',
+            hint = 'Such as ''tender:r42'', ''user:7''.';
+    end if;
+    perform sereno.check_text('topic', topic), sereno.check_text('recipient', recipient), sereno.check_text('tenant', tenant);
+    insert into sereno.subscriptions (tenant, topic, recipient_id)
+    values (coalesce(subscribe.tenant, ''), subscribe.topic, sereno.recipient_id(recipient, subscribe.tenant))
+    on conflict on constraint subscriptions_once do nothing;
+    return found;
+end $$;
+
+COMMENT ON FUNCTION sereno.subscribe(topic text, recipient text, tenant text) IS 'Subscribe a recipient to a topic, and return whether the subscription is new. The recipient must exist.';
 
 CREATE FUNCTION sereno.take_batches(of_purpose text, by_channel text, of_account text, by_job bigint, most integer, again interval DEFAULT NULL::interval, in_queue text DEFAULT 'notifications'::text) RETURNS TABLE(batch bigint, ids bigint[])
     LANGUAGE plpgsql
@@ -4112,6 +4132,22 @@ CREATE FUNCTION sereno.text_of(name text, of_type oid) RETURNS text
                 else format('%I::text', name) end
 $_$;
 
+CREATE FUNCTION sereno.topic_of(type text, named text[]) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+declare
+    topic text := (select substr(name, 7) from unnest(named) as name where starts_with(name, 'topic:') limit 1);
+begin
+    if topic is null then
+        return null;
+    elsif cardinality(named) > 1 then
+        raise exception 'event %: a topic in "to" stands alone, without other topics and recipients', type
+            using errcode = 'invalid_parameter_value', hint = 'Write one event for each.';
+    end if;
+    perform sereno.check_text('topic', topic);
+    return topic;
+end $$;
+
 CREATE FUNCTION sereno.trace_id(trace text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $_$
@@ -4144,6 +4180,19 @@ begin
 end $$;
 
 COMMENT ON FUNCTION sereno.unschedule(key text) IS 'Remove a schedule, and return whether there was one. Its jobs stay.';
+
+CREATE FUNCTION sereno.unsubscribe(topic text, recipient text, tenant text DEFAULT NULL::text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+    delete from sereno.subscriptions s
+    where s.tenant = coalesce(unsubscribe.tenant, '') and s.topic = unsubscribe.topic
+      and s.recipient_id = (select id from sereno.recipients r
+                            where r.tenant = coalesce(unsubscribe.tenant, '') and r.key = unsubscribe.recipient);
+    return found;
+end $$;
+
+COMMENT ON FUNCTION sereno.unsubscribe(topic text, recipient text, tenant text) IS 'End the subscription of a recipient to a topic, and return whether there was one.';
 
 CREATE FUNCTION sereno.wake_lane() RETURNS trigger
     LANGUAGE plpgsql
@@ -4879,7 +4928,8 @@ CREATE TABLE sereno.events (
     matched_at timestamp with time zone,
     note text,
     unchecked boolean DEFAULT false NOT NULL,
-    trace text
+    trace text,
+    topic text
 );
 
 CREATE TABLE sereno.inbox (
@@ -5146,7 +5196,8 @@ CREATE VIEW sereno.events_v1 AS
         CASE
             WHEN (trace ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'::text) THEN substr(trace, 4, 32)
             ELSE trace
-        END AS trace
+        END AS trace,
+    topic
    FROM sereno.events;
 
 COMMENT ON VIEW sereno.events_v1 IS 'One row per event, until it is deleted or archived.';
@@ -5184,6 +5235,8 @@ COMMENT ON COLUMN sereno.events_v1.matched_at IS 'all its deliveries had been ma
 COMMENT ON COLUMN sereno.events_v1.note IS 'problem with the event, such as an unknown channel or a payload of the wrong shape';
 
 COMMENT ON COLUMN sereno.events_v1.trace IS 'id of the trace that it belongs to';
+
+COMMENT ON COLUMN sereno.events_v1.topic IS 'the topic whose subscribers are the audience';
 
 CREATE TABLE sereno.failed_deliveries (
     delivery_id bigint NOT NULL,
@@ -6314,6 +6367,7 @@ CREATE TABLE sereno.signals (
     value sereno.bounded_json DEFAULT 'null'::jsonb NOT NULL,
     sent_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
     is_checked boolean DEFAULT false NOT NULL,
+    trace text,
     CONSTRAINT signals_name_length CHECK (((length(name) >= 1) AND (length(name) <= 200))),
     CONSTRAINT signals_tenant_length CHECK (((length(tenant) >= 1) AND (length(tenant) <= 500)))
 );
@@ -6338,6 +6392,13 @@ CREATE TABLE sereno.steps (
     is_cursor boolean DEFAULT false NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE sereno.subscriptions (
+    tenant text NOT NULL,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    recipient_id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT sereno.now() NOT NULL
+);
 
 CREATE TABLE sereno.tasks (
     name text NOT NULL,
@@ -6699,6 +6760,9 @@ ALTER TABLE ONLY sereno.signals
 ALTER TABLE ONLY sereno.steps
     ADD CONSTRAINT steps_pkey PRIMARY KEY (job_id, name);
 
+ALTER TABLE ONLY sereno.subscriptions
+    ADD CONSTRAINT subscriptions_once PRIMARY KEY (tenant, topic, recipient_id);
+
 ALTER TABLE ONLY sereno.tasks
     ADD CONSTRAINT tasks_pkey PRIMARY KEY (name, service);
 
@@ -6957,6 +7021,8 @@ CREATE INDEX signals_sent_at ON sereno.signals USING btree (sent_at);
 
 CREATE INDEX signals_unchecked ON sereno.signals USING btree (id) WHERE (NOT is_checked);
 
+CREATE INDEX subscriptions_of_recipient ON sereno.subscriptions USING btree (recipient_id, topic);
+
 CREATE UNIQUE INDEX tokens_name ON sereno.tokens USING btree (tenant, name) NULLS NOT DISTINCT WHERE (revoked_at IS NULL);
 
 CREATE INDEX unique_keys_until ON sereno.unique_keys USING btree (until) WHERE (until < 'infinity'::timestamp with time zone);
@@ -7024,3 +7090,6 @@ ALTER TABLE ONLY sereno.inbox
 
 ALTER TABLE ONLY sereno.preferences
     ADD CONSTRAINT preferences_recipient_id_fkey FOREIGN KEY (recipient_id) REFERENCES sereno.recipients(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY sereno.subscriptions
+    ADD CONSTRAINT subscriptions_recipient_id_fkey FOREIGN KEY (recipient_id) REFERENCES sereno.recipients(id) ON DELETE CASCADE;

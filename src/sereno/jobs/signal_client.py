@@ -6,6 +6,7 @@ from sereno.database.client import DatabaseClient
 from sereno.database.database import Database
 from sereno.database.statement import Operation
 from sereno.jobs import signals
+from sereno.telemetry import tracing
 from sereno.text import check_text
 
 
@@ -13,10 +14,12 @@ class SignalClient(DatabaseClient):
     """Sends signals, on the application's connection or in the caller's transaction."""
 
     def send(self, name: str, value: Any, tenant: str | None, conn: Any) -> int:
-        return self._run(self._operation(name, value, tenant), conn)
+        with tracing.sending("signal", name):
+            return self._run(self._operation(name, value, tenant), conn)
 
     async def asend(self, name: str, value: Any, tenant: str | None, conn: Any) -> int:
-        return await self._arun(self._operation(name, value, tenant), conn)
+        with tracing.sending("signal", name):
+            return await self._arun(self._operation(name, value, tenant), conn)
 
     def _operation(self, name: str, value: Any, tenant: str | None) -> Operation[int]:
         signals.check_name(name)

@@ -10,19 +10,25 @@ from sereno.text import check_text
 
 
 def new_signal(
-    name: str, value: Any, limit: int, *, tenant: str | None = None, actor: str | None = None
+    name: str,
+    value: Any,
+    limit: int,
+    *,
+    tenant: str | None = None,
+    trace: str | None = None,
+    actor: str | None = None,
 ) -> Operation[int]:
     """Check a signal now; return the operation that sends it, writes the actor to the audit log and returns its id.
 
-    `limit`: bytes of the value as JSON.
+    `limit`: bytes of the value as JSON. `trace`: of its cause; by default the current span.
     """
     signals.check_name(name)
     check_text("tenant", tenant)
-    return _send(name, signals.encode_value(name, value, limit), tenant, actor)
+    return _send(name, signals.encode_value(name, value, limit), tenant, trace, actor)
 
 
-def _send(name: str, raw: bytes, tenant: str | None, actor: str | None) -> Operation[int]:
-    sent = yield from signals.send(name, raw, tenant)
+def _send(name: str, raw: bytes, tenant: str | None, trace: str | None, actor: str | None) -> Operation[int]:
+    sent = yield from signals.send(name, raw, tenant, trace)
     detail = {"name": name, "tenant": tenant}
     yield from audit.audit(actor or default_actor(), "signal.send", f"signal {sent}", detail)
     return sent

@@ -11,6 +11,7 @@ from sereno.database.json_values import stored
 from sereno.database.statement import Operation, Statement, queries
 from sereno.database.vacuum import PAGE
 from sereno.errors import InvalidArguments, LeaseLost
+from sereno.telemetry import tracing
 from sereno.text import check_text
 
 _sql = queries("jobs/signals")
@@ -50,11 +51,15 @@ class SignalWait:
 
 
 class ReceivedSignals(NamedTuple):
-    """`values`: of the signals that were sent; empty if there is none. `until`: when the wait times out."""
+    """`values`: of the signals that were sent; empty if there is none. `until`: when the wait times out.
+
+    `traces`: of the senders that have one.
+    """
 
     values: list[Any]
     until: datetime
     timed_out: bool
+    traces: Sequence[str] = ()
 
 
 def check_name(name: str) -> None:
@@ -77,9 +82,10 @@ def encode_value(name: str, value: Any, limit: int) -> bytes:
     return raw
 
 
-def send(name: str, value: bytes, tenant: str | None = None) -> Operation[int]:
-    """Store a signal and wake the jobs that wait for it; return its id."""
-    rows = yield Statement(_sql["send"], {"name": name, "value": value.decode(), "tenant": tenant})
+def send(name: str, value: bytes, tenant: str | None = None, trace: str | None = None) -> Operation[int]:
+    """Store a signal and wake the jobs that wait for it; return its id. `trace`: by default the current span."""
+    cause = trace if trace is not None else tracing.current()
+    rows = yield Statement(_sql["send"], {"name": name, "value": value.decode(), "tenant": tenant, "trace": cause})
     return int(rows[0][0])
 
 
@@ -100,10 +106,10 @@ def receive(
             "most": MOST_VALUES,
         },
     )
-    held, values, until, timed_out = rows[0]
+    held, values, until, timed_out, traces = rows[0]
     if not held:
         raise LeaseLost(f"job {job_id}: attempt {attempt} has lost its lease; it cannot wait for signal {name!r}")
-    return ReceivedSignals(_values.decode(values) if values else [], until or NEVER, timed_out)
+    return ReceivedSignals(_values.decode(values) if values else [], until or NEVER, timed_out, traces or ())
 
 
 def keep_answer(

@@ -7,7 +7,7 @@
 
 -- name: send
 -- Store a signal and wake the jobs that wait for it (see the function).
-select sereno.signal(%(name)s, %(value)s::text::jsonb, %(tenant)s);
+select sereno.signal(%(name)s, %(value)s::text::jsonb, %(tenant)s, %(trace)s);
 
 -- name: receive
 -- The signals that a running job waits for, or the row of its wait: the first call decides when the wait times out.
@@ -20,18 +20,18 @@ mine as materialized (
     for key share
 ),
 found as materialized (
-    select one.id, one.value from mine cross join lateral (
-        (select signals.id, signals.value from sereno.signals
+    select one.id, one.value, one.trace from mine cross join lateral (
+        (select signals.id, signals.value, signals.trace from sereno.signals
          where %(which)s = 'first' and name = %(name)s and coalesce(signals.tenant, '') = coalesce(mine.tenant, '')
            and sent_at >= mine.created_at
          order by signals.id limit 1)
         union all
-        (select signals.id, signals.value from sereno.signals
+        (select signals.id, signals.value, signals.trace from sereno.signals
          where %(which)s = 'latest' and name = %(name)s and coalesce(signals.tenant, '') = coalesce(mine.tenant, '')
            and sent_at >= mine.created_at
          order by signals.id desc limit 1)
         union all
-        (select signals.id, signals.value from sereno.signals
+        (select signals.id, signals.value, signals.trace from sereno.signals
          where %(which)s = 'all' and name = %(name)s and coalesce(signals.tenant, '') = coalesce(mine.tenant, '')
            and sent_at >= mine.created_at
          order by signals.id limit %(most)s)
@@ -46,7 +46,8 @@ placed as (
     returning until
 )
 select (select count(*) from mine), (select json_agg(value order by id)::text from found), (select until from placed),
-       coalesce((select until <= now from placed, clock), false);
+       coalesce((select until <= now from placed, clock), false),
+       (select array_agg(trace order by id) from found where trace is not null);
 
 -- name: keep_answer
 -- End a wait: store its answer as a step, once, by the attempt that holds the job, and delete the row of the wait.

@@ -61,6 +61,7 @@ INVARIANTS = {
     "pending_has_a_job": "a delivery that is long overdue has a job of its channel, or the channel is paused",
     "receipts_have_a_job": "a delivery that waits for a receipt has a job that polls for it",
     "inbox_delivered": "every inbox entry was delivered",
+    "subscriptions_scoped": "a recipient is subscribed to topics of its own tenant",
     "archive_tables": "an archive batch has its table until it is dropped, and every table has its batch",
     "archive_held": "an archive table holds the rows that were counted, with the keys of its files",
     "archive_verified": "a verified or dropped batch has verified files that hold all its rows",

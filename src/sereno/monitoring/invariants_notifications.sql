@@ -127,3 +127,12 @@ where case when delivery.id is not null then delivery.state not in ('delivered',
            else not exists (select from sereno.archive_files where kind = 'deliveries' and entry.delivery_id between first_id and last_id)
                 and not exists (select from sereno.archive_batches where kind = 'deliveries' and verified_at is null) end
 order by entry.id limit 20;
+
+-- name: subscriptions_scoped
+-- A recipient is subscribed to topics of its own tenant: an event for a topic must not leave its tenant.
+select newest.recipient_id, 'it is subscribed to ' || topic || ' in the tenant ' || coalesce(nullif(newest.tenant, ''), 'none')
+       || ', and belongs to ' || coalesce(nullif(recipients.tenant, ''), 'none')
+from (select tenant, topic, recipient_id from sereno.subscriptions order by recipient_id desc limit %(window)s) as newest
+left join sereno.recipients on recipients.id = newest.recipient_id
+where recipients.tenant is distinct from newest.tenant
+order by newest.recipient_id limit 20;

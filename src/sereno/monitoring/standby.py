@@ -24,6 +24,10 @@ class StandbyPosition(NamedTuple):
     position: int | None
     age: float | None
 
+    def lag(self, written: int) -> float:
+        """Return how many seconds it is behind. `written`: the position of the primary."""
+        return 0.0 if self.position is not None and self.position >= written else max(0.0, self.age or 0.0)
+
 
 def primary_position() -> Operation[int]:
     """Return what the primary has written."""
@@ -78,15 +82,28 @@ def check_standby(settings: Settings, written: int) -> DoctorCheck:
     """Check the standby of `read_url`, for `sereno doctor`. `written`: the position of the primary."""
     remedy = "Pages and lists are read from the primary meanwhile. Check the standby, and SERENO_READ_URL."
     try:
-        with connect(readable(settings.read_url or ""), settings, "doctor") as connection:
-            found = run(connection, standby_position(), settings.schema)
+        found = _read_standby(settings, "doctor")
     except (ConfigurationError, DatabaseUnavailable, psycopg.Error) as error:
         return DoctorCheck("standby", "warn", f"read_url: {error}", remedy)
     if not found.is_standby:
         return DoctorCheck("standby", "ok", "the server of read_url is a primary")
     if found.position is None:
         return DoctorCheck("standby", "warn", "the server of read_url does not tell what it has replayed", remedy)
-    lag = 0.0 if found.position >= written else max(0.0, found.age or 0.0)
+    lag = found.lag(written)
     if lag > settings.read_lag:
         return DoctorCheck("standby", "warn", f"it is {duration_text(lag)} behind its primary", remedy)
     return DoctorCheck("standby", "ok", f"it is {duration_text(lag)} behind its primary")
+
+
+def standby_lag(settings: Settings, written: int) -> float | None:
+    """Return how many seconds the standby of `read_url` is behind; None if it is away, or a primary."""
+    try:
+        found = _read_standby(settings, "gauges")
+    except (ConfigurationError, DatabaseUnavailable, psycopg.Error):
+        return None
+    return found.lag(written) if found.is_standby and found.position is not None else None
+
+
+def _read_standby(settings: Settings, role: str) -> StandbyPosition:
+    with connect(readable(settings.read_url or ""), settings, role) as connection:
+        return run(connection, standby_position(), settings.schema)

@@ -23,13 +23,15 @@ LONGEST_DIGEST_KEY = 500
 class Recipient(msgspec.Struct, frozen=True, kw_only=True):
     """A recipient of a notification, as a template sees it.
 
-    `unsubscribe_url`: the one-click unsubscribe link, if the message may carry one.
+    `unsubscribe_url`: the one-click unsubscribe link, if the message may carry one. `preferences_url`: the link to the
+    recipient's own page of the preference centre.
     """
 
     key: str
     tenant: str | None = None
     locale: str | None = None
     unsubscribe_url: str | None = None
+    preferences_url: str | None = None
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -84,6 +86,7 @@ class EventOptions(TypedDict, total=False):
     ttl: Duration | None
     throttle: Throttle | None
     digest: Digest | None
+    listed: bool
 
 
 class EventDefinition:
@@ -112,6 +115,7 @@ class EventDefinition:
         self.ttl = None if ttl is None else seconds(ttl)
         self.throttle = options.get("throttle")
         self.digest = options.get("digest")
+        self.listed = options.get("listed", True)
         self.templates: dict[str | None, Template] = {}
         self.digest_templates: dict[str | None, DigestTemplate] = {}
         try:

@@ -25,8 +25,10 @@ from sereno.text import check_text
 
 P = TypeVar("P")
 
-# Recipients that one call can name. A larger audience is expressed with preferences.
+# Recipients that one call can name. A larger audience is expressed with a topic or preferences.
 MOST_NAMED = 10_000
+# `to="topic:tender:r42"`: the subscribers of tender:r42.
+TOPIC = "topic:"
 
 ChannelName = Channel | str
 
@@ -95,11 +97,13 @@ class Event(DatabaseClient, Generic[P]):
     ) -> int:
         """Store the event, once per (subject, key), in the transaction of `conn` if given. Return its id.
 
-        `to`: keys of recipients; without it, all whose preferences match. `at`: earliest time to send. `ttl`:
-        a delivery not sent within it expires. `trace`: links the event to its cause, such as `ctx.trace`.
+        `to`: keys of recipients, or one topic, `"topic:tender:r42"`; without it, all whose preferences match. `at`:
+        earliest time to send. `ttl`: a delivery not sent within it expires. `trace`: links the event to its cause,
+        such as `ctx.trace`.
         """
-        event = self._new(payload, to, subject, key, tenant, at, ttl, trace)
-        return self._run(self._write(event), conn)
+        with tracing.sending("notify", self.name):
+            event = self._new(payload, to, subject, key, tenant, at, ttl, trace)
+            return self._run(self._write(event), conn)
 
     async def anotify(
         self,
@@ -115,8 +119,9 @@ class Event(DatabaseClient, Generic[P]):
         conn: Any = None,
     ) -> int:
         """`notify` for async code."""
-        event = self._new(payload, to, subject, key, tenant, at, ttl, trace)
-        return await self._arun(self._write(event), conn)
+        with tracing.sending("notify", self.name):
+            event = self._new(payload, to, subject, key, tenant, at, ttl, trace)
+            return await self._arun(self._write(event), conn)
 
     def _new(
         self,
@@ -135,6 +140,7 @@ class Event(DatabaseClient, Generic[P]):
         check_date("at", at)
         channels, note = self._channels.resolve(definition.channels)
         raw = definition.encode(payload)
+        audience, topic = _audience(to)
         gathered, throttle, digest = definition.digest_key(raw), definition.throttle, definition.digest
         return NewEvent(
             type=definition.name,
@@ -145,7 +151,8 @@ class Event(DatabaseClient, Generic[P]):
             # Without a key and a subject, a random key makes the event unique.
             key=key if key is not None or subject is not None else uuid.uuid4().hex,
             category=definition.category,
-            audience=_audience(to),
+            audience=audience,
+            topic=topic,
             critical=definition.critical,
             opt_in=definition.opt_in,
             due_at=at,
@@ -154,7 +161,7 @@ class Event(DatabaseClient, Generic[P]):
             steps=[msgspec.structs.asdict(step) for step in self._steps()],
             throttle=(throttle.most, seconds(throttle.per)) if throttle else None,
             digest=(gathered, seconds(digest.window)) if gathered and digest else None,
-            trace=trace if trace is not None or tracing.active is None else tracing.active.current(),
+            trace=trace if trace is not None else tracing.current(),
         )
 
     def _write(self, event: NewEvent) -> Operation[int]:
@@ -184,14 +191,22 @@ def channel_name(channel: ChannelName) -> str:
     return channel if isinstance(channel, str) else channel.name
 
 
-def _audience(to: str | Sequence[str] | None) -> list[str] | None:
+def _audience(to: str | Sequence[str] | None) -> tuple[list[str] | None, str | None]:
+    """Return the keys of recipients, or the topic."""
     if to is None:
-        return None
+        return None, None
     named = [to] if isinstance(to, str) else list(to)
     if not named:
         raise InvalidArguments("to=[]: the list of recipients is empty; omit `to` to notify all who want the event")
     if len(named) > MOST_NAMED:
-        raise InvalidArguments(f"to: {len(named):,} recipients by name, at most {MOST_NAMED:,}; use preferences")
+        raise InvalidArguments(f"to: {len(named):,} recipients by name, at most {MOST_NAMED:,}; use a topic")
     for key in named:
         check_text("to", key)
-    return sorted(set(named))
+    topics = [key for key in named if key.startswith(TOPIC)]
+    if not topics:
+        return sorted(set(named)), None
+    if len(named) > 1:
+        raise InvalidArguments(f"to: {topics[0]!r:.60} stands alone, without other topics and recipients")
+    topic = topics[0].removeprefix(TOPIC)
+    check_text("topic", topic)
+    return None, topic

@@ -12,8 +12,12 @@ from sereno.duration import seconds
 from sereno.errors import InvalidArguments
 from sereno.notifications.event import EventDefinition
 from sereno.notifications.jobs import QUEUE
+from sereno.notifications.recipients.preference_choices import MessageKind
 
 _sql = queries("notifications/event_types")
+
+# Most event types that one read returns.
+MOST_TYPES = 1000
 
 # Maps channel names to those that are active here, and a note about the others.
 Resolve = Callable[[Sequence[str]], tuple[list[str], str | None]]
@@ -40,6 +44,7 @@ def _definition(event: EventDefinition, resolve: Resolve, queue: str) -> dict[st
         "throttle": throttle and {"most": throttle.most, "seconds": seconds(throttle.per)},
         "digest": digest and {"key": digest.key, "seconds": seconds(digest.window)},
         "queue": None if queue == QUEUE else queue,
+        "listed": None if event.listed else False,
     }
     return {name: value for name, value in definition.items() if value is not None}
 
@@ -59,6 +64,29 @@ def declared_types() -> Operation[list[str]]:
     """Return the names of the event types that the code of any service has declared."""
     rows = yield Statement(_sql["declared"])
     return [row[0] for row in rows]
+
+
+def message_kinds() -> Operation[list[MessageKind]]:
+    """Return the event types that the code of any service has declared, as recipients know them."""
+    rows = yield Statement(_sql["definitions"], {"most": MOST_TYPES})
+    return [_kind(name, msgspec.json.decode(definition)) for name, definition in rows]
+
+
+def kind_of(event: EventDefinition, resolve: Resolve) -> MessageKind:
+    """Return a declared event type as its recipients know it."""
+    return _kind(event.name, _definition(event, resolve, QUEUE))
+
+
+def _kind(name: str, definition: Mapping[str, Any]) -> MessageKind:
+    return MessageKind(
+        name=name,
+        channels=definition.get("channels", []),
+        category=definition.get("category"),
+        critical=definition.get("critical", False),
+        opt_in=definition.get("opt_in", False),
+        digest=(definition.get("digest") or {}).get("seconds"),
+        listed=definition.get("listed", True),
+    )
 
 
 def notify_declared(

@@ -22,6 +22,10 @@ update sereno.events set matched_at = sereno.now(), note = %(note)s where id = %
 -- Names of the declared event types.
 select name from sereno.event_types order by name;
 
+-- name: definitions
+-- The declared event types with their definitions.
+select name, definition::text from sereno.event_types order by name limit %(most)s;
+
 -- name: notify
 -- Create an event of a declared type without its code. The worker checks the payload before anything is sent.
 select sereno.notify(

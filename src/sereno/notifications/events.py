@@ -18,7 +18,7 @@ _changes = msgspec.json.Decoder(list[DeliveryChange])
 
 
 class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event to store. `audience`: keys of recipients, or None for all recipients who want it."""
+    """An event to store. `audience`: keys of recipients. `topic`: for its subscribers. Neither: for all who want it."""
 
     type: str
     payload: bytes
@@ -28,6 +28,7 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     category: str | None = None
     audience: Sequence[str] | None = None
+    topic: str | None = None
     critical: bool = False
     opt_in: bool = False
     due_at: datetime | None = None

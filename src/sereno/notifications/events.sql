@@ -3,10 +3,10 @@
 -- name: notify
 -- Once per (type, tenant, subject, key): a duplicate returns the id of the first event and creates nothing.
 with made as (
-    insert into sereno.events (type, tenant, subject, key, category, payload, channels, audience, critical, opt_in, due_at,
+    insert into sereno.events (type, tenant, subject, key, category, payload, channels, audience, topic, critical, opt_in, due_at,
                                expires_at, note, steps, throttle_most, throttle_seconds, digest, digest_seconds, trace)
     values (%(type)s, %(tenant)s, %(subject)s, %(key)s, %(category)s, %(payload)s::text::jsonb, %(channels)s, %(audience)s,
-            %(critical)s, %(opt_in)s, coalesce(%(due_at)s::timestamptz, sereno.now()),
+            %(topic)s, %(critical)s, %(opt_in)s, coalesce(%(due_at)s::timestamptz, sereno.now()),
             coalesce(%(due_at)s::timestamptz, sereno.now()) + make_interval(secs => %(ttl)s::double precision), %(note)s,
             %(steps)s::text::jsonb, %(throttle_most)s::integer, %(throttle_seconds)s::double precision, %(digest)s,
             %(digest_seconds)s::double precision, %(trace)s)
@@ -36,8 +36,8 @@ select set_config('enable_seqscan', 'off', true), set_config('enable_nestloop', 
 from sereno.events where id = %(event)s;
 
 -- name: fan_out
--- Creates the deliveries for the next recipients of an event. A broadcast creates none for recipients who do not want
--- it; a named recipient gets a skipped row with the reason. The event row is locked: two jobs would process the same
+-- Creates the deliveries for the next recipients of an event. A broadcast, or an event for a topic, creates none for
+-- recipients who do not want it; a named recipient gets a skipped row with the reason. The event row is locked: two jobs would process the same
 -- recipients. Columns of the event are read as scalar subqueries, once per statement: a join would read them once per
 -- recipient.
 with clock as materialized (select sereno.now() as now),
@@ -47,12 +47,17 @@ event as materialized (
 page as materialized (
     select recipient.id from event cross join lateral (
         (select id from sereno.recipients
-         where event.audience is null and recipients.tenant = event.tenant and recipients.id > event.walked
+         where event.audience is null and event.topic is null and recipients.tenant = event.tenant and recipients.id > event.walked
          order by recipients.id limit %(size)s)
         union all
         (select id from sereno.recipients
          where recipients.tenant = event.tenant and recipients.key = any(event.audience) and recipients.id > event.walked
          order by recipients.id limit %(size)s)
+        union all
+        (select subscriptions.recipient_id from sereno.subscriptions
+         where subscriptions.tenant = event.tenant and subscriptions.topic = event.topic
+           and subscriptions.recipient_id > event.walked
+         order by subscriptions.recipient_id limit %(size)s)
     ) as recipient
 ),
 -- The channels of the event, with the preferences that hold for recipients who have none of their own.

@@ -9,7 +9,7 @@ select sereno.now();
 -- Newest first. By ids, subject or trace with their own index, else among the newest. Only one of the four branches is
 -- read.
 select row_to_json(page)::text
-from (select id, type, nullif(tenant, '') as tenant, subject, key, category, channels, cardinality(audience) as named,
+from (select id, type, nullif(tenant, '') as tenant, subject, key, category, channels, cardinality(audience) as named, topic,
              critical, opt_in, due_at, expires_at, created_at, matched_at, walked, note
       from ((select * from sereno.events
              where %(along)s::text = 'newest' and (%(before)s::bigint is null or id < %(before)s)
@@ -54,7 +54,7 @@ order by id desc;
 -- name: event
 -- One event with its payload, and the first recipients that it names.
 select row_to_json(found)::text
-from (select id, type, nullif(tenant, '') as tenant, subject, key, category, channels, cardinality(audience) as named,
+from (select id, type, nullif(tenant, '') as tenant, subject, key, category, channels, cardinality(audience) as named, topic,
              critical, opt_in, due_at, expires_at, created_at, matched_at, walked, note, sereno.shown(payload) as payload, audience[1:%(most)s] as audience
       from sereno.events where id = %(event)s) as found;
 
@@ -64,13 +64,21 @@ select type from (select id, type from sereno.events order by id desc limit %(wi
 group by type order by max(id) desc limit %(most)s;
 
 -- name: events_for
--- The newest events of a type for one recipient: those that name the recipient, and broadcasts. Without one: all.
+-- The newest events of a type for one recipient: those that name the recipient, those of its topics, and broadcasts.
+-- Without one: all.
+with who as materialized (
+    select id from sereno.recipients where tenant = %(tenant)s and key = %(recipient)s::text
+)
 select row_to_json(found)::text
-from (select id, type, nullif(tenant, '') as tenant, subject, key, category, channels, cardinality(audience) as named,
+from (select id, type, nullif(tenant, '') as tenant, subject, key, category, channels, cardinality(audience) as named, topic,
              critical, opt_in, due_at, expires_at, created_at, matched_at, walked, note, sereno.shown(payload) as payload
       from (select * from sereno.events order by id desc limit %(window)s) as newest
       where type = %(type)s and tenant = %(tenant)s
-        and (%(recipient)s::text is null or audience is null or %(recipient)s = any(audience))
+        and (%(recipient)s::text is null or %(recipient)s = any(audience)
+             or audience is null and (topic is null or exists (
+                 select from sereno.subscriptions s
+                 where s.tenant = %(tenant)s and s.topic = newest.topic and s.recipient_id = (select id from who))
+                 or exists (select from sereno.deliveries d where d.event_id = newest.id and d.recipient_id = (select id from who))))
       order by id desc limit %(most)s) as found
 order by id desc;
 

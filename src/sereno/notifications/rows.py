@@ -10,7 +10,7 @@ from sereno.notifications.recipients.quiet_hours import DAYS, QuietHours
 
 
 class EventLine(msgspec.Struct, kw_only=True):
-    """An event. `named`: number of named recipients; None for a broadcast. `walked`: the last recipient fanned out."""
+    """An event. `named`: number of named recipients; None: a topic or all. `walked`: the last recipient fanned out."""
 
     id: int
     type: str
@@ -20,6 +20,7 @@ class EventLine(msgspec.Struct, kw_only=True):
     category: str | None
     channels: list[str]
     named: int | None
+    topic: str | None
     critical: bool
     opt_in: bool
     due_at: datetime

@@ -18,6 +18,7 @@ from sereno.notifications.operations import masked, unknown_type
 from sereno.notifications.recipients.preference import Preference, PreferenceDecision, decide, resolve
 from sereno.notifications.recipients.quiet_hours import quiet_until
 from sereno.notifications.rows import AddressRow, ChannelPause, DeliveryDetailRow, EventRow, RecipientRow
+from sereno.notifications.topics import queries as topic_queries
 from sereno.text import check_text
 
 # Most events that are explained, event types that are listed, and characters of a condition that are shown.
@@ -99,6 +100,9 @@ def why_event(number: int, recipient: str, *, tenant: str | None = None) -> Oper
     if not found and event.named is not None:
         names = "1 recipient" if event.named == 1 else f"{event.named:,} recipients"
         return [f"Event {number} names {names}, and created no delivery for {recipient}."]
+    topic = None if found else event.topic
+    if topic is not None and not (yield from topic_queries.is_subscribed(row.id, topic, event.tenant)):
+        return [f"Event {number} is for the topic {topic}, to which {recipient} is not subscribed."]
     return list(_about(event, found, person))
 
 
@@ -134,9 +138,13 @@ def _not_theirs(kind: str, key: str, newest: Sequence[EventRow]) -> str:
     if not newest:
         return f"There was no recent event {kind}."
     event = newest[0]
+    if event.topic is not None:
+        audience = f"is for the topic {event.topic}, to which {key} is not subscribed"
+    else:
+        audience = f"names {'1 other' if event.named == 1 else f'{event.named or 0:,} others'}"
     return (
         f"{key} is in the audience of no recent {kind}: the newest, event {event.id} at {moment(event.created_at)}, "
-        f"names {'1 other' if event.named == 1 else f'{event.named:,} others'}."
+        f"{audience}."
     )
 
 
@@ -228,7 +236,8 @@ def _left_out(event: EventRow, person: WhyRecipient) -> str:
         if decision.reason is not None:
             against.append(f"by {channel}: {decision.reason}, by {_preference_text(decision.by)}")
     reasons = "; ".join(against) or "their preferences have changed since"
-    return f"it was sent to all who wanted it, without {person.row.key} ({reasons})"
+    audience = "all who wanted it" if event.topic is None else f"the subscribers of {event.topic} who wanted it"
+    return f"it was sent to {audience}, without {person.row.key} ({reasons})"
 
 
 # What would be decided

@@ -257,7 +257,9 @@ counted as (
                      then 'disabled' else s.state end,
         note = case when s.state = 'enabled' and s.disable_after
                          <= summed.failed_since + case when summed.had_success then 0 else s.failed_in_row end
-                    then 'disabled after ' || s.disable_after || ' failed runs in a row: ' || coalesce(summed.error, '?')
+                    then 'disabled after '
+                         || case s.disable_after when 1 then 'a failed run' else s.disable_after || ' failed runs in a row' end
+                         || ': ' || coalesce(summed.error, '?')
                     else s.note end,
         paused_until = case when s.state = 'enabled' and s.disable_after
                                  <= summed.failed_since + case when summed.had_success then 0 else s.failed_in_row end

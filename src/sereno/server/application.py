@@ -23,12 +23,14 @@ from sereno.server.api.notifications.unsubscribe import routes as unsubscribe
 from sereno.server.api.problems import problem_response
 from sereno.server.shared.authenticator import SAFE, Authenticate, Authenticator
 from sereno.server.shared.context import ServerContext
+from sereno.server.shared.metrics import routes as metrics
 from sereno.server.shared.probes import routes as probes
 from sereno.server.shared.proxies import resolve_client
 from sereno.server.shared.standby import MAY_USE_STANDBY, changed_cookie, may_use_standby
 from sereno.server.web.build import routes as pages
 from sereno.server.web.element_scripts import routes as element_scripts
 from sereno.server.web.error_pages import ErrorPages
+from sereno.server.web.notifications.preference_page import routes as preference_page
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Scope]]
@@ -46,7 +48,7 @@ HEADERS = (
 
 
 def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool = False) -> "Server":
-    """Return the ASGI application: the dashboard, the API under `/api/v1`, and the page that unsubscribe links lead to.
+    """Return the ASGI application: the dashboard, the API under `/api/v1`, and the pages behind the links of messages.
 
     `is_open`: requests from this machine need no token.
     """
@@ -63,7 +65,9 @@ def all_routes(context: ServerContext) -> Starlette:
             Mount("/api/v1", build(context)),
             *unsubscribe(context),
             *probes(context),
+            *metrics(context),
             *element_scripts(),
+            *preference_page(context),
             *pages(context),
         ],
         ErrorPages(context),

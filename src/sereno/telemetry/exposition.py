@@ -1,4 +1,4 @@
-"""The metrics of a worker in the text format of Prometheus."""
+"""The metrics of a worker, and the gauges of the database, in the text format of Prometheus."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,6 +6,7 @@ from typing import Any
 
 from sereno.telemetry.archive_stats import ArchiveTally
 from sereno.telemetry.carrier_gauges import carrier_families
+from sereno.telemetry.database_gauges import DatabaseGauges, database_families
 from sereno.telemetry.metrics import BUCKETS, Gauges, Histogram, MetricTally, SchedulerFigures
 
 _RESULTS = (
@@ -17,11 +18,20 @@ _DELIVERIES = "Deliveries that reached a state, by channel, as this worker recor
 def exposition(
     tally: MetricTally, gauges: Iterable[Gauges], version: str, scheduler: SchedulerFigures | None = None
 ) -> bytes:
-    """Return the metrics in the Prometheus text format."""
+    """Return the metrics of a worker in the Prometheus text format."""
+    return _generate(_Collector(tally, list(gauges), version, scheduler))
+
+
+def database_exposition(found: DatabaseGauges | None, version: str) -> bytes:
+    """Return the metrics of a server, which has the gauges of the database alone."""
+    return _generate(_DatabaseCollector(found, version))
+
+
+def _generate(collector: Any) -> bytes:
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - import only where it is served
 
     registry = CollectorRegistry()
-    registry.register(_Collector(tally, list(gauges), version, scheduler))
+    registry.register(collector)
     return generate_latest(registry)
 
 
@@ -85,9 +95,28 @@ class _Collector:
         yield from carrier_families([gauge.carriers for gauge in self._gauges], GaugeMetricFamily)
         if self._scheduler is not None:
             yield from _of_scheduler(self._scheduler, CounterMetricFamily, GaugeMetricFamily)
-        build = GaugeMetricFamily("sereno_build_info", "This version", labels=["version"])
-        build.add_metric([self._version], 1)
-        yield build
+            if self._scheduler.database is not None:
+                yield from database_families(self._scheduler.database, GaugeMetricFamily)
+        yield _build(self._version, GaugeMetricFamily)
+
+
+class _DatabaseCollector:
+    def __init__(self, found: DatabaseGauges | None, version: str) -> None:
+        self._found = found
+        self._version = version
+
+    def collect(self) -> Iterable[Any]:
+        from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415 - import only where it is served
+
+        if self._found is not None:
+            yield from database_families(self._found, GaugeMetricFamily)
+        yield _build(self._version, GaugeMetricFamily)
+
+
+def _build(version: str, gauge: Any) -> Any:
+    build = gauge("sereno_build_info", "This version", labels=["version"])
+    build.add_metric([version], 1)
+    return build
 
 
 def _of_attempts(tally: MetricTally, counter: Any, histogram: Any) -> Iterable[Any]:

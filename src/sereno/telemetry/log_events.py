@@ -1,7 +1,7 @@
 """Log lines with stable event names. The library only emits them; the command line configures handlers and formats.
 
 Arguments of jobs are never logged. Fields: event, job_id, task, queue, tenant, attempt, duration_ms, session, trace_id,
-error_type.
+span_id, error_type.
 """
 
 import json
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from sereno.error_text import class_name
+from sereno.telemetry import tracing
 
 logger = logging.getLogger("sereno")
 
@@ -62,9 +63,18 @@ class JsonFormatter(logging.Formatter):
             "event": getattr(record, "event", record.name),
         }
         line.update(getattr(record, FIELDS, {}))
+        if tracing.active is not None and (ids := tracing.active.span_ids()) is not None:
+            _add_span(line, *ids)
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def _add_span(line: dict[str, Any], trace_id: str, span_id: str) -> None:
+    """Add the current span. A later attempt has a trace of its own, and is found by the one of its job too."""
+    if line.setdefault("trace_id", trace_id) != trace_id:
+        line["span_trace_id"] = trace_id
+    line["span_id"] = span_id
 
 
 class ConsoleFormatter(logging.Formatter):

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 import msgspec
 
 from sereno.error_text import FailureText
+from sereno.telemetry import metering
 from sereno.telemetry.archive_stats import ArchiveTally
 from sereno.telemetry.carrier_gauges import CarrierGauges
+from sereno.telemetry.database_gauges import DatabaseGauges
 
 # Upper bounds of the histogram buckets in seconds.
 BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
@@ -201,6 +203,8 @@ class AttemptBuffer:
         """Count the attempts in the tally."""
         ended, self._ended = self._ended, {}
         for (queue, task, outcome), (waits, runs) in ended.items():
+            if metering.active is not None:
+                metering.active.ended(queue, task, outcome, runs)
             self._tally.jobs(queue, task, outcome, waits, runs)
 
 
@@ -213,7 +217,10 @@ class Gauges(msgspec.Struct):
 
 
 class SchedulerFigures(msgspec.Struct):
-    """Counts of the scheduler of this process. `late`: seconds by which the latest fire of the last tick was late."""
+    """Counts of the scheduler of this process. `late`: seconds by which the latest fire of the last tick was late.
+
+    `database`: gauges of the whole database, which the leading scheduler has.
+    """
 
     leads: bool = False
     fires: int = 0
@@ -221,3 +228,4 @@ class SchedulerFigures(msgspec.Struct):
     ticks: int = 0
     parked: int = 0
     late: float = 0.0
+    database: DatabaseGauges | None = None

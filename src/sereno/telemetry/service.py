@@ -28,6 +28,11 @@ class Service:
         self.rounds = 0
         self.stopping = False
 
+    @property
+    def is_healthy(self) -> bool:
+        """Return whether it runs, and its last round succeeded."""
+        return self.rounds > 0 and self._failures == 0 and not self.stopping
+
     async def run_once(self) -> float:
         """Do one round; return the seconds to rest."""
         raise AssertionError(f"{type(self).__name__} does not implement run_once")

@@ -1,16 +1,19 @@
-"""Where OpenTelemetry joins in: around enqueues and around attempts. `sereno.contrib.opentelemetry` sets `active`.
+"""Where spans of OpenTelemetry join in: sends, attempts, requests. `sereno.contrib.opentelemetry` sets `active`.
 
-A trace is any text, or a W3C traceparent: the latter names the span that has enqueued the job, so that the span of the
-attempt can be its child. Both are found, shown and logged by the id of the trace.
+A trace is any text, or a W3C traceparent: the latter names the span that has sent the job, event or signal, so that the
+span of the attempt can be its child. Both are found, shown and logged by the id of the trace.
 """
 
 import re
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, Protocol
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _LENGTH = 55
+
+# What is sent and is not a job.
+SentKind = Literal["notify", "signal"]
 
 
 def trace_id(trace: str | None) -> str | None:
@@ -21,11 +24,39 @@ def trace_id(trace: str | None) -> str | None:
     return trace if found is None else found[1]
 
 
+def is_traceparent(text: str) -> bool:
+    """Return whether a text is a W3C traceparent that names a span. Version ff is none, and ids are not zero."""
+    if _TRACEPARENT.fullmatch(text) is None or text.startswith("ff"):
+        return False
+    _, trace_number, span_number, _ = text.split("-")
+    return trace_number.strip("0") != "" and span_number.strip("0") != ""
+
+
 class Tracing(Protocol):
     """What an implementation does. Jobs are `NewJob` and `ClaimedJob`; this package does not know their types."""
 
     def enqueuing(self, jobs: Sequence[Any]) -> AbstractContextManager[None]:
         """Return the span of an enqueue."""
+
+    def sending(self, kind: SentKind, name: str) -> AbstractContextManager[None]:
+        """Return the span that stores an event or a signal."""
+
+    def delivering(
+        self, channel: str, traces: Sequence[str], count: int
+    ) -> AbstractContextManager[Callable[[Sequence[str]], None]]:
+        """Return the span in which a channel sends messages. `traces`: of their events.
+
+        What it yields is called with the codes of the messages that were refused.
+        """
+
+    def requesting(self, method: str, url: str) -> AbstractContextManager[Callable[[int | str], None]]:
+        """Return the span of a request to a provider. What it yields is called with the status, or an error's code."""
+
+    def under(self, traceparent: str) -> AbstractContextManager[None]:
+        """Make the span of a caller the parent of those that begin meanwhile, unless there is a current span."""
+
+    def link(self, traces: Sequence[str]) -> None:
+        """Link the current span to those that these traces name."""
 
     def with_trace(self, jobs: Sequence[Any]) -> Sequence[Any]:
         """Return the jobs; those without a trace of their own get the current span."""
@@ -39,11 +70,40 @@ class Tracing(Protocol):
     def attempt(self, jobs: Sequence[Any], hides_errors: bool, context: Any) -> AsyncIterator[None]:
         """The span of an attempt, around its middlewares and its handler. `hides_errors`: their texts are secret."""
 
+    def span_ids(self) -> tuple[str, str] | None:
+        """Return the ids of the current trace and span, or None."""
+
     def flush(self) -> None:
-        """Send the spans that wait to be sent, for some seconds at most: the process ends."""
+        """Send the spans and metrics that wait to be sent, for some seconds at most: the process ends."""
 
 
 active: Tracing | None = None
+
+
+def sending(kind: SentKind, name: str) -> AbstractContextManager[None]:
+    """Return the span that stores an event or a signal, if this process is traced."""
+    return nullcontext() if active is None else active.sending(kind, name)
+
+
+def delivering(
+    channel: str, traces: Sequence[str], count: int
+) -> AbstractContextManager[Callable[[Sequence[str]], None]]:
+    """Return the span in which a channel sends messages, if this process is traced."""
+    return nullcontext(_ignore) if active is None else active.delivering(channel, traces, count)
+
+
+def requesting(method: str, url: str) -> AbstractContextManager[Callable[[int | str], None]]:
+    """Return the span of a request to a provider, if this process is traced."""
+    return nullcontext(_ignore) if active is None else active.requesting(method, url)
+
+
+def _ignore(_: object) -> None:
+    """Ignore what a span would get."""
+
+
+def current() -> str | None:
+    """Return the current span as a traceparent, or None."""
+    return None if active is None else active.current()
 
 
 def of_attempt(jobs: Sequence[Any]) -> Tracing | None:
@@ -52,12 +112,12 @@ def of_attempt(jobs: Sequence[Any]) -> Tracing | None:
 
 
 def flush() -> None:
-    """Send the spans that wait to be sent, before a process ends without its usual clean-up."""
+    """Send the spans and metrics that wait to be sent, before a process ends without its usual clean-up."""
     if active is not None:
         active.flush()
 
 
 def set_active(tracing: Tracing | None) -> None:
-    """Trace the enqueues and attempts of this process; None: do not."""
+    """Trace what this process sends and runs; None: do not."""
     global active  # noqa: PLW0603 - OpenTelemetry itself is set up once per process
     active = tracing

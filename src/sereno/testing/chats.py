@@ -1,8 +1,9 @@
-"""Local Discord, Slack and Telegram: their limits, errors and ids."""
+"""Local Discord, Slack, Microsoft Teams and Telegram: their limits, errors and ids."""
 
 import secrets
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import parse_qs
 
 from aiohttp import web
 
@@ -93,6 +94,39 @@ class SlackProvider(Provider):
             return web.Response(status=self.status, text=word)
         self.sent.append(content)
         return web.Response(text="ok")
+
+
+class TeamsProvider(Provider):
+    """`refuses`: the (status, code, message) of all further responses. `sent`: accepted cards in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.signature = secrets.token_urlsafe(32)
+        self.refuses: tuple[int, str, str] | None = None
+        self.sent: list[dict[str, Any]] = []
+
+    @property
+    def address(self) -> str:
+        trigger = f"{self.url}/powerautomate/automations/direct/workflows/{'0a' * 16}/triggers/manual/paths/invoke"
+        return f"{trigger}?api-version=1&sp=%2Ftriggers%2Fmanual%2Frun&sv=1.0&sig={self.signature}"
+
+    async def answer(self, request: Request) -> web.StreamResponse:
+        path, _, query = request.path.partition("?")
+        parameters = parse_qs(query)
+        refusal = self.refuses
+        if "/workflows/" + "0a" * 16 not in path:
+            refusal = 404, "WorkflowNotFound", f"The workflow of {request.path} could not be found."
+        elif parameters.get("sig") != [self.signature] or parameters.get("sp") != ["/triggers/manual/run"]:
+            refusal = 401, "DirectApiAuthorizationRequired", "The request must be authenticated by a signature."
+        if refusal is not None:
+            status, code, message = refusal
+            headers = {"Retry-After": str(RETRY_AFTER)} if status == web.HTTPTooManyRequests.status_code else {}
+            return web.json_response({"error": {"code": code, "message": message}}, status=status, headers=headers)
+        # The workflow runs after the response: a card without this form is accepted and never posted.
+        for attachment in request.json().get("attachments", ()):
+            if attachment["contentType"] == "application/vnd.microsoft.card.adaptive":
+                self.sent.append(attachment["content"])
+        return web.Response(status=202, headers={"x-ms-workflow-run-id": f"0858{len(self.log):026}CU21"})
 
 
 class TelegramProvider(Provider):

@@ -70,14 +70,8 @@ class Provider:
         match self.fault:
             case None:
                 return await self.answer(request)
-            case "html":
-                return web.Response(text="<html><body>Welcome</body></html>", content_type="text/html")
-            case "busy":
-                return web.Response(status=429, headers={"Retry-After": str(RETRY_AFTER)}, text="slow down")
-            case "broken":
-                return web.Response(status=503, text="upstream gone")
-            case "denied":
-                return web.Response(status=401, text="who are you")
+            case "html" | "busy" | "broken" | "denied":
+                return faulty_response(self.fault)
             case "half":
                 response = web.StreamResponse(headers={"Content-Length": "1000", "Content-Type": "application/json"})
                 await response.prepare(received)
@@ -90,3 +84,16 @@ class Provider:
         if received.transport is not None:
             received.transport.abort()
         return web.Response(status=500)
+
+
+def faulty_response(fault: Literal["html", "busy", "broken", "denied"]) -> web.Response:
+    """Return the complete response of a fault."""
+    match fault:
+        case "html":
+            return web.Response(text="<html><body>Welcome</body></html>", content_type="text/html")
+        case "busy":
+            return web.Response(status=429, headers={"Retry-After": str(RETRY_AFTER)}, text="slow down")
+        case "broken":
+            return web.Response(status=503, text="upstream gone")
+        case "denied":
+            return web.Response(status=401, text="who are you")

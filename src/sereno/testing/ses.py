@@ -26,7 +26,7 @@ SIGNED = ("content-type",)
 _AMZ_DATE = "%Y%m%dT%H%M%SZ"
 
 
-class SesProvider(Provider):
+class SESProvider(Provider):
     """`refuses`: type of the error by address. `sent`: accepted emails by id. `confirmed`: tokens of subscriptions."""
 
     def __init__(self) -> None:

@@ -55,7 +55,7 @@ def _of_parent(parent: ClaimedJob, job: NewJob) -> NewJob:
     tenant, trace = options.tenant or parent.tenant, options.trace
     if trace is None:
         # The span of this attempt; without one, the span of what has enqueued the parent.
-        trace = (tracing.active.current() if tracing.active is not None else None) or parent.trace
+        trace = tracing.current() or parent.trace
     if (tenant, trace) == (options.tenant, options.trace):
         return job
     return msgspec.structs.replace(job, options=msgspec.structs.replace(options, tenant=tenant, trace=trace))

@@ -363,8 +363,7 @@ class Executor:
 
     async def ended(self, timeout: float) -> None:
         """Wait until every call has ended, at most `timeout` seconds."""
-        calls = {running.task for running in self.running.values() if running.task is not None}
-        if calls:
+        if calls := {running.task for running in self.running.values() if running.task is not None}:
             await asyncio.wait(calls, timeout=timeout)
 
     async def flush_progress(self) -> bool:

@@ -1,14 +1,15 @@
-"""The worker's health port: `/livez`, `/readyz` and `/metrics` over a minimal HTTP server.
+"""The worker's health port: `/livez`, `/readyz`, `/metrics` and `/autoscale` over a minimal HTTP server.
 
 `/livez` and `/readyz` reveal only whether the worker is live and ready, so they may be reachable from outside. Beyond
-loopback, `/metrics` requires the token of the setting `metrics_token`.
+loopback, `/metrics` and `/autoscale` require the token of the setting `metrics_token`.
 """
 
 import asyncio
 import hmac
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
+from sereno.errors import DatabaseUnavailable, InvalidArguments
 from sereno.settings import Settings
 
 # Bytes of a request, and seconds until it must be complete.
@@ -21,13 +22,22 @@ Probe = Callable[[], bool]
 
 
 class HealthServer:
-    """Serves the probes and the metrics of a worker."""
+    """Serves the probes, the metrics and the wanted number of workers. `autoscale`: returns the response to a query."""
 
-    def __init__(self, settings: Settings, *, is_live: Probe, is_ready: Probe, metrics: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        is_live: Probe,
+        is_ready: Probe,
+        metrics: Callable[[], bytes],
+        autoscale: Callable[[str], Awaitable[bytes]],
+    ) -> None:
         self._settings = settings
         self._is_live = is_live
         self._is_ready = is_ready
         self._metrics = metrics
+        self._autoscale = autoscale
         self._server: asyncio.Server | None = None
         # Oldest first.
         self._connections: dict[asyncio.StreamWriter, None] = {}
@@ -56,7 +66,7 @@ class HealthServer:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._respond(head))
+                writer.write(await self._respond(head))
                 await writer.drain()
         except TimeoutError:
             writer.transport.abort()
@@ -66,25 +76,34 @@ class HealthServer:
             self._connections.pop(writer, None)
             writer.close()
 
-    def _respond(self, head: bytes) -> bytes:
+    async def _respond(self, head: bytes) -> bytes:
         request, *lines = head.decode("latin-1").split("\r\n")
         method, _, rest = request.partition(" ")
-        path = rest.partition(" ")[0].partition("?")[0]
+        path, _, query = rest.partition(" ")[0].partition("?")
         if method not in ("GET", "HEAD"):
             return _response(405, b"only GET\n")
+        if path in ("/metrics", "/autoscale") and not self._may_see_metrics(lines):
+            text = f"beyond loopback, {path} requires the bearer token of SERENO_METRICS_TOKEN\n"
+            return _response(401, text.encode())
         match path:
             case "/livez":
                 return _response(200, b"ok\n") if self._is_live() else _response(503, b"not live\n")
             case "/readyz":
                 return _response(200, b"ok\n") if self._is_ready() else _response(503, b"not ready\n")
             case "/metrics":
-                if not self._may_see_metrics(lines):
-                    return _response(
-                        401, b"beyond loopback, /metrics requires the bearer token of SERENO_METRICS_TOKEN\n"
-                    )
                 return _response(200, self._metrics(), "text/plain; version=0.0.4; charset=utf-8")
+            case "/autoscale":
+                return await self._respond_autoscale(query)
             case _:
-                return _response(404, b"/livez, /readyz, /metrics\n")
+                return _response(404, b"/livez, /readyz, /metrics, /autoscale\n")
+
+    async def _respond_autoscale(self, query: str) -> bytes:
+        try:
+            return _response(200, await self._autoscale(query), "application/json")
+        except InvalidArguments as error:
+            return _response(400, f"{error}\n".encode(errors="replace"))
+        except DatabaseUnavailable:
+            return _response(503, b"the database does not respond\n")
 
     def _may_see_metrics(self, lines: list[str]) -> bool:
         token = self._settings.metrics_token
@@ -103,7 +122,14 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-_REASONS = {200: "OK", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    503: "Service Unavailable",
+}
 
 
 def _response(status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> bytes:

@@ -23,6 +23,7 @@ from sereno.jobs.attempt import Snooze
 from sereno.jobs.job import ClaimedJob, NewJob
 from sereno.jobs.settlement import StoredStep, keep_step, steps
 from sereno.jobs.signals import Which
+from sereno.telemetry import tracing
 from sereno.worker import child_jobs
 
 # Names that an error message lists at most.
@@ -118,6 +119,8 @@ class JobSteps:
                 pending=pending,
             )
             known = self._stored[step] = StoredStep(kept, position, pending)
+            if tracing.active is not None:
+                tracing.active.link(received.traces)
         if known.result == TIMED_OUT:
             raise SignalTimeout(f"job {self._job.id}: no signal {name!r} was sent in time")
         return _decoded(name, known.result["value"], wanted)

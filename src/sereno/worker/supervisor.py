@@ -25,6 +25,7 @@ from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import Gauges, MetricTally, SchedulerFigures
 from sereno.telemetry.service import Service
 from sereno.version import __version__
+from sereno.worker.autoscale import AutoscaleReader
 from sereno.worker.child import EXIT_LOST, EXIT_STUCK
 from sereno.worker.child_channel import ChildChannel, ChildFigures, ChildHello, LeaseGone, LeaseRenewed, StopChild
 from sereno.worker.fork_server import ForkFailed, ForkServer, StartedProcess
@@ -104,6 +105,7 @@ class Supervisor:
             is_live=lambda: True,
             is_ready=self._is_ready,
             metrics=self._metrics,
+            autoscale=AutoscaleReader(url, settings).respond,
         )
 
     async def run(self) -> None:
@@ -120,7 +122,7 @@ class Supervisor:
         await self.health.start()
         if self.health.port:
             url = f"http://{self._settings.health_host}:{self.health.port}"
-            emit(logging.INFO, "health.started", f"health: {url}/livez /readyz /metrics")
+            emit(logging.INFO, "health.started", f"health: {url}/livez /readyz /metrics /autoscale")
         for _ in range(self._settings.processes):
             self._child_loops.add(asyncio.create_task(self._run_one()))
         self._heartbeat.start()

@@ -16,8 +16,8 @@ from sereno.monitoring.alerts import operations as alerts
 from sereno.monitoring.alerts import watcher as engine
 from sereno.monitoring.alerts.condition import condition
 from sereno.monitoring.alerts.rule import AGAIN, LogRule
-from sereno.monitoring.alerts.scheduler import scheduler_with_alerts
 from sereno.monitoring.alerts.watcher import AlertWatcher, ConditionSnapshot, follow
+from sereno.monitoring.scheduler import monitored_scheduler
 from sereno.notifications.deliveries import store as deliveries
 from sereno.schedules.scheduler import Scheduler
 from tests.facts import advance, auntil, one
@@ -162,7 +162,7 @@ async def test_the_leading_scheduler_watches_and_the_next_leader_continues(
     monkeypatch.setattr(engine, "POLL_INTERVAL", 0.05)
     rule(app, **ONLY)
     pause_sms(app)
-    first = scheduler_with_alerts(app.url, app.settings)
+    first = monitored_scheduler(app.url, app.settings)
     second = Scheduler(app.url, app.settings)
     watcher = AlertWatcher(app.url, app.settings, lambda: second.leads)
     second.attach(watcher)

@@ -39,7 +39,7 @@ async def test_complaints_unsubscriptions_and_clicks_change_delivery_and_address
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
     for code, (reports, expected) in enumerate(REPORTS.items()):
-        connection.execute("truncate sereno.recipients, sereno.addresses, sereno.inbox, sereno.preferences")
+        connection.execute("truncate sereno.recipients, sereno.inbox, sereno.preferences cascade")
         await add_recipients(app, "a", "b")
         await publish(app, published, f"T{code}")
         await run_send_job(app)

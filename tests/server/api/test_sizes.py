@@ -44,6 +44,7 @@ def test_a_body_of_a_million_wrong_elements_gets_few_errors(app: Sereno, ask: As
     assert_refused(admin, "PUT", "/recipients/k", {"addresses": {"email": numbers}})
     assert_refused(admin, "PUT", "/procedures/here/public.f", {"given": names})
     assert_refused(admin, "POST", "/events", {"type": "x", "payload": {}, "to": numbers})
+    assert_refused(admin, "POST", "/topics/t/subscribe", {"recipients": numbers})
     assert_refused(admin, "POST", "/jobs/retry", {"ids": ["x"] * (MANY // 2)})
 
 

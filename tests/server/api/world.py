@@ -154,6 +154,7 @@ def fill(app: Sereno, *tenants: Things) -> None:
         app.recipients.upsert(recipient, addresses, tenant=things.tenant, data={"name": things.named("data")})
         wanted = {"code": things.named("code")}
         app.recipients.prefer(recipient, event=EVENT, condition=wanted, tenant=things.tenant)
+        app.topics.subscribe(things.named("topic"), recipient, tenant=things.tenant)
         tender = Tender(things.named("code"))
         named: dict[str, Any] = {"subject": things.named("subject"), "key": things.named("event")}
         named["trace"] = things.named("trace")
@@ -309,6 +310,8 @@ def _about_notifications(things: Things) -> dict[str, dict[str, Any]]:
     one = {"path": {"key": things.named("recipient")}} | theirs
     inbox = {"params": {"tenant": things.tenant, "recipient": things.named("recipient")}}
     address = {"channel": "pager", "address": things.named("address")}
+    topic = {"path": {"topic": things.named("topic")}} | theirs
+    subscription = {"json": {"recipients": [things.named("recipient")]}}
     return {
         "GET /events": {},
         "POST /events": {"json": {"type": EVENT, "payload": {"code": "x"}}},
@@ -325,12 +328,18 @@ def _about_notifications(things: Things) -> dict[str, dict[str, Any]]:
         "GET /recipients/{key}/why": one | {"params": {"tenant": things.tenant, "event": EVENT}},
         "PUT /recipients/{key}/preferences": one | {"json": {"event": EVENT, "wanted": True}},
         "POST /recipients/{key}/unsubscribe": one | {"json": address},
+        "GET /topics": theirs,
+        "GET /topics/{topic}/subscribers": topic,
+        "POST /topics/{topic}/subscribe": topic | subscription,
+        "POST /topics/{topic}/unsubscribe": topic | subscription,
         "GET /preferences": theirs,
         "PUT /preferences": theirs | {"json": {"event": EVENT, "wanted": True}},
         "GET /inbox": inbox,
         "GET /inbox/stream": inbox,
         "GET /inbox/unread": inbox,
         "POST /inbox/mark": inbox | {"json": {"what": "read"}},
+        "GET /preference-centre": inbox,
+        "PUT /preference-centre": inbox | {"json": {"zone": "Europe/Riga"}},
         "POST /callbacks/{channel}": {"path": {"channel": "pager"}},
         "POST /callbacks/{channel}/{account}": {"path": {"channel": "pager", "account": things.tenant}},
     }

@@ -22,6 +22,7 @@ AXE = {"light": 390, "dark": 1440}
 NOT_OURS = {"/template-preview"}
 DAILY = {"kind": "daily", "at": "03:00", "tz": "Europe/Riga"}
 LONG = "reconciliation.reconcile_all_accounts:r-"
+WIDE = "x" * 300
 
 # Elements that scroll sideways: nothing but a chart over time, a calendar, and text that is shown as it is.
 SCROLLING = """[...document.querySelectorAll('main *')].filter((each) =>
@@ -57,7 +58,7 @@ def ann(app: Sereno, ask: Ask) -> Things:
     fill(app, ann, bob)
     fill_over_http(ask("admin"), ann, bob)
     given = [
-        {"key": f"{LONG}{number:04}", "task": "work", "args": {"text": "x"}, "when": DAILY, "tenant": "ann-tenant"}
+        {"key": f"{LONG}{number:04}", "task": "work", "args": {"text": WIDE}, "when": DAILY, "tenant": "ann-tenant"}
         for number in range(3)
     ]
     app.database.run(write([described(each, app.new_job) for each in given], actor="test"))
@@ -76,7 +77,7 @@ def test_every_page_fits_and_is_accessible_and_keeps_amber_for_warnings(
     every = [address for page in pages(app) if page.path not in NOT_OURS for address, _ in addresses(page, ann)]
     page = browse("")
     browse.forgive("status of 404")
-    for address in [*every, "/nowhere"]:
+    for address in [*every, f"/schedule?key={LONG}0000", "/nowhere"]:
         goto(page, address.lstrip("/") or "./")
         for theme in THEMES:
             page.emulate_media(color_scheme="dark" if theme == "dark" else "light")

@@ -29,7 +29,9 @@ MOST_NAMED = 10
 
 
 def _audience(line: "EventLine") -> str:
-    return "all subscribers" if line.named is None else f"{line.named:,} named"
+    if line.topic is not None:
+        return f"topic {shown(line.topic)}"
+    return "all who want it" if line.named is None else f"{line.named:,} named"
 
 
 def _progress(line: "EventLine") -> str:
@@ -142,7 +144,11 @@ def _show_page(detail: "EventDetail", form: str) -> None:
 @click.argument("kind", metavar="TYPE")
 @click.argument("payload", metavar="JSON")
 @click.option(
-    "--to", "recipients", multiple=True, metavar="KEY", help="Recipient; repeatable.  [default: all subscribers]"
+    "--to",
+    "recipients",
+    multiple=True,
+    metavar="KEY",
+    help="Recipient, repeatable; or topic:NAME.  [default: all who want it]",
 )
 @click.option("--subject", help="Subject. An event is sent once per subject and key.")
 @click.option("--key", help="Key. An event is sent once per subject and key.")

@@ -13,7 +13,7 @@ from sereno.cli.services.nats import nats_options, project_nats
 from sereno.cli.services.serving import HTTPServer
 from sereno.cli.services.worker import prepare_children, refuse_embedded, worker_options
 from sereno.environment import parse_queues
-from sereno.monitoring.alerts.scheduler import scheduler_with_alerts
+from sereno.monitoring.scheduler import monitored_scheduler
 from sereno.settings import ROLES
 from sereno.telemetry.log_events import configure
 from sereno.worker.fork_server import open_sockets
@@ -111,7 +111,7 @@ class _RunningServices:
 
     async def _run_scheduler(self) -> None:
         async with LogWriter(self._app.database.url, self._app.settings):
-            scheduler = scheduler_with_alerts(self._app.database.url, self._app.settings)
+            scheduler = monitored_scheduler(self._app.database.url, self._app.settings)
             scheduler.start()
             await self._stopping.wait()
             await scheduler.stop()

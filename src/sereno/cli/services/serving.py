@@ -41,7 +41,7 @@ class HTTPServer:
         host = host or app.settings.server_host
         self._notice = check_shard_access(shards, host) if shards else _check_access(app, host)
         self.is_open = self._notice == OPEN_NOTICE
-        self._listener = _listen(host, app.settings.server_port if port is None else port)
+        self._listener = listen(host, app.settings.server_port if port is None else port)
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._listener.getsockname()[1]}/"
         inside = _sharded(shards) if shards else asgi(app, is_open=self.is_open)
@@ -122,7 +122,7 @@ def _check_access(app: "Sereno", host: str) -> str | None:
     return CLOSED_NOTICE if status.was_created else OPEN_NOTICE
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """Bind the socket before the URL is printed."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]

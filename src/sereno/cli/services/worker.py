@@ -12,6 +12,7 @@ import click
 
 from sereno.app import Sereno
 from sereno.cli.context import named_app
+from sereno.cli.options import HEALTH_OPTIONS
 from sereno.cli.services.worker_list import list_workers
 from sereno.environment import parse_queues
 from sereno.errors import ConfigurationError
@@ -59,8 +60,7 @@ def worker_options(function: F) -> F:
             click.option("--database-url", help="PostgreSQL database.  [env: SERENO_DATABASE_URL, DATABASE_URL]"),
             click.option("--schema", help="Schema of sereno.  [env: SERENO_SCHEMA; default: sereno]"),
             click.option("--embedded", is_flag=True, help="Use the embedded PostgreSQL of this project."),
-            click.option("--health-port", type=click.IntRange(0, 65535), help="Port for /livez, /readyz and /metrics."),
-            click.option("--health-host", help="Address of the health port.  [default: loopback]"),
+            *HEALTH_OPTIONS,
             click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"])),
             click.option("--log-format", type=click.Choice(["auto", "console", "json"])),
         )

@@ -113,6 +113,12 @@ def tenants(since: float, *, tenant: str | None = None, most: int = 100) -> Oper
     return [_tenants.decode(row[0]) for row in rows]
 
 
+def run_times(since: float) -> Operation[dict[str, float]]:
+    """Return the average run time of an attempt in seconds, by queue."""
+    rows = yield Statement(_sql["run_times"], {"since": since})
+    return {row[0]: float(row[1]) for row in rows}
+
+
 def quantile(counts: Sequence[int], share: float) -> float | None:
     """Return the duration below which that share lies, interpolated within its bucket; None without data."""
     total = sum(counts)

@@ -95,3 +95,9 @@ from (select tenant, sum(ended)::bigint as ended, sum(failed)::bigint as failed,
       where hour >= date_trunc('hour', sereno.now() - make_interval(secs => %(since)s), 'UTC')
         and (%(tenant)s::text is null or tenant = %(tenant)s)
       group by tenant order by seconds desc, tenant limit %(most)s) as line;
+
+-- name: run_times
+-- Average run time of the attempts that ended lately, by queue.
+select queue, sum(run_seconds) / sum(succeeded + retried + dead + cancelled + other)
+from sereno.minutes where minute >= sereno.now() - make_interval(secs => %(since)s)
+group by queue having sum(succeeded + retried + dead + cancelled + other) > 0;

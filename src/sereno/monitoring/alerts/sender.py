@@ -7,6 +7,7 @@ from sereno.channels.contract import Channel, Exchange, Message
 from sereno.channels.discord import Discord
 from sereno.channels.outcome import Delivered, Outcome, Retryable, Sent, Unknown
 from sereno.channels.slack import Slack
+from sereno.channels.teams import Teams
 from sereno.channels.webhook import Webhook
 from sereno.error_text import one_line
 from sereno.jobs.attempt import Dead, Retry
@@ -14,7 +15,12 @@ from sereno.monitoring.alerts.rows import SentAlert
 from sereno.monitoring.alerts.rule import AlertTarget
 
 # Channels that need no account, only an address.
-BUILT_IN: dict[str, Callable[[], Channel]] = {"discord": Discord, "slack": Slack, "webhook": Webhook}
+BUILT_IN: dict[str, Callable[[], Channel]] = {
+    "discord": Discord,
+    "slack": Slack,
+    "teams": Teams,
+    "webhook": Webhook,
+}
 EVENT = "sereno.alert"
 HEADINGS = {"opened": "", "again": "Still: ", "over": "Over: ", "test": ""}
 # Mentions that ping a whole chat channel; a zero-width space after the @ disables them.

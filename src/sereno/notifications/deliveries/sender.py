@@ -11,20 +11,22 @@ import msgspec
 import psycopg
 
 from sereno.channels.contract import IN_APP, Channel, Exchange, Message
-from sereno.channels.outcome import Down, Failed, Outcome, Unknown
+from sereno.channels.outcome import Down, Failed, Outcome
 from sereno.database.database import Database
 from sereno.database.statement import Operation
 from sereno.errors import UnknownEvent
 from sereno.jobs import transitions
 from sereno.notifications.deliveries import store as deliveries
+from sereno.notifications.deliveries.channel_call import call_channel
 from sereno.notifications.deliveries.exchanges import Exchanges
 from sereno.notifications.deliveries.outcomes import DeliveryMovedOn, OutcomeRecorder
 from sereno.notifications.deliveries.send_jobs import SendJobs
 from sereno.notifications.deliveries.store import Batch, ClaimedDelivery, ClaimedEvent
 from sereno.notifications.deliveries.transition import Transition
 from sereno.notifications.event import Content
-from sereno.notifications.recipients.unsubscribe_links import UnsubscribeLinks
+from sereno.notifications.recipients.message_links import MessageLinker, MessageLinks
 from sereno.notifications.templates.rendering import TemplateRenderer
+from sereno.telemetry import tracing
 
 # Seconds for which a job continues with further batches on a channel without a rate; then other jobs get a slot.
 TURN_SECONDS = 2.0
@@ -48,7 +50,7 @@ class DeliverySender:
         self._renderer = renderer
         self._recorder = recorder
         self._send_jobs = send_jobs
-        self._links = UnsubscribeLinks(database)
+        self._links = MessageLinker(database)
 
     async def deliver(self, job: int, channel: str, account: str, slot: int) -> int:
         """Send the next batches of a channel. Return the number of claimed deliveries. `slot`: of the successor job."""
@@ -108,13 +110,14 @@ class DeliverySender:
         if known is not None and messages:
             results: Sequence[Outcome] = [Down("no_account", "the account has no settings")] * len(messages)
             if exchange is not None:
-                results = await _outcomes_of(known, messages, exchange)
+                results = await call_channel(known, messages, exchange, batch.traces)
             outcomes |= zip([message.delivery for message in messages], results, strict=True)
         await self._recorder.record(job, channel, account, batch, batch.deliveries, outcomes)
 
     async def _put_into_inbox(self, job: int, batch: Batch) -> None:
         made = {
-            taken.id: self._content(IN_APP, taken, batch.events[taken.event_id], None) for taken in batch.deliveries
+            taken.id: self._content(IN_APP, taken, batch.events[taken.event_id], MessageLinks())
+            for taken in batch.deliveries
         }
         outcomes = {number: outcome for number, outcome in made.items() if not isinstance(outcome, Content)}
         bad = [taken for taken in batch.deliveries if taken.id in outcomes]
@@ -125,7 +128,9 @@ class DeliverySender:
         ]
         try:
             if good:
-                await self._put(batch, good, last=not bad)
+                with tracing.delivering(IN_APP, batch.traces, len(good)) as ended:
+                    await self._put(batch, good, last=not bad)
+                    ended(())
         except (psycopg.DataError, psycopg.IntegrityError):
             # One row cannot be stored, or its recipient was just deleted: store each separately.
             for message in good:
@@ -153,8 +158,8 @@ class DeliverySender:
         payloads: dict[int, dict[str, Any]],
     ) -> Message | Failed | DeliveryMovedOn:
         event = events[taken.event_id]
-        unsubscribe_url = self._links.of(channel, taken, event)
-        made = self._content(channel, taken, event, unsubscribe_url)
+        links = self._links.of(channel, taken, event)
+        made = self._content(channel, taken, event, links)
         if not isinstance(made, Content):
             return made
         if event.id not in payloads:
@@ -174,15 +179,16 @@ class DeliverySender:
             tenant=taken.tenant,
             locale=taken.locale,
             attempt=taken.attempt,
-            unsubscribe_url=unsubscribe_url,
+            unsubscribe_url=links.unsubscribe_url,
+            preferences_url=links.preferences_url,
         )
 
     def _content(
-        self, channel: str, taken: ClaimedDelivery, event: ClaimedEvent, unsubscribe_url: str | None
+        self, channel: str, taken: ClaimedDelivery, event: ClaimedEvent, links: MessageLinks
     ) -> Content | Failed | DeliveryMovedOn:
         """Render; a template is user code: what it raises or returns wrongly fails this delivery only."""
         try:
-            made = self._renderer.render(channel, taken, event, unsubscribe_url)
+            made = self._renderer.render(channel, taken, event, links)
         except UnknownEvent:
             return DeliveryMovedOn()
         except Exception as error:  # noqa: BLE001 - whatever a template raises is an outcome
@@ -211,18 +217,3 @@ def _inbox_row(taken: ClaimedDelivery, event: ClaimedEvent, content: Any) -> dic
         "body": content.body,
         "data": event.payload,
     }
-
-
-async def _outcomes_of(channel: Channel, messages: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
-    """Call the channel; if it breaks its contract, every message may have been sent."""
-    try:
-        outcomes = list(await channel.send(messages, exchange))
-    except Exception as error:  # noqa: BLE001 - a channel may be third-party code
-        return [Unknown("channel_error", type(error).__name__)] * len(messages)
-    if len(outcomes) != len(messages):
-        wrong = f"{len(outcomes)} outcomes for {len(messages)} messages"
-        return [Unknown("channel_error", wrong)] * len(messages)
-    return [
-        outcome if isinstance(outcome, Outcome) else Unknown("channel_error", type(outcome).__name__)
-        for outcome in outcomes
-    ]

@@ -32,6 +32,7 @@ COLUMNS = {
 REASONS = (
     "preference off",
     "condition",
+    "not subscribed",
     "throttled",
     "no active address",
     "address unverified",

@@ -48,6 +48,7 @@ class ClaimedEvent(msgspec.Struct, array_like=True, gc=False):
     payload: msgspec.Raw
     category: str | None
     critical: bool
+    trace: str | None = None
 
 
 class Batch(NamedTuple):
@@ -64,6 +65,11 @@ class Batch(NamedTuple):
     examined: int
     held: list[float]
     changes: list[DeliveryChange]
+
+    @property
+    def traces(self) -> list[str]:
+        """The traces of the events."""
+        return [event.trace for event in self.events.values() if event.trace is not None]
 
 
 class RecordedOutcome(NamedTuple):

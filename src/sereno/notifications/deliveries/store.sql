@@ -17,7 +17,8 @@ wanted as materialized (select unnest(%(ids)s::text::bigint[]) as id),
 -- use: notifications.locked_deliveries
 -- The events, with the preferences that hold for recipients who have none of their own.
 event as materialized (
-    select e.id, e.type, e.payload, e.category, e.critical, e.opt_in, common.wanted, common.condition, common.quiet
+    select e.id, e.type, e.payload, e.category, e.critical, e.opt_in, e.trace, e.tenant, e.topic, common.wanted, common.condition,
+           common.quiet
     from sereno.events e
     cross join lateral (
         select sereno.first(p.wanted order by weight desc) as wanted, sereno.first(p.condition order by weight desc) as condition,
@@ -44,6 +45,9 @@ judged as (
                 when r.id is null then 'the recipient is gone'
                 when d.address_id is not null and a.state is distinct from 'active'
                     then 'address ' || coalesce(a.state || coalesce(': ' || a.reason, ''), 'is gone')
+                when e.topic is not null and not exists (
+                    select from sereno.subscriptions s
+                    where s.tenant = e.tenant and s.topic = e.topic and s.recipient_id = d.recipient_id) then 'not subscribed'
                 when e.critical then null
                 when not coalesce(own.wanted, e.wanted, not e.opt_in) then 'preference off'
                 when not coalesce(jsonb_path_match(e.payload, coalesce(own.condition, e.condition), '{}', true),
@@ -85,7 +89,7 @@ select coalesce(json_agg(json_build_array(
            id, event_id, address_id, address, keys, recipient_id, key, locale, nullif(tenant, ''), attempts,
            date_part('epoch', (select now from clock) - created_at), digest)
            order by id) filter (where state = 'sending'), '[]')::text,
-       (select coalesce(json_agg(json_build_array(id, type, payload, category, critical)), '[]') from event)::text,
+       (select coalesce(json_agg(json_build_array(id, type, payload, category, critical, trace)), '[]') from event)::text,
        array_agg(id) filter (where state <> 'sending')
 from taken;
 

@@ -17,9 +17,8 @@ from sereno.database.statement import Operation
 from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidAddress, InvalidArguments
 from sereno.notifications.recipients import inbox_queries, inbox_token, store
-from sereno.notifications.recipients.condition import compile_condition
-from sereno.notifications.recipients.preference import ASPECTS, Preference
-from sereno.notifications.recipients.quiet_hours import DAYS, QuietHours
+from sereno.notifications.recipients.operations import PreferenceData, prefer
+from sereno.notifications.recipients.preference_links import PreferenceLinks
 from sereno.notifications.recipients.rows import InboxRow, Mark
 from sereno.notifications.recipients.unsubscribe import read_token
 from sereno.text import check_text
@@ -45,24 +44,13 @@ class RecipientData(TypedDict, total=False):
     data: Mapping[str, Any] | None
 
 
-class PreferenceData(TypedDict, total=False):
-    """A preference and its scope: event, category and channel; an omitted one means any."""
-
-    tenant: str | None
-    category: str | None
-    event: str | None
-    channel: str | None
-    wanted: bool | None
-    condition: Mapping[str, Any] | None
-    quiet: QuietHours | Sequence[QuietHours] | None
-
-
 class Recipients(DatabaseClient):
     """Recipients of notifications, identified by a key of the application."""
 
     def __init__(self, database: Database, channels: Channels) -> None:
         super().__init__(database)
         self._channels = channels
+        self._links = PreferenceLinks(database)
 
     def upsert(
         self,
@@ -93,11 +81,11 @@ class Recipients(DatabaseClient):
 
         Given fields change, omitted fields stay, and None removes a field.
         """
-        if not self._run(_prefer(key, wish), conn):
+        if not self._run(prefer(key, wish), conn):
             raise _unknown_recipient(key)
 
     async def aprefer(self, key: str | None, *, conn: Any = None, **wish: Unpack[PreferenceData]) -> None:
-        if not await self._arun(_prefer(key, wish), conn):
+        if not await self._arun(prefer(key, wish), conn):
             raise _unknown_recipient(key)
 
     def unsubscribe(
@@ -135,6 +123,20 @@ class Recipients(DatabaseClient):
 
     async def aunsubscribe_with(self, token: str, *, conn: Any = None) -> bool:
         return await self._arun(self._unsubscribe_with(token), conn)
+
+    def preferences_url(self, key: str, *, tenant: str | None = None, expires_in: Duration = "12h") -> str:
+        """Return a link to the recipient's page of the preference centre, which needs no sign-in until it expires.
+
+        Requires the settings `public_url` and `secret`. Messages carry a link of their own.
+        """
+        return self._links.url(key, tenant, expires_in)
+
+    def preferences_token(self, key: str, *, tenant: str | None = None, expires_in: Duration = "12h") -> str:
+        """Return a token for `<sereno-preferences>` and the server's `/preference-centre`, of this recipient only.
+
+        Give it to a client that has signed in to your application as this recipient. Requires the setting `secret`.
+        """
+        return self._links.token(key, tenant, expires_in)
 
     def delete(self, key: str, *, tenant: str | None = None, conn: Any = None) -> bool:
         """Delete the recipient with addresses, preferences and inbox. Return whether it existed."""
@@ -272,18 +274,6 @@ class Inbox(DatabaseClient):
         return inbox_token.make_token(secret, inbox_token.InboxReader(tenant, key, math.ceil(time.time() + lasts)))
 
 
-def _prefer(key: str | None, wish: PreferenceData) -> Operation[bool]:
-    given: dict[str, Any] = {**wish}
-    preference = Preference(recipient=key, **given)
-    condition, quiet = preference.condition, preference.quiet
-    return store.prefer(
-        preference,
-        [aspect for aspect in ASPECTS if aspect in given],
-        compiled=None if condition is None else compile_condition(condition),
-        quiet=None if quiet is None else [_span(span) for span in quiet],
-    )
-
-
 def _check_data(data: Mapping[str, Any] | None) -> None:
     if data is None:
         return
@@ -303,9 +293,3 @@ def _check_stored(address: str) -> None:
 
 def _unknown_recipient(key: str | None) -> InvalidArguments:
     return InvalidArguments(f"there is no recipient {key!r}: create it first with app.recipients.upsert(…)")
-
-
-def _span(quiet: QuietHours) -> dict[str, Any]:
-    """Return the span as it is stored: days as numbers, 1 for Monday."""
-    days = None if quiet.days is None else sorted(DAYS.index(day) + 1 for day in quiet.days)
-    return {"start": quiet.start, "end": quiet.end, "days": days}

@@ -40,6 +40,11 @@ def upsert(
     return recipient
 
 
+def lock(key: str, *, tenant: str | None) -> Operation[bool]:
+    """Lock the recipient until the end of the transaction; False if it does not exist."""
+    return bool((yield Statement(_sql["lock"], {"tenant": tenant or "", "key": key})))
+
+
 def change_address(
     key: str, channel: str, addresses: Sequence[str], *, tenant: str | None, state: str, reason: str | None
 ) -> Operation[bool]:

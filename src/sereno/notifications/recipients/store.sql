@@ -1,5 +1,5 @@
 -- Recipients, their addresses and preferences, and their inboxes.
--- Lock order in every transaction: the recipient, then addresses, preferences or inbox rows by id, then deliveries by id.
+-- Lock order in every transaction: the recipient, then addresses, preferences, subscriptions or inbox rows in order, then deliveries by id.
 
 -- name: upsert
 -- Creates the recipient or changes the given fields; null leaves a field unchanged.
@@ -21,6 +21,10 @@ set keys = coalesce(excluded.keys, a.keys),
     state = case when a.state = 'unsubscribed' then a.state else excluded.state end,
     reason = case when a.state = 'unsubscribed' then a.reason end, changed_at = sereno.now()
 returning id;
+
+-- name: lock
+-- Locks a recipient for a change that is decided from its rows. It conflicts with the key share lock of other changes.
+select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s for update;
 
 -- name: change_address
 -- Changes the state of an address, with the reason, in all spellings in which it may be stored.
@@ -71,7 +75,7 @@ changed as (
 select exists (select from who);
 
 -- name: delete
--- Deletes the recipient with addresses, preferences and inbox. Deliveries stay as history. The deleted rows are locked
+-- Deletes the recipient with addresses, preferences, subscriptions and inbox. Deliveries stay as history. The deleted rows are locked
 -- in order first; the foreign keys would delete them in any order.
 with who as materialized (
     select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s for update
@@ -83,8 +87,12 @@ wishes as materialized (
     select id from sereno.preferences where recipient_id = (select id from who) and (select count(*) from reach) >= 0
     order by id for update
 ),
+topics as materialized (
+    select topic from sereno.subscriptions where recipient_id = (select id from who) and (select count(*) from wishes) >= 0
+    order by topic for update
+),
 messages as materialized (
-    select id from sereno.inbox where recipient_id = (select id from who) and (select count(*) from wishes) >= 0
+    select id from sereno.inbox where recipient_id = (select id from who) and (select count(*) from topics) >= 0
     order by id for update
 )
 delete from sereno.recipients where id = (select id from who) and (select count(*) from messages) >= 0 returning id;

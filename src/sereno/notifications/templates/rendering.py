@@ -10,6 +10,7 @@ from sereno.database.database import Database
 from sereno.errors import UnknownEvent
 from sereno.notifications.deliveries.store import ClaimedDelivery, ClaimedEvent
 from sereno.notifications.event import Content, EventDefinition, Recipient
+from sereno.notifications.recipients.message_links import MessageLinks
 from sereno.notifications.templates import queries
 from sereno.notifications.templates.templates import TemplateSet, directory_of
 
@@ -54,13 +55,17 @@ class TemplateRenderer:
         """Make the next `refresh` read the rows again."""
         self._read_at = None
 
-    def render(self, channel: str, taken: ClaimedDelivery, event: ClaimedEvent, unsubscribe_url: str | None) -> Content:
+    def render(self, channel: str, taken: ClaimedDelivery, event: ClaimedEvent, links: MessageLinks) -> Content:
         """Return the message of a delivery, from a template or a function; UnknownEvent if its type is not declared."""
         definition = self._definitions.get(event.type)
         if definition is None:
             raise UnknownEvent(f"no event {event.type} is declared in this worker's code")
         recipient = Recipient(
-            key=taken.recipient, tenant=taken.tenant, locale=taken.locale, unsubscribe_url=unsubscribe_url
+            key=taken.recipient,
+            tenant=taken.tenant,
+            locale=taken.locale,
+            unsubscribe_url=links.unsubscribe_url,
+            preferences_url=links.preferences_url,
         )
         if len(taken.gathered) <= 1:
             return self._one(definition, channel, event.payload, recipient)

@@ -35,7 +35,7 @@ DEFAULT_DIRECTORY = "templates"
 LARGEST_SOURCE = 64 * 1024
 LONGEST_ERROR = 300
 # Names that a template may use besides the fields of the payload.
-NAMES = frozenset({"event", "recipient", "unsubscribe_url"})
+NAMES = frozenset({"event", "recipient", "unsubscribe_url", "preferences_url"})
 # After this many consecutive timeouts, a template is not rendered for some seconds: it would delay all others.
 MOST_OVERRUNS, REST_SECONDS = 3, 60.0
 # Most cached compiled templates, and cached results of `find`.
@@ -173,6 +173,7 @@ class TemplateSet:
             "event": event,
             "recipient": {"key": recipient.key, "locale": recipient.locale},
             "unsubscribe_url": recipient.unsubscribe_url or "",
+            "preferences_url": recipient.preferences_url or "",
         }
         texts = {part: self._rendered(source, part, context, channel, locale, tenant) for part, source in found.items()}
         content = Content(

@@ -45,8 +45,10 @@ from sereno.server.api.notifications import (
     events,
     inbox,
     inbox_stream,
+    preference_centre,
     recipients,
     templates,
+    topics,
 )
 from sereno.server.api.notifications import (
     reveal as notification_reveal,
@@ -85,8 +87,10 @@ SECTIONS = (
     recipients,
     inbox,
     inbox_stream,
+    preference_centre,
     channels,
     templates,
+    topics,
     callbacks,
     stream,
     figures,

@@ -1,6 +1,6 @@
-"""CORS: pages of the origins in `inbox_origins` may read inboxes and streams of jobs, and nothing else.
+"""CORS: pages of the origins in `inbox_origins` may use inboxes, preference centres and streams of jobs, nothing else.
 
-Cookies never count there: such a page can read only what was requested with the token of an inbox or of a job.
+Cookies never count there: such a page can read only what was requested with the token of one inbox, recipient or job.
 """
 
 import re
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, NamedTuple
 
 from sereno.jobs import job_token
-from sereno.notifications.recipients import inbox_token
+from sereno.notifications.recipients import inbox_token, preference_token
 from sereno.server.shared.context import ServerContext
 
 Scope = MutableMapping[str, Any]
@@ -20,6 +20,7 @@ PATHS = frozenset({"/api/v1/inbox", "/api/v1/inbox/unread", "/api/v1/inbox/mark"
 # Seconds for which a browser caches the preflight response.
 REMEMBERED_SECONDS = 600
 VARY = (b"vary", b"Origin")
+PREFERENCES = "/api/v1/preference-centre"
 _STREAM_OF_JOB = re.compile(r"/api/v1/jobs/[0-9]{1,19}/stream")
 
 
@@ -32,6 +33,7 @@ class OpenedPath(NamedTuple):
 
 
 _INBOX = OpenedPath(inbox_token.PREFIX, b"GET, POST", b"Authorization, Content-Type")
+_PREFERENCES = OpenedPath(preference_token.PREFIX, b"GET, PUT", b"Authorization, Content-Type")
 _JOB = OpenedPath(job_token.PREFIX, b"GET", b"Authorization, Last-Event-ID")
 
 
@@ -68,6 +70,8 @@ class CrossOrigin:
 def _opened(path: str) -> OpenedPath | None:
     if path in PATHS:
         return _INBOX
+    if path == PREFERENCES:
+        return _PREFERENCES
     return _JOB if _STREAM_OF_JOB.fullmatch(path) else None
 
 

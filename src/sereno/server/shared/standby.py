@@ -37,7 +37,8 @@ COOKIE = "sereno_changed"
 # Of the API, lists and figures: one word after the version. A single job or event may be newer than the standby, and
 # some are about the primary itself.
 _LISTS = re.compile(r"/api/v\d+/(?!doctor|inbox|settings|verify)[\w-]+/?")
-_PROBES = ("/livez", "/readyz")
+# About the primary itself.
+_OF_PRIMARY = ("/autoscale", "/livez", "/metrics", "/readyz")
 
 # Whether the current request may read from the standby.
 MAY_USE_STANDBY: ContextVar[bool] = ContextVar("may_use_standby", default=False)
@@ -156,7 +157,7 @@ def may_use_standby(scope: MutableMapping[str, Any]) -> bool:
     if scope.get("method") not in SAFE:
         return False
     path = str(scope.get("path", "")).removeprefix(str(scope.get("root_path", "")))
-    if path in _PROBES or (path.startswith("/api/") and not _LISTS.fullmatch(path)):
+    if path in _OF_PRIMARY or (path.startswith("/api/") and not _LISTS.fullmatch(path)):
         return False
     headers: list[tuple[bytes, bytes]] = list(scope.get("headers", ()))
     changed = f"{COOKIE}=".encode()

@@ -1,4 +1,4 @@
-"""`/inbox.js` and `/job.js`: elements for other pages. Their names have no hash, so browsers revalidate them."""
+"""`/inbox.js`, `/job.js`, `/preferences.js`: elements for other pages. Browsers revalidate them: names have no hash."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -6,7 +6,7 @@ from starlette.routing import Route
 
 from sereno.server.web.static_files import all_files
 
-NAMES = ("inbox.js", "job.js")
+NAMES = ("inbox.js", "job.js", "preferences.js")
 FRESH_SECONDS = 300
 
 
@@ -32,5 +32,5 @@ async def _serve(request: Request) -> Response:
 
 
 def routes() -> list[Route]:
-    """`/inbox.js`, `/job.js`."""
+    """`/inbox.js`, `/job.js`, `/preferences.js`."""
     return [Route(f"/{name}", _serve, methods=["GET"]) for name in NAMES]

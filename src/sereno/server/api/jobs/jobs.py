@@ -18,8 +18,9 @@ from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments, JobNotFound
 from sereno.jobs import operations as jobs
 from sereno.jobs import task_rows
+from sereno.jobs.enqueue import span_of
 from sereno.jobs.filters import JobFilter
-from sereno.jobs.job import MOST_PREDECESSORS, JobOptions, OnDead
+from sereno.jobs.job import MOST_PREDECESSORS, JobOptions, NewJob, OnDead
 from sereno.jobs.queries import jobs as job_queries
 from sereno.jobs.queries.reveal import hidden
 from sereno.jobs.queries.rows import JobLine
@@ -34,6 +35,7 @@ from sereno.server.api.jobs.bulk import ACCEPTED, InBackground, PerSecond, begun
 from sereno.server.api.paging import Page, Paging, page_of, paging
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.archived import gone
+from sereno.server.shared.caller_trace import CallerTrace, continued
 from sereno.server.shared.context import ServerContext, check_task
 from sereno.server.shared.error_masking import sees_all
 from sereno.server.shared.search_access import check_search
@@ -187,16 +189,14 @@ def routes(context: ServerContext) -> Router:
         return await context.read(page_of(page, query, lambda line: line.id))
 
     @router.operation("POST", "/jobs", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND], status_code=201)
-    async def enqueue(body: NewJobBody, who: Who) -> CreatedJob:
+    async def enqueue(body: NewJobBody, who: Who, caller: CallerTrace) -> CreatedJob:
         """Enqueue a job: of the application of this server, or of a task that a worker has declared."""
         given = body.model_dump(exclude={"task", "arguments"})
-        options = JobOptions(**{**given, "tenant": their_tenant(who, body.tenant)})
-        if (task := await _declared_elsewhere(context, who, body.task)) is not None:
-            return await context.change(_enqueue_declared(context, who, task, body.arguments, options))
-        make_job = await context.job_maker(who)
-        # Large arguments take a while to encode; the server handles other requests meanwhile.
-        wanted = await asyncio.to_thread(lambda: make_job(body.task, _encoded(body.arguments), options))
-        (made,) = await context.change(jobs.enqueue([wanted], actor=who.actor, tenant=who.tenant))
+        with continued(caller) as trace:
+            options = JobOptions(**{**given, "tenant": their_tenant(who, body.tenant), "trace": trace})
+            wanted = await _new_job(context, who, body, options)
+            with span_of([wanted]):
+                (made,) = await context.change(jobs.enqueue([wanted], actor=who.actor, tenant=who.tenant))
         return CreatedJob(made.id, made.created)
 
     @router.operation("GET", "/jobs/{job_id}", role="viewer", of_tenants=True)
@@ -281,12 +281,14 @@ async def _declared_elsewhere(context: ServerContext, who: Principal, name: str)
     return next(iter(await context.read(task_rows.declared(name))), None)
 
 
-def _enqueue_declared(
-    context: ServerContext, who: Principal, task: DeclaredTask, arguments: dict[str, Any], options: JobOptions
-) -> Operation[CreatedJob]:
-    wanted = yield from task_rows.declared_job(task, arguments, options, context.settings.arguments_limit)
-    (made,) = yield from jobs.enqueue([wanted], actor=who.actor, tenant=who.tenant)
-    return CreatedJob(made.id, made.created)
+async def _new_job(context: ServerContext, who: Principal, body: NewJobBody, options: JobOptions) -> NewJob:
+    if (task := await _declared_elsewhere(context, who, body.task)) is not None:
+        limit = context.settings.arguments_limit
+        # Its limits are read from the primary: a standby may not have them yet.
+        return await context.change(task_rows.declared_job(task, body.arguments, options, limit))
+    make_job = await context.job_maker(who)
+    # Large arguments take a while to encode; the server handles other requests meanwhile.
+    return await asyncio.to_thread(lambda: make_job(body.task, _encoded(body.arguments), options))
 
 
 def _encoded(arguments: dict[str, Any]) -> bytes:

@@ -13,7 +13,9 @@ from sereno.jobs.signal_operations import new_signal
 from sereno.jobs.signals import NAME_LIMIT
 from sereno.server.api.bounds import Name
 from sereno.server.api.router import Router, Who
+from sereno.server.shared.caller_trace import CallerTrace, continued
 from sereno.server.shared.context import ServerContext
+from sereno.telemetry import tracing
 
 
 class NewSignalBody(BaseModel):
@@ -36,13 +38,14 @@ def routes(context: ServerContext) -> Router:
     router = Router(context, "signals")
 
     @router.operation("POST", "/signals", role="operator", of_tenants=False, status_code=201)
-    async def send(body: NewSignalBody, who: Who) -> SentSignal:
+    async def send(body: NewSignalBody, who: Who, caller: CallerTrace) -> SentSignal:
         """Send a signal to all jobs that wait for its name, now or later."""
         limit = context.app.settings.arguments_limit
-        # A large value takes a while to encode; the server handles other requests meanwhile.
-        operation = await asyncio.to_thread(
-            lambda: new_signal(body.name, body.value, limit, tenant=body.tenant, actor=who.actor)
-        )
-        return SentSignal(await context.change(operation))
+        with continued(caller) as trace, tracing.sending("signal", body.name):
+            # A large value takes a while to encode; the server handles other requests meanwhile.
+            operation = await asyncio.to_thread(
+                lambda: new_signal(body.name, body.value, limit, tenant=body.tenant, trace=trace, actor=who.actor)
+            )
+            return SentSignal(await context.change(operation))
 
     return router

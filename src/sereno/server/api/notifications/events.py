@@ -42,7 +42,7 @@ EventId = Annotated[int, Path(ge=0, lt=2**63)]
 
 
 class NewEventBody(BaseModel):
-    """An event. `to`: keys of recipients; without it, all who want it are notified.
+    """An event. `to`: keys of recipients, or one topic, `["topic:NAME"]`; without it, all who want it are notified.
 
     One event per subject and key. `at`: not before then. `ttl`: what is not sent by then expires.
     """

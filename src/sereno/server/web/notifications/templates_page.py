@@ -204,6 +204,7 @@ async def _drawn(page: PageRequest, form: TemplateRequest, draft: str | None, sa
         tenant=form.tenant or None,
         locale=form.locale or None,
         unsubscribe_url="https://example.com/unsubscribe",
+        preferences_url="https://example.com/preferences",
     )
     definition = page.context.app.notifications.definitions.get(form.event)
     made = await page.context.start_process(

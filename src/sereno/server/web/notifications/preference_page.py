@@ -1,0 +1,155 @@
+"""The page of the preference centre: what a signed link leads to. It needs no sign-in, no script and no cookie.
+
+GET changes nothing, because programs that read mail follow links. The address of the page is a credential: it is sent
+to no other site, and a page of another site that does not know it cannot send its form.
+"""
+
+import gzip
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from sereno.errors import InvalidArguments, InvalidSchedule, SerenoError
+from sereno.notifications.recipients.preference_centre import PreferenceCentre, QuietSpan
+from sereno.notifications.recipients.preference_links import PATH
+from sereno.server.shared.authenticator import ELSEWHERE
+from sereno.server.shared.busy import BUSY
+from sereno.server.shared.context import ServerContext
+from sereno.server.shared.http_error import HTTPError
+from sereno.server.shared.preference_access import ExpiredToken, PreferenceAccess
+from sereno.server.shared.request_bodies import read_body
+from sereno.server.web.messages import LANGUAGES, choose, say
+from sereno.server.web.notifications.preference_form import LARGEST_FORM, InvalidQuietHours, changes, parse
+from sereno.server.web.notifications.preference_view import centre_values
+from sereno.server.web.page_request import PACKED_HOW, WORTH_PACKING, environment
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Robots-Tag": "noindex",
+    "Vary": "Accept-Encoding, Accept-Language",
+}
+# Of a form that a browser sends from another site, which cannot know the address; old browsers send no such header.
+OTHER_SITES = ("cross-site", "same-site")
+
+
+def routes(context: ServerContext) -> list[Route]:
+    """Return the routes: GET shows the page, POST saves its form."""
+    page = PreferencePage(context)
+    path = f"{PATH}{{token}}"
+    return [Route(path, page.show, methods=["GET"]), Route(path, page.save, methods=["POST"])]
+
+
+class PreferencePage:
+    """Shows and saves the preferences of the recipient whom the token in the address names."""
+
+    def __init__(self, context: ServerContext) -> None:
+        self._access = PreferenceAccess(context)
+
+    async def show(self, request: Request) -> Response:
+        try:
+            owner = self._access.owner(request.path_params["token"], is_change=False)
+            found = await self._access.read(owner.recipient, owner.tenant)
+        except (HTTPError, SerenoError, *BUSY) as error:
+            return _problem(request, error)
+        return _centre(request, found, is_saved="saved" in request.query_params)
+
+    async def save(self, request: Request) -> Response:
+        try:
+            _check_site(request)
+            owner = self._access.owner(request.path_params["token"], is_change=True)
+            raw = await read_body(request, LARGEST_FORM)
+            try:
+                await self._access.change(owner.recipient, owner.tenant, changes(parse(raw)))
+            except (InvalidArguments, InvalidSchedule) as error:
+                found = await self._access.read(owner.recipient, owner.tenant)
+                return _centre(request, found, error=error)
+        except (HTTPError, SerenoError, *BUSY) as error:
+            return _problem(request, error)
+        # So that a reload does not send the form again. The address is relative: the server may be mounted anywhere.
+        query = {"lang": request.query_params["lang"]} if "lang" in request.query_params else {}
+        return RedirectResponse(f"?{urlencode({**query, 'saved': 1})}", HTTPStatus.SEE_OTHER, headers=HEADERS)
+
+
+def _check_site(request: Request) -> None:
+    if request.headers.get("sec-fetch-site") in OTHER_SITES:
+        raise HTTPError(HTTPStatus.FORBIDDEN, ELSEWHERE)
+
+
+def _language(request: Request) -> str:
+    return choose(request.query_params.get("lang"), request.headers.get("accept-language", ""))
+
+
+def _centre(
+    request: Request, found: PreferenceCentre, *, is_saved: bool = False, error: SerenoError | None = None
+) -> Response:
+    language = _language(request)
+    wrong = None
+    spans: list[QuietSpan] | None = None
+    if isinstance(error, InvalidQuietHours):
+        spans = error.spans
+        wrong = say(language, "Nothing was saved: each span of quiet hours needs a start and a different end.")
+    elif error is not None:
+        wrong = say(
+            language, "Nothing was saved: the choices have changed meanwhile, or are not valid. Check them again."
+        )
+    status = HTTPStatus.OK if error is None else HTTPStatus.UNPROCESSABLE_ENTITY
+    values = centre_values(found, language, spans)
+    return _render(request, "preference_centre.html", status, is_saved=is_saved, wrong=wrong, **values)
+
+
+def _problem(request: Request, error: Exception) -> Response:
+    """Return a page that says what to do; it shows nothing of the recipient."""
+    language = _language(request)
+    if isinstance(error, ExpiredToken):
+        status, words = HTTPStatus.GONE, say(language, "This link has expired. Open the one in a newer message.")
+    elif not isinstance(error, HTTPError):
+        status, words = (
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            say(language, "This does not work at the moment. Try again in a minute."),
+        )
+    else:
+        status = error.status
+        sentences = {
+            HTTPStatus.UNAUTHORIZED: say(
+                language, "This link is incomplete. Open it again from the message, or copy all of it."
+            ),
+            HTTPStatus.NOT_FOUND: say(language, "There are no preferences for this link any more."),
+            HTTPStatus.TOO_MANY_REQUESTS: say(language, "Too many requests. Try again in a minute."),
+        }
+        words = sentences.get(status, say(language, "Nothing can be changed here at the moment."))
+        if status == HTTPStatus.UNAUTHORIZED:
+            # A browser has nothing to sign in with.
+            status = HTTPStatus.BAD_REQUEST
+    response = _render(request, "preference_problem.html", status, words=words)
+    if isinstance(error, HTTPError) and "Retry-After" in (error.headers or {}):
+        response.headers["Retry-After"] = (error.headers or {})["Retry-After"]
+    return response
+
+
+def _render(request: Request, template: str, status: HTTPStatus, **values: Any) -> HTMLResponse:
+    language = _language(request)
+    drawn = (
+        environment()
+        .get_template(template)
+        .render(
+            {
+                "_": lambda sentence, **given: say(language, sentence, **given),
+                "base": "../",
+                "language": language,
+                "language_codes": LANGUAGES,
+                **values,
+            }
+        )
+        .encode()
+    )
+    headers = {**HEADERS, "Content-Language": language}
+    if len(drawn) > WORTH_PACKING and "gzip" in request.headers.get("accept-encoding", ""):
+        drawn = gzip.compress(drawn, PACKED_HOW, mtime=0)
+        headers["Content-Encoding"] = "gzip"
+    return HTMLResponse(drawn, status, headers=headers)
