@@ -25,7 +25,8 @@ class FeatureLoad:
     """How a job is created from its number, and what it leaves behind.
 
     `calls`: handler calls of one job. `divisor`: divides the number of jobs, for a feature that drains slowly.
-    `sampling`: of OpenTelemetry, which samples no job ("off") or all ("on"); without it nothing is traced.
+    `sampling`: of OpenTelemetry, which samples no job ("off", "metrics": and records metrics) or all ("on"); without it
+    nothing is traced.
     """
 
     make: Make

@@ -54,6 +54,7 @@ FEATURES = {
     "expires": FeatureLoad(_of(tasks.plain.using(expires_at=LATER))),
     "context": FeatureLoad(_of(tasks.with_context)),
     "not_sampled": FeatureLoad(_of(tasks.plain), sampling="off"),
+    "metered": FeatureLoad(_of(tasks.plain), sampling="metrics"),
     "sampled": FeatureLoad(_of(tasks.plain), sampling="on"),
     "log_line": FeatureLoad(_of(tasks.logging), divisor=3, log_lines=1),
     "progress": FeatureLoad(_of(tasks.reporting)),

@@ -176,6 +176,7 @@ FEATURE_LABELS = {
     "expires": "`expires_at`",
     "context": "a handler that takes `ctx`",
     "not_sampled": "OpenTelemetry, where nothing is sampled",
+    "metered": "OpenTelemetry, where nothing is sampled, with metrics",
     "sampled": "OpenTelemetry, where everything is sampled",
     "log_line": "one log line",
     "progress": "`ctx.progress`, once",

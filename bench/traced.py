@@ -1,10 +1,12 @@
-"""OpenTelemetry in the processes of a benchmark, with an exporter that discards its spans."""
+"""OpenTelemetry in the processes of a benchmark. Spans are exported to nowhere; metrics are recorded and not read."""
 
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
@@ -13,7 +15,7 @@ from sereno.contrib.opentelemetry import instrument, uninstrument
 
 SAMPLER = "BENCH_SAMPLER"
 
-Sampling = Literal["", "off", "on"]
+Sampling = Literal["", "off", "on", "metrics"]
 
 
 class _Discard(SpanExporter):
@@ -26,7 +28,7 @@ def set_up() -> None:
     if sampling := os.environ.get(SAMPLER):
         provider = TracerProvider(sampler=ALWAYS_ON if sampling == "on" else ALWAYS_OFF)
         provider.add_span_processor(BatchSpanProcessor(_Discard()))
-        instrument(provider)
+        instrument(provider, MeterProvider([InMemoryMetricReader()]) if sampling == "metrics" else None)
 
 
 @contextmanager

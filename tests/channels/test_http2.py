@@ -51,7 +51,7 @@ async def opened() -> AsyncIterator[HTTP2Client]:
 async def send(
     client: HTTP2Client, server: HTTP2Provider, body: bytes = b"hello", timeout: float = TIMEOUT
 ) -> HTTPResponse | Retryable | Unknown:
-    return await client.post(f"{server.url}/path", {"x-one": "1"}, body, timeout)
+    return await client.post(f"{server.url}/path?a=1", {"x-one": "1"}, body, timeout)
 
 
 async def test_requests_share_one_connection(client: HTTP2Client, server: Echo) -> None:
@@ -65,7 +65,7 @@ async def test_requests_share_one_connection(client: HTTP2Client, server: Echo) 
     ]
     assert server.connections == 1
     request = server.log[0]
-    assert (request.method, request.path, request.headers["x-one"]) == ("POST", "/path", "1")
+    assert (request.method, request.path, request.headers["x-one"]) == ("POST", "/path?a=1", "1")
     assert request.headers[":authority"] == server.url.removeprefix("http://")
 
 
@@ -89,7 +89,7 @@ async def test_bodies_wait_for_the_window_of_the_server(client: HTTP2Client, ser
 async def test_an_empty_body_is_sent(client: HTTP2Client, server: Echo) -> None:
     response = await send(client, server, b"")
     assert isinstance(response, HTTPResponse)
-    assert (response.status, response.body, response.headers["x-path"]) == (200, b"", "/path")
+    assert (response.status, response.body, response.headers["x-path"]) == (200, b"", "/path?a=1")
 
 
 async def test_a_connection_that_ends_answers_its_requests_and_the_others_go_to_the_next(
@@ -179,6 +179,14 @@ async def test_a_caller_that_stops_waiting_disturbs_no_other(client: HTTP2Client
     assert server.connections == 1
 
 
+async def test_a_connection_without_further_streams_is_replaced(client: HTTP2Client, server: Echo) -> None:
+    await send(client, server)
+    (connection,) = client._open
+    connection._h2.highest_outbound_stream_id = 2**31 - 1
+    assert isinstance(await send(client, server), HTTPResponse)
+    assert server.connections == 2
+
+
 async def test_a_server_that_is_not_there_is_retried(client: HTTP2Client) -> None:
     async with Echo() as server:
         pass
@@ -214,6 +222,38 @@ async def test_a_server_that_does_not_speak_http2_is_an_outcome(client: HTTP2Cli
                 port = server.sockets[0].getsockname()[1]
                 outcome = await client.post(f"http://127.0.0.1:{port}/", {}, b"body", TIMEOUT)
             assert isinstance(outcome, Retryable | Unknown)
+
+
+SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+ODD_RESPONSES: list[tuple[bytes, type[HTTPResponse | Retryable | Unknown]]] = [
+    # :status 200, and a value that is not UTF-8.
+    (b"\x88\x00\x01x\x01\xff", HTTPResponse),
+    # No status at all.
+    (b"\x00\x01x\x01y", Unknown),
+    # A length that goes beyond the frame.
+    (b"\x88\x00\x7f\xff", Unknown),
+    # A header in capitals.
+    (b"\x88\x00\x01X\x01y", Unknown),
+]
+
+
+async def test_odd_responses_are_outcomes(client: HTTP2Client, subtests: pytest.Subtests) -> None:
+    for block, kind in ODD_RESPONSES:
+        with subtests.test(block=block):
+
+            async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, block: bytes = block) -> None:
+                writer.write(SETTINGS)
+                await reader.readuntil(b"the body")
+                # HEADERS of stream 1, which end it.
+                writer.write(len(block).to_bytes(3) + b"\x01\x05\x00\x00\x00\x01" + block)
+                await reader.read()
+                writer.close()
+
+            async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+                port = server.sockets[0].getsockname()[1]
+                outcome = await client.post(f"http://127.0.0.1:{port}/", {}, b"the body", TIMEOUT)
+                await client.close()
+            assert isinstance(outcome, kind)
 
 
 async def test_with_tls_the_certificate_and_the_protocol_are_checked(

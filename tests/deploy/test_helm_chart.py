@@ -153,12 +153,13 @@ def test_budgets_and_policies_select_the_pods_beside_them(subtests: pytest.Subte
 
 def test_metrics_are_read_with_the_token_of_the_workers() -> None:
     (monitor,) = of_kind("full", "PodMonitor").values()
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    credentials = endpoint["authorization"]["credentials"]
+    endpoints = {each["port"]: each for each in monitor["spec"]["podMetricsEndpoints"]}
+    (credentials, other) = (each["authorization"]["credentials"] for each in endpoints.values())
+    assert credentials == other
     for workload, container in containers("full"):
         given = {each["name"]: each.get("valueFrom") for each in container["env"]}
-        has_health = any(port["name"] == "health" for port in container.get("ports", []))
-        assert given.get("SERENO_METRICS_TOKEN") == ({"secretKeyRef": credentials} if has_health else None)
+        has_metrics = any(port["name"] in endpoints for port in container.get("ports", []))
+        assert given.get("SERENO_METRICS_TOKEN") == ({"secretKeyRef": credentials} if has_metrics else None)
         labels = workload["spec"]["template"]["metadata"]["labels"]
         assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
 

@@ -1,12 +1,14 @@
 """The tools that change something: shown first, confirmed, done once, by operators, and recorded."""
 
 import psycopg
+import pytest
 
 from sereno import Every, Sereno
 from sereno.jobs.job import JobOptions
 from tests.facts import one, state
 from tests.manual_worker import ManualWorker
 from tests.mcp.conftest import Assistant, Connect
+from tests.server.api.notifications.test_deliveries import ADDRESS, NotifiedEvents
 
 
 async def confirmed(assistant: Assistant, tool: str, **arguments: object) -> object:
@@ -69,6 +71,30 @@ async def test_queues_and_schedules_are_paused_and_resumed(
         assert one(connection, enabled) == "paused"
         await confirmed(assistant, "resume_schedules", keys=["a/../b"])
         assert one(connection, enabled) == "enabled"
+
+
+@pytest.fixture
+def notified(app: Sereno, connection: psycopg.Connection) -> NotifiedEvents:
+    return NotifiedEvents(app, connection)
+
+
+async def test_failed_deliveries_are_found_and_sent_again(
+    notified: NotifiedEvents, connect: Connect, connection: psycopg.Connection
+) -> None:
+    fails, theirs = notified.deliveries["fails"], notified.deliveries["theirs"]
+    async with connect("operator", tenant="a", allow_writes=True) as assistant:
+        assert [each["id"] for each in (await assistant.call("search_deliveries", q="state:failed"))["items"]] == [
+            theirs
+        ]
+        assert "404: " in await assistant.refused("show_delivery", delivery_id=fails)
+        assert "nothing would change" in await assistant.refused("requeue_deliveries", delivery_ids=[fails])
+    async with connect("operator", allow_writes=True) as assistant:
+        shown = await assistant.text("show_delivery", delivery_id=notified.deliveries["ok"])
+        assert ADDRESS not in shown
+        assert '"sent"' in shown
+        assert " is sent" in await assistant.refused("requeue_deliveries", delivery_ids=[notified.deliveries["ok"]])
+        await confirmed(assistant, "requeue_deliveries", delivery_ids=[fails])
+    assert one(connection, "select state from sereno.deliveries where id = %s", fails) == "pending"
 
 
 async def test_viewers_and_other_tenants_change_nothing(

@@ -150,6 +150,7 @@ def test_what_cannot_be_safe_is_refused(subtests: pytest.Subtests) -> None:
         (["--url", "sereno.example.org"], {}, "write the address of sereno server"),
         (["--url", "ftp://sereno.example.org"], {}, "write the address of sereno server"),
         (["--url", "https://me:secret@sereno.example.org"], {}, "leave out user, query and fragment"),
+        (["--url", "https://sereno.example.org:70000"], {}, "write the address of sereno server"),
         (["--url", "http://[::1"], {}, "write the address of sereno server"),
         ([], {"SERENO_URL": "http://10.0.0.7"}, "in the clear"),
         ([], {"SERENO_TOKEN": "secret-that-is-no-token"}, "SERENO_TOKEN is not a token"),

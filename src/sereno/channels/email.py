@@ -1,7 +1,8 @@
 """Email over SMTP: one connection per batch, one transaction per message.
 
 If the connection breaks before the final dot, nothing was sent; after it, the outcome is unknown. Every attempt of a
-message has the same Message-ID. Bounced emails (RFC 3464) are read as receipts.
+message has the same Message-ID. Reports of bounces and complaints are read as receipts; with `return_path`, each email
+has a signed address for its bounces.
 """
 
 import asyncio
@@ -21,11 +22,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
+from sereno.channels.callback_checks import is_secret
 from sereno.channels.contract import Callback, Channel, Exchange, Message
+from sereno.channels.email_callback import report_receipts
 from sereno.channels.email_content import LONGEST_LINE, EmailContent, Mailbox, addr_spec, compose, mailbox
-from sereno.channels.email_reports import ABOUT_SENDER, ENHANCED_CODE, one_line, receipts
+from sereno.channels.email_reports import ABOUT_SENDER, ENHANCED_CODE, one_line
 from sereno.channels.http import MOST_TEXT
 from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
+from sereno.channels.return_path import ReturnPath
 from sereno.channels.smtp_tls import is_loopback, refusal
 from sereno.errors import InvalidAddress, RejectedCallback
 from sereno.telemetry.log_events import emit
@@ -62,9 +66,15 @@ class EmailSettings(msgspec.Struct, frozen=True, kw_only=True):
     timeout: Annotated[float, msgspec.Meta(gt=0)] | None = None
     # Shared with the gateway that forwards bounces to the webhook; also makes Message-IDs unguessable.
     bounce_secret: str = ""
+    # The address of bounces: each email gets its own, with a signed part after a +.
+    return_path: str = ""
 
     def __repr__(self) -> str:
         return f"Settings({self.host!r})"
+
+    @property
+    def signed_path(self) -> ReturnPath | None:
+        return ReturnPath(self.return_path, self.bounce_secret) if self.return_path else None
 
     def words(self, reply: object) -> str:
         """Return a server's reply on one line, with the password masked."""
@@ -95,9 +105,9 @@ class Email(Channel):
             settings = msgspec.convert({"timeout": exchange.timeout, **exchange.over(self._defaults)}, EmailSettings)
             mailbox(settings.sender)
             mailbox(settings.reply_to or settings.sender)
+            connection = _SMTPConnection(settings, settings.signed_path)
         except (msgspec.ValidationError, InvalidAddress) as error:
             return [Down("bad_settings", one_line(str(error))[:MOST_TEXT])] * len(batch)
-        connection = _SMTPConnection(settings)
         try:
             if batch:
                 await connection.open()
@@ -108,21 +118,28 @@ class Email(Channel):
             connection.abort()
 
     def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:
-        """Return the receipt of a bounced email, forwarded unchanged by a mail gateway."""
-        texts = (account.get("bounce_secret"), callback.headers.get("x-sereno-secret"))
-        secret, received = (each.encode("utf-8", "replace") if isinstance(each, str) else b"" for each in texts)
-        if not secret or not hmac.compare_digest(secret, received):
-            raise RejectedCallback("the header x-sereno-secret is not the bounce_secret of the account")
-        # An email has one address, but a mailing list reports several recipients; a failure counts before a success.
-        return sorted(receipts(callback.body), key=lambda receipt: receipt.outcome == "delivered")[:1]
+        """Return the receipt of a report about an email, forwarded unchanged by a mail gateway."""
+        own = {name: value for name, value in account.items() if value is not None}
+        try:
+            settings = msgspec.convert({**self._defaults, **own}, EmailSettings)
+            if is_secret(callback.headers.get("x-sereno-secret", ""), settings.bounce_secret):
+                return report_receipts(callback, settings.signed_path, settings.sender)
+        except (msgspec.ValidationError, InvalidAddress) as error:
+            raise RejectedCallback(f"a setting of the account is invalid: {one_line(str(error))}") from None
+        raise RejectedCallback("the header x-sereno-secret is not the bounce_secret of the account")
+
+
+# A step, the expected codes, and the words of the command.
+_Command = tuple[str, Sequence[int], Sequence[bytes]]
 
 
 class _SMTPConnection:
     """One SMTP connection. `failure`: once it is unusable, the outcome of all remaining messages."""
 
-    def __init__(self, settings: EmailSettings) -> None:
+    def __init__(self, settings: EmailSettings, path: ReturnPath | None) -> None:
         self.failure: Outcome | None = None
         self._settings = settings
+        self._path = path
         # An aiosmtplib.SMTP and its exceptions; imported on first use, like the library of every channel.
         self._client: Any = None
         self._errors: tuple[type[Exception], ...] = (OSError,)
@@ -183,7 +200,7 @@ class _SMTPConnection:
         message_id, address, wire = email
         is_complete = False
         try:
-            for step, expected, command in self._commands(address, len(wire)):
+            for step, expected, command in self._commands(message_id, address, len(wire)):
                 code, reply = await self._client.execute_command(*command)
                 if code not in expected:
                     return self._refused(step, code, reply)
@@ -199,12 +216,14 @@ class _SMTPConnection:
         self._is_open_transaction = False
         return Sent(message_id)
 
-    def _commands(self, address: str, size: int) -> Iterator[tuple[str, Sequence[int], Sequence[bytes]]]:
+    def _commands(self, message_id: str, address: str, size: int) -> Iterator[_Command]:
         if self._is_open_transaction:
             yield "RSET", (250,), (b"RSET",)
         self._is_open_transaction = True
         sized = [f"SIZE={size}".encode()] if self._client.supports_extension("size") else []
-        yield "MAIL", (250,), (b"MAIL", f"FROM:<{mailbox(self._settings.sender).address}>".encode(), *sized)
+        path, digest = self._path, message_id.partition("@")[0]
+        sender = mailbox(self._settings.sender).address if path is None else path.address(digest)
+        yield "MAIL", (250,), (b"MAIL", f"FROM:<{sender}>".encode(), *sized)
         yield "RCPT", (250, 251), (b"RCPT", f"TO:<{address}>".encode())
         yield "DATA", (354,), (b"DATA",)
 

@@ -9,8 +9,8 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 from sereno.channels.http import LARGEST_RESPONSE, MOST_TEXT, HTTPResponse
@@ -52,8 +52,8 @@ class _Stream:
         """Return what is known of a request that gets no response."""
         return Unknown("no_response", reason) if self.is_complete else Retryable("connection_lost", reason)
 
-    def receive_headers(self, headers: list[tuple[str, str]]) -> None:
-        self._headers = {name.lower(): value for name, value in headers}
+    def receive_headers(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        self._headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
         status = self._headers.pop(":status", "")
         self._status = int(status) if status.isascii() and status.isdigit() else 0
 
@@ -76,7 +76,8 @@ class HTTP2Client:
     async def post(self, url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Ended:
         """Send one request. A response with any status is returned."""
         parts = urlsplit(url)
-        fixed = [(":method", "POST"), (":scheme", parts.scheme), (":authority", parts.netloc), (":path", parts.path)]
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        fixed = [(":method", "POST"), (":scheme", parts.scheme), (":authority", parts.netloc), (":path", path)]
         stream = _Stream([*fixed, *headers.items(), ("content-length", str(len(body)))], body)
         connection: _Connection | None = None
         try:
@@ -137,7 +138,7 @@ class _Connection:
         logging.getLogger("hpack").setLevel(logging.INFO)
         self.is_usable, self.is_over = True, False
         self._reader, self._writer = reader, writer
-        self._h2 = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
+        self._h2 = H2Connection(H2Configuration(client_side=True, header_encoding=None))
         self._streams: dict[int, _Stream] = {}
         # Until the server's settings arrive, it is unknown how many streams it allows.
         self._has_settings = False
@@ -156,14 +157,21 @@ class _Connection:
 
     async def send(self, stream: _Stream) -> Ended | None:
         """Send a request when a stream is free, and return its result; None if it was not processed."""
+        from h2.exceptions import H2Error  # noqa: PLC0415 - see __init__
+
         while self.is_usable and not self._is_free():
             await self._next_change()
         if not self.is_usable:
             return None
-        number = self._h2.get_next_available_stream_id()
+        try:
+            number = self._h2.get_next_available_stream_id()
+            self._h2.send_headers(number, stream.headers)
+        except H2Error:
+            # It has no more numbers of streams, or has just ended.
+            self.is_usable = False
+            return None
         self._streams[number] = stream
         try:
-            self._h2.send_headers(number, stream.headers)
             await self._send_body(number, stream)
             # One who stops waiting must not cancel the result itself: it shows that the stream is still open.
             return await asyncio.shield(stream.ended)
@@ -235,7 +243,7 @@ class _Connection:
             self._change.set()
             self._writer.close()
 
-    async def _frames(self) -> Any:
+    async def _frames(self) -> AsyncIterator[bytes]:
         """Yield frames one by one: h2 would forget all streams at GOAWAY, also those that are still answered."""
         with contextlib.suppress(asyncio.IncompleteReadError):
             while True:
@@ -271,7 +279,7 @@ class _Connection:
                 if stream is not None:
                     stream.receive_data(event.data or b"")
             case events.ResponseReceived() if stream is not None:
-                stream.receive_headers(list(_texts(event.headers or [])))
+                stream.receive_headers(cast("Iterable[tuple[bytes, bytes]]", event.headers or ()))
             case events.StreamEnded() if stream is not None:
                 stream.finish()
             case events.StreamReset() if stream is not None:
@@ -286,11 +294,3 @@ class _Connection:
     async def _next_change(self) -> None:
         self._change.clear()
         await self._change.wait()
-
-
-def _texts(headers: Any) -> Iterator[tuple[str, str]]:
-    for name, value in headers:
-        yield (
-            name.decode("utf-8", "replace") if isinstance(name, bytes) else name,
-            value.decode("utf-8", "replace") if isinstance(value, bytes) else value,
-        )

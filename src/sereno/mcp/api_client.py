@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 import httpx2
 from mcp.server.mcpserver import Context
@@ -111,19 +111,25 @@ def path_of(*words: str | int) -> str:
 
 def check_url(url: str, *, allow_http: bool, is_loopback: Callable[[str], bool]) -> str:
     """Return the URL of a server. A token is sent in the clear only on this machine, or where that is allowed."""
-    try:
-        found = urlsplit(url)
-        host = found.hostname
-        is_plain = found.port is None or found.port > 0
-    except ValueError:
-        host, is_plain = None, False
-    if not host or not is_plain or found.scheme not in ("http", "https"):
+    found = _split(url)
+    if found is None:
         raise ConfigurationError("--url: write the address of sereno server, such as https://sereno.example.org")
     if found.username is not None or found.query or found.fragment:
         raise ConfigurationError("--url: leave out user, query and fragment; the token is SERENO_TOKEN")
+    host = found.hostname or ""
     if found.scheme == "http" and not allow_http and not is_loopback(host):
         raise ConfigurationError(f"--url: http would send the token to {host} in the clear: use https, or --allow-http")
     return url.rstrip("/")
+
+
+def _split(url: str) -> SplitResult | None:
+    """Return the parts of a URL with a host and, if there is one, a valid port; None for anything else."""
+    try:
+        found = urlsplit(url)
+        is_address = found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+    except ValueError:
+        return None
+    return found if is_address else None
 
 
 def _parameter(value: Any) -> Any:

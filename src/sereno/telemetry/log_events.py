@@ -19,6 +19,10 @@ logger = logging.getLogger("sereno")
 _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31m"}
 FIELDS = "sereno_fields"
 
+LogForm = Literal["auto", "console", "json"]
+# Whether `configure` was called: isolated processes of this one then do the same.
+configured = False
+
 
 def emit(level: int, event: str, message: str, *, error: BaseException | None = None, **fields: Any) -> None:
     """Emit one log line of the engine. Errors of the application's log filters and handlers are caught here."""
@@ -95,13 +99,37 @@ class ConsoleFormatter(logging.Formatter):
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
-def configure(level: str, form: Literal["auto", "console", "json"]) -> None:
-    """Configure logging. Only for sereno's own processes: a library must not configure the logging of its users."""
+class LineHandler(logging.StreamHandler[Any]):
+    """Writes the lines of sereno's own processes to stderr."""
+
+
+def configure(level: str, form: LogForm) -> None:
+    """Configure logging. Only for sereno's own processes: a library must not configure the logging of its users.
+
+    Handlers of the application stay. If one of them writes to the terminal, `auto` leaves the lines to it.
+    """
+    global configured  # noqa: PLW0603 - logging itself is set up once per process
+    root = logging.getLogger()
+    theirs = [handler for handler in root.handlers if not isinstance(handler, LineHandler)]
+    if form != "auto":
+        theirs = [handler for handler in theirs if not _is_on_terminal(handler)]
+    if any(map(_is_on_terminal, theirs)):
+        root.handlers[:] = theirs
+    else:
+        root.handlers[:] = [*theirs, _line_handler(form)]
+    if not theirs:
+        root.setLevel(logging.WARNING)
+    logger.setLevel(level.upper())
+    configured = True
+
+
+def _line_handler(form: LogForm) -> LineHandler:
     terminal = sys.stderr.isatty()
-    handler = logging.StreamHandler(sys.stderr)
+    handler = LineHandler(sys.stderr)
     as_json = form == "json" or (form == "auto" and not terminal)
     handler.setFormatter(JsonFormatter() if as_json else ConsoleFormatter(colour=terminal))
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(logging.WARNING)
-    logger.setLevel(level.upper())
+    return handler
+
+
+def _is_on_terminal(handler: logging.Handler) -> bool:
+    return isinstance(handler, logging.StreamHandler) and handler.stream in (sys.stdout, sys.stderr)

@@ -1,5 +1,6 @@
 """What a real worker sends, also from the process of an isolated task."""
 
+import json
 import signal
 from pathlib import Path
 
@@ -36,11 +37,14 @@ def test_a_worker_that_stops_has_sent_everything(
         assert worker.process.wait(30) == 0
     finally:
         worker.process.kill()
+    lines = [json.loads(line) for line in worker.log_text().splitlines() if line.startswith("{")]
     for task in (traced_app.together, traced_app.alone):
         sent = only(receiver.named(f"enqueue {task.name}"))
         processed = only(receiver.named(f"process {task.name}"))
         assert processed.parent_span_id == sent.span_id
         (record,) = [each for each in receiver.records if each.body.string_value == task.name]
         assert (record.trace_id, record.span_id) == (processed.trace_id, processed.span_id)
+        (line,) = [each for each in lines if each["msg"] == task.name]
+        assert (line["trace_id"], line["span_id"]) == (processed.trace_id.hex(), processed.span_id.hex())
     ran = {values(point)["sereno.task"]: point.count for point in receiver.points("messaging.process.duration")}
     assert ran == {task.name: 1 for task in (traced_app.together, traced_app.alone)}

@@ -40,4 +40,4 @@ if "TRACED_APP_RECEIVER" in os.environ:
     instrument(provider, meters)
     records = LoggerProvider()
     records.add_log_record_processor(SimpleLogRecordProcessor(OTLPLogExporter(f"{url}logs")))
-    log.addHandler(LoggingHandler(logger_provider=records))
+    logging.getLogger().addHandler(LoggingHandler(logger_provider=records))

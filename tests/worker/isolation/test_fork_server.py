@@ -119,7 +119,7 @@ def test_a_fork_server_ends_silently_when_its_worker_ends_before_it_has_read_all
 @pytest.mark.slow
 def test_an_isolated_process_ends_silently_when_its_worker_ends_before_it_has_read_the_reply(app: Sereno) -> None:
     ours, theirs = socket.socketpair()
-    settings = isolation.ProcessSettings(app.url, msgspec.to_builtins(app.settings), sys.path)
+    settings = isolation.ProcessSettings(app.url, msgspec.to_builtins(app.settings), sys.path, writes_lines=False)
     job = ClaimedJob(1, 1, "work", "default", 5, 1, None, msgspec.Raw(b"{}"), 0.0, 0.0)
     request = isolation.JobRequest("not_a_module", "work", None, job, 1)
     command = [*isolation.COMMAND, str(theirs.fileno()), str(os.getpid())]

@@ -102,12 +102,14 @@ resources:
 {{- define "sereno.env.health" -}}
 - {name: SERENO_HEALTH_HOST, value: "0.0.0.0"}
 - {name: SERENO_HEALTH_PORT, value: "7374"}
-{{- with .root.Values.metricsToken }}
-{{- if .secret }}
+{{- if .root.Values.metricsToken.secret }}
+{{ include "sereno.env.metrics" . }}
+{{- end }}
+{{- end -}}
+
+{{- define "sereno.env.metrics" -}}
 - name: SERENO_METRICS_TOKEN
-  valueFrom: {secretKeyRef: {name: {{ .secret }}, key: {{ .key }}}}
-{{- end }}
-{{- end }}
+  valueFrom: {secretKeyRef: {name: {{ .root.Values.metricsToken.secret }}, key: {{ .root.Values.metricsToken.key }}}}
 {{- end -}}
 
 {{/* Ports and probes of processes with a health port; the application may take a minute to import. */}}

@@ -32,6 +32,7 @@ from sereno.zones import zone as find_zone
 REACHABLE = ("active", "unverified")
 # Bounds of one change: more than a page has.
 MOST_CHANGES, MOST_STOPPED = 2000, 200
+LONGEST_ZONE = 100
 STOPPED = "by the recipient, in the preference centre"
 
 
@@ -86,7 +87,7 @@ class PreferenceChanges(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     choices: Annotated[list[ChoiceChange], msgspec.Meta(max_length=MOST_CHANGES)] = []
     quiet: Annotated[list[QuietHours], msgspec.Meta(max_length=MOST_SPANS)] | msgspec.UnsetType | None = msgspec.UNSET
-    zone: Annotated[str, msgspec.Meta(max_length=100)] | None = None
+    zone: Annotated[str, msgspec.Meta(max_length=LONGEST_ZONE)] | None = None
     stop: Annotated[list[int], msgspec.Meta(max_length=MOST_STOPPED)] = []
 
 

@@ -30,6 +30,7 @@ from sereno.jobs.chunks import ChunkBatch
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.task import Registry, TaskDefinition
 from sereno.settings import Settings
+from sereno.telemetry import log_events
 from sereno.telemetry.log_events import emit
 from sereno.worker.fork_server import ForkFailed, StartedProcess
 from sereno.worker.isolation.preload import Preload, PreloadedServer
@@ -74,11 +75,15 @@ class CallReply(msgspec.Struct):
 
 
 class ProcessSettings(msgspec.Struct):
-    """The first line to a new process: its database, settings and import path."""
+    """The first line to a new process: its database, settings and import path.
+
+    `writes_lines`: the worker is a process of sereno, which configures logging, and not one of the application.
+    """
 
     url: str
     settings: dict[str, Any]
     path: list[str]
+    writes_lines: bool
 
 
 class _IsolatedProcess:
@@ -229,8 +234,9 @@ class IsolationPool:
             ours.close()
             raise
         reader, writer = await asyncio.open_connection(sock=ours, limit=LINE_LIMIT)
-        settings = ProcessSettings(self._database.url, msgspec.to_builtins(self._database.settings), _path())
-        writer.write(msgspec.json.encode(settings) + b"\n")
+        settings = msgspec.to_builtins(self._database.settings)
+        first = ProcessSettings(self._database.url, settings, _path(), log_events.configured)
+        writer.write(msgspec.json.encode(first) + b"\n")
         return _IsolatedProcess(process, reader, writer)
 
     async def _start(self, descriptor: int) -> StartedProcess:

@@ -25,6 +25,7 @@ from sereno.jobs.task import TaskDefinition
 from sereno.jobs.task_handle import Task
 from sereno.settings import Settings
 from sereno.telemetry import tracing
+from sereno.telemetry.log_events import configure
 from sereno.worker.context import Context
 from sereno.worker.event_loop import run_loop
 from sereno.worker.handler_threads import RaisedError, call_safely
@@ -69,12 +70,19 @@ async def _serve(connection: socket.socket) -> None:
     os.environ |= environment(process_settings.url, settings)
     database = Database(settings, lambda: process_settings.url)
     resources = OpenResources({})
+
+    def begin() -> None:
+        # After the import of the application, whose own handlers stay.
+        if process_settings.writes_lines:
+            configure(settings.log_level, settings.log_format)
+        writer.write(b"ready\n")
+
     async with LogWriter(process_settings.url, settings):
         # A worker that ended before it had read the reply resets the connection. Errors of handlers are outcomes.
         with suppress(ConnectionError):
             while line := await reader.readline():
                 request = msgspec.json.decode(line, type=JobRequest)
-                response = await _attempt(request, database, resources, lambda: writer.write(b"ready\n"))
+                response = await _attempt(request, database, resources, begin)
                 writer.write(msgspec.json.encode(response) + b"\n")
                 await writer.drain()
         await resources.close(ISOLATED_CLOSE_TIMEOUT)

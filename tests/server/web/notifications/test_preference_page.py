@@ -198,16 +198,29 @@ def test_a_hostile_form_writes_nothing(
         (422, [("cell", "[1]")]),
         (422, [("cell", HOSTILE)]),
         (422, [("zone", "../../etc/passwd")]),
+        (422, [("zone", "Europe/" + "x" * 400_000)]),
         (422, [("stop", "999999")]),
+        (422, [("cell", '["a\\u0000b",null,"email",true]')]),
         (422, [("x", "1")] * 20_000),
         (413, [("x", "1" * 600_000)]),
-        (303, [("stop", "-1"), ("stop", "²"), ("on", "99999"), ("start", "22:00")]),
+        (
+            303,
+            [
+                ("stop", "-1"),
+                ("stop", "²"),
+                ("stop", "9" * 5000),
+                ("days0", "\x00"),
+                ("on", "99999"),
+                ("start", "22:00"),
+            ],
+        ),
         (303, []),
     ):
         with subtests.test(fields=str(fields)[:60]):
             answer = post(url, fields)
             assert answer.status_code == status, answer.text[:500]
             assert "onerror" not in answer.text
+            assert (answer.headers.get("connection") == "close") == (status == 413)
     assert post(url, good).status_code == 303
     assert preferences(connection) == []
     assert one(connection, "select count(*) from sereno.preferences where recipient_id is not null") == 1

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sereno.errors import InvalidArguments
 from sereno.notifications.recipients.preference_centre import (
+    LONGEST_ZONE,
     MOST_CHANGES,
     MOST_STOPPED,
     PreferenceCentre,
@@ -65,7 +66,7 @@ class CentreBody(BaseModel):
 
     choices: Annotated[list[ChoiceBody], Field(max_length=MOST_CHANGES)] = []
     quiet: Annotated[list[QuietBody], Field(max_length=MOST_SPANS)] | None = None
-    zone: Annotated[str, Field(max_length=100)] | None = None
+    zone: Annotated[str, Field(max_length=LONGEST_ZONE)] | None = None
     stop: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(max_length=MOST_STOPPED)] = []
 
     def changes(self) -> PreferenceChanges:

@@ -4,6 +4,7 @@ Every choice is sent with its state on the page, so that only those are written 
 another window or the application has changed meanwhile stays.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs
@@ -12,6 +13,7 @@ import msgspec
 
 from sereno.errors import InvalidArguments
 from sereno.notifications.recipients.preference_centre import (
+    LONGEST_ZONE,
     MOST_CHANGES,
     MOST_STOPPED,
     PreferenceCentre,
@@ -29,6 +31,7 @@ OWN = "own"
 # As the page shows it: the recipient has set no hours.
 NONE = "null"
 
+_ID = re.compile(r"[0-9]{1,19}")
 # Category, event, channel, and whether it was on.
 _cells = msgspec.json.Decoder(tuple[str | None, str | None, str, bool])
 _Fields = Mapping[str, Sequence[str]]
@@ -50,7 +53,7 @@ def cell_value(category: str | None, event: str | None, channel: str, wanted: bo
 def parse(raw: bytes) -> dict[str, list[str]]:
     """Return the fields; raise InvalidArguments for what no browser sends."""
     try:
-        text = raw.decode("utf-8", "replace").replace("\x00", "")
+        text = raw.decode("utf-8", "replace")
         return parse_qs(text, keep_blank_values=True, max_num_fields=MOST_FIELDS)
     except ValueError:
         raise InvalidArguments("this form has too many fields") from None
@@ -58,12 +61,13 @@ def parse(raw: bytes) -> dict[str, list[str]]:
 
 def changes(fields: _Fields) -> PreferenceChanges:
     """Return what differs from what was shown."""
-    zone = _one(fields, "zone")
+    # A longer name would be compared with those of all zones.
+    zone = _one(fields, "zone")[:LONGEST_ZONE]
     return PreferenceChanges(
         choices=_choices(fields),
         quiet=_quiet(fields),
         zone=zone if zone and zone != _one(fields, "zone_shown") else None,
-        stop=[int(each) for each in fields.get("stop", ())[:MOST_STOPPED] if each.isascii() and each.isdigit()],
+        stop=[int(each) for each in fields.get("stop", ())[:MOST_STOPPED] if _ID.fullmatch(each)],
     )
 
 

@@ -105,31 +105,31 @@ def _centre(
 
 def _problem(request: Request, error: Exception) -> Response:
     """Return a page that says what to do; it shows nothing of the recipient."""
-    language = _language(request)
-    if isinstance(error, ExpiredToken):
-        status, words = HTTPStatus.GONE, say(language, "This link has expired. Open the one in a newer message.")
-    elif not isinstance(error, HTTPError):
-        status, words = (
-            HTTPStatus.SERVICE_UNAVAILABLE,
-            say(language, "This does not work at the moment. Try again in a minute."),
-        )
-    else:
-        status = error.status
-        sentences = {
-            HTTPStatus.UNAUTHORIZED: say(
-                language, "This link is incomplete. Open it again from the message, or copy all of it."
-            ),
-            HTTPStatus.NOT_FOUND: say(language, "There are no preferences for this link any more."),
-            HTTPStatus.TOO_MANY_REQUESTS: say(language, "Too many requests. Try again in a minute."),
-        }
-        words = sentences.get(status, say(language, "Nothing can be changed here at the moment."))
-        if status == HTTPStatus.UNAUTHORIZED:
-            # A browser has nothing to sign in with.
-            status = HTTPStatus.BAD_REQUEST
+    status, words = _explained(error, _language(request))
     response = _render(request, "preference_problem.html", status, words=words)
-    if isinstance(error, HTTPError) and "Retry-After" in (error.headers or {}):
-        response.headers["Retry-After"] = (error.headers or {})["Retry-After"]
+    headers = dict((error.headers if isinstance(error, HTTPError) else None) or {})
+    # A browser has nothing to sign in with. Other headers say when to try again, and that a connection ends whose
+    # request was not read to its end.
+    headers.pop("WWW-Authenticate", None)
+    response.headers.update(headers)
     return response
+
+
+def _explained(error: Exception, language: str) -> tuple[HTTPStatus, str]:
+    if isinstance(error, ExpiredToken):
+        return HTTPStatus.GONE, say(language, "This link has expired. Open the one in a newer message.")
+    if not isinstance(error, HTTPError):
+        words = say(language, "This does not work at the moment. Try again in a minute.")
+        return HTTPStatus.SERVICE_UNAVAILABLE, words
+    match error.status:
+        case HTTPStatus.UNAUTHORIZED:
+            words = say(language, "This link is incomplete. Open it again from the message, or copy all of it.")
+            return HTTPStatus.BAD_REQUEST, words
+        case HTTPStatus.NOT_FOUND:
+            return error.status, say(language, "There are no preferences for this link any more.")
+        case HTTPStatus.TOO_MANY_REQUESTS:
+            return error.status, say(language, "Too many requests. Try again in a minute.")
+    return error.status, say(language, "Nothing can be changed here at the moment.")
 
 
 def _render(request: Request, template: str, status: HTTPStatus, **values: Any) -> HTMLResponse:
