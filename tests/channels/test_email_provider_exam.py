@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from sereno.channels.contract import Exchange
 from sereno.channels.mailgun import Mailgun
 from sereno.channels.postmark import Postmark
@@ -27,6 +29,7 @@ class TestPostmark(ChannelExam):
             yield Subject(Postmark(), provider, exchange, emails)
 
 
+@pytest.mark.slow
 class TestSendGrid(ChannelExam):
     @asynccontextmanager
     async def setup(self) -> AsyncIterator[Subject]:
@@ -41,6 +44,7 @@ class TestResend(ChannelExam):
             yield Subject(Resend(), provider, exchange, emails)
 
 
+@pytest.mark.slow
 class TestResendBatch(ChannelExam):
     @asynccontextmanager
     async def setup(self) -> AsyncIterator[Subject]:
@@ -48,6 +52,7 @@ class TestResendBatch(ChannelExam):
             yield Subject(ResendBatch(), provider, exchange, emails)
 
 
+@pytest.mark.slow
 class TestMailgun(ChannelExam):
     @asynccontextmanager
     async def setup(self) -> AsyncIterator[Subject]:
@@ -58,7 +63,8 @@ class TestMailgun(ChannelExam):
                 yield Subject(Mailgun(), provider, exchange, emails)
 
 
-class TestSes(ChannelExam):
+@pytest.mark.slow
+class TestSES(ChannelExam):
     @asynccontextmanager
     async def setup(self) -> AsyncIterator[Subject]:
         async with SESProvider() as provider, Exchange(provider.account) as exchange:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from sereno.channels.contract import Callback, Exchange, Message
 from sereno.channels.outcome import Down, Failed, Outcome, Receipt, Retryable, Sent
@@ -186,6 +187,7 @@ async def test_a_message_that_sns_did_not_sign_is_rejected(
     good = provider.event("Delivery", NAME)
     forger = SESProvider()
     forger.url, forger._certificate = provider.url, provider._certificate
+    forger._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     old = (datetime.now(UTC) - timedelta(seconds=OLDEST_MESSAGE + 60)).isoformat()
     forged = {
         "another message": good.body.replace(b"Delivery", b"Open"),

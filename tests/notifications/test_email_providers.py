@@ -8,6 +8,7 @@ from aiohttp import web
 
 from sereno import Sereno
 from sereno.channels.email_provider import EmailProvider
+from sereno.channels.failover import Failover
 from sereno.channels.mailgun import Mailgun
 from sereno.channels.postmark import Postmark
 from sereno.channels.resend import Resend, ResendBatch
@@ -111,3 +112,14 @@ async def test_events_of_ses_arrive_by_sns(app: Sereno, connection: psycopg.Conn
     assert states()[0][2] == "read"
     rows = connection.execute("select outcome from sereno.receipts order by id").fetchall()
     assert [outcome for (outcome,) in rows] == ["read", "clicked", "delivered"]
+
+
+async def test_a_failover_reads_the_callbacks_of_both_providers(app: Sereno) -> None:
+    async with PostmarkProvider() as first, SESProvider() as second, PostmarkProvider() as other:
+        channel = Failover(Postmark(), SES(sns_url=second.url))
+        app.channels.add(channel, first=first.account, second=second.account)
+        for callback in (first.event("Delivery", "a1"), second.event("Delivery", "b1"), second.confirmation("token")):
+            assert await app.notifications.callback("email", callback) == 0
+        assert second.confirmed == ["token"]
+        with pytest.raises(RejectedCallback):
+            await app.notifications.callback("email", other.event("Delivery", "a1"))

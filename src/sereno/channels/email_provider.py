@@ -87,18 +87,18 @@ class EmailBatchProvider(EmailProvider[SettingsT]):
         raise NotImplementedError
 
     async def send_all(self, batch: Sequence[Message], settings: SettingsT, exchange: Exchange, /) -> Sequence[Outcome]:
-        outcomes: list[Outcome] = []
-        waiting: list[tuple[int, EmailContent]] = []
-        for message in batch:
-            content = self.content(message, settings)
-            if isinstance(content, EmailContent):
-                waiting.append((len(outcomes), content))
-            outcomes.append(Failed("unsent") if isinstance(content, EmailContent) else content)
+        composed = [self.content(message, settings) for message in batch]
+        outcomes: dict[int, Outcome] = {
+            position: content for position, content in enumerate(composed) if not isinstance(content, EmailContent)
+        }
+        waiting = [
+            (position, content) for position, content in enumerate(composed) if isinstance(content, EmailContent)
+        ]
         for group in self._groups(waiting):
             results = await self.send_many([content for _, content in group], settings, exchange)
             for (position, _), outcome in zip(group, results, strict=True):
                 outcomes[position] = without_secrets(outcome, self.secrets(batch[position], settings))
-        return outcomes
+        return [outcomes[position] for position in range(len(batch))]
 
     def _groups(self, waiting: Sequence[tuple[int, EmailContent]]) -> Iterator[list[tuple[int, EmailContent]]]:
         """Yield what fits into one request."""

@@ -41,7 +41,7 @@ OLDEST_CALLBACK = 300.0
 SECRET_PREFIX = "whsec_"  # noqa: S105 - the prefix of secrets, not a secret
 
 # Names of errors that say more than "this message failed".
-MEANINGS: Mapping[str, Refusal | type[Unknown]] = {
+MEANINGS: Mapping[str, Refusal] = {
     "missing_api_key": Down,
     "restricted_api_key": Down,
     "invalid_api_key": Down,
@@ -51,9 +51,9 @@ MEANINGS: Mapping[str, Refusal | type[Unknown]] = {
     "daily_quota_exceeded": Retryable,
     "monthly_quota_exceeded": Retryable,
     "concurrent_idempotent_requests": Retryable,
-    # An earlier try, with other content, has used the key.
-    "invalid_idempotent_request": Unknown,
 }
+# An earlier try, with other content, has used the key.
+KEY_IS_USED = "invalid_idempotent_request"
 EVENTS: Mapping[str, tuple[ReceiptOutcome, ...]] = {
     "email.delivered": ("delivered",),
     "email.opened": ("read",),
@@ -178,15 +178,15 @@ def _refused(response: HTTPResponse) -> Outcome | None:
     """Return the outcome of an error with a name that says more than its status."""
     body = fields(response.json())
     name, text = provider_text(body.get("name")), provider_text(body.get("message"))
+    if name == KEY_IS_USED:
+        return Unknown(name, text)
     kind = MEANINGS.get(name)
     if name == "validation_error" and "`to`" in text:
         kind = Invalid
     # The domain of the sender is not verified.
     elif name == "validation_error" and (response.status == HTTPStatus.FORBIDDEN or "`from`" in text):
         kind = Down
-    if kind is None:
-        return None
-    return Unknown(name, text) if kind is Unknown else coded_refusal(kind, name, text, response)  # type: ignore[arg-type]  # a refusal
+    return None if kind is None else coded_refusal(kind, name, text, response)
 
 
 def _sent(response: HTTPResponse, email: Mapping[str, Any]) -> Outcome:

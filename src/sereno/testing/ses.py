@@ -4,6 +4,7 @@ import base64
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -35,7 +36,7 @@ class SESProvider(Provider):
         self.refuses: dict[str, str] = {}
         self.sent: dict[str, dict[str, Any]] = {}
         self.confirmed: list[str] = []
-        self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        self._key = _key()
         self._certificate = f"/SimpleNotificationService-{secrets.token_hex(16)}.pem"
 
     @property
@@ -129,6 +130,12 @@ class SESProvider(Provider):
         return Callback(
             body=msgspec.json.encode({**whole, "Signature": base64.b64encode(signature).decode()}), headers={}
         )
+
+
+@cache
+def _key() -> rsa.RSAPrivateKey:
+    """Return the key with which SNS signs; to make one takes a third of a second."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
 def _error(kind: str, message: str, status: int = 400) -> web.Response:
