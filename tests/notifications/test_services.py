@@ -126,13 +126,14 @@ async def test_a_lost_fan_out_is_replaced_by_its_own_service(
 ) -> None:
     async with press.app.working():
         pass  # stores the event types
-    await press.published.anotify(Tender("P1"), to="user:7")
+    await press.published.anotify(Tender("P1"), to="user:7", trace="request 7")
     connection.execute("delete from sereno.jobs")
     advance(connection, 120)
     await shop.app.notifications.sweeper.sweep()
     assert send_jobs(connection) == set()
     await press.app.notifications.sweeper.sweep()
     assert send_jobs(connection) == {("fan_out", "press")}
+    assert one(connection, "select trace from sereno.jobs where task = 'sereno.fan_out'") == "request 7"
 
 
 def test_a_bad_name_of_the_queue_is_refused_with_the_setting(database_url: str) -> None:

@@ -157,10 +157,10 @@ def steps(event: int) -> Operation[list[EscalationStep]]:
     return msgspec.json.decode(rows[0][0], type=list[EscalationStep]) if rows else []
 
 
-def without_job(queue: str = QUEUE) -> Operation[list[tuple[int, str | None]]]:
-    """Return (id, tenant) of due events of a queue that have no fan-out job."""
+def without_job(queue: str = QUEUE) -> Operation[list[tuple[int, str | None, str | None]]]:
+    """Return (id, tenant, trace) of due events of a queue that have no fan-out job."""
     rows = yield Statement(_sql["without_job"], {"queue": queue})
-    return msgspec.json.decode(rows[0][0], type=list[tuple[int, str | None]])
+    return msgspec.json.decode(rows[0][0], type=list[tuple[int, str | None, str | None]])
 
 
 def escalate(

@@ -233,8 +233,8 @@ where type = %(type)s and tenant = %(tenant)s and subject is not distinct from %
 
 -- name: without_job
 -- Events of a queue that are due and have no fan-out job, because the job was deleted or lost.
-select coalesce(json_agg(json_build_array(id, nullif(tenant, ''))), '[]')::text
-from (select id, tenant from sereno.events
+select coalesce(json_agg(json_build_array(id, nullif(tenant, ''), trace)), '[]')::text
+from (select id, tenant, trace from sereno.events
       where matched_at is null and due_at < sereno.now() - interval '1 minute'
         and coalesce((select definition ->> 'queue' from sereno.event_types where name = events.type), 'notifications') = %(queue)s
       order by due_at limit 1000) as late

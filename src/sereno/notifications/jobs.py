@@ -34,9 +34,9 @@ class NotificationJobs:
         """Return the job that creates the deliveries of a new event."""
         return self.new(FAN_OUT, {"event": event}, JobOptions(run_at=due_at, tenant=tenant, trace=trace))
 
-    def fan_out_again(self, event: int, tenant: str | None) -> NewJob:
+    def fan_out_again(self, event: int, tenant: str | None, trace: str | None) -> NewJob:
         """Return the job that replaces a lost fan-out job; one at a time."""
-        return self.new(FAN_OUT, {"event": event}, JobOptions(tenant=tenant, unique_key=f"event {event}"))
+        return self.new(FAN_OUT, {"event": event}, JobOptions(tenant=tenant, trace=trace, unique_key=f"event {event}"))
 
     def escalate(self, event: int, due_in: float) -> NewJob:
         """Return the job that checks an event for escalation after a delay in seconds."""

@@ -48,7 +48,7 @@ class Sweeper:
         unrequested = yield from receipt_store.unrequested(self._jobs.queue)
         receipts = [self._jobs.request_receipts(channel, account) for channel, account in unrequested]
         unmatched = yield from events.without_job(self._jobs.queue)
-        fan_outs = [self._jobs.fan_out_again(event, tenant) for event, tenant in unmatched]
+        fan_outs = [self._jobs.fan_out_again(*event) for event in unmatched]
         if jobs := [*sends, *receipts, *fan_outs]:
             yield from transitions.enqueue(jobs)
         return len(sends), len(receipts), len(fan_outs)
