@@ -149,7 +149,8 @@ class DatabasePool:
 @cache
 def _schema_digest() -> str:
     """Return a digest of all migrations: checkouts with different schemas may share the server."""
-    return hashlib.sha256("".join(migration.checksum for migration in migrations()).encode()).hexdigest()[:12]
+    numbered = "".join(f"{migration.number} {migration.checksum} " for migration in migrations())
+    return hashlib.sha256(numbered.encode()).hexdigest()[:12]
 
 
 def _fingerprint(connection: psycopg.Connection) -> str:
