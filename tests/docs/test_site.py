@@ -17,6 +17,7 @@ from playwright.sync_api import expect
 
 import sereno
 from tests.docs.pages import ROOT
+from tests.facts import TIMEOUT
 from tests.server.web import chromium
 from tests.server.web.chromium import Chromium
 
@@ -110,7 +111,7 @@ def visit(browser: Chromium, address: str) -> None:
     expect(body).to_have_attribute("data-md-color-scheme", "slate")
     page.keyboard.press("/")
     page.keyboard.type("heartbeat")
-    expect(page.get_by_text(re.compile(r"\d+ results"))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"\d+ results"))).to_be_visible(timeout=TIMEOUT * 1000)
     assert [url for url in requested if not url.startswith((address, "data:", "blob:"))] == []
     page.context.close()
 

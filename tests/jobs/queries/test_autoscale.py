@@ -67,6 +67,16 @@ def test_the_demand_is_read_from_the_database(connection: psycopg.Connection) ->
     assert mails.oldest_seconds >= 20
 
 
+def test_due_jobs_that_no_worker_has_made_ready_are_counted(connection: psycopg.Connection) -> None:
+    add(connection, 2, queue="mails", delay=30)
+    add(connection, 1, queue="mails", delay=300)
+    assert [each.ready for each in do(connection, queue_demands())] == [0]
+    advance(connection, 60)
+    (found,) = do(connection, queue_demands())
+    assert (found.ready, 30 <= found.oldest_seconds < 60) == (2, True)
+    assert autoscale([found], AutoscaleQuery(), Settings()).wanted_workers == 1
+
+
 def test_jobs_at_a_carrier_are_ready(connection: psycopg.Connection) -> None:
     report(connection, pending_messages=3, oldest=5.0)
     add_batch(connection, 1, 2)

@@ -4,10 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sereno.database.statement import Operation
+from sereno.bounded_count import BOUND
+from sereno.database.statement import Operation, Statement, queries
 from sereno.jobs.queries import minute_stats
 from sereno.jobs.queries.queues import list_queues
 from sereno.settings import Settings
+
+_sql = queries("jobs/queries/autoscale")
 
 # Seconds over which the run time of an attempt is averaged.
 RUN_TIME_SPAN = 600.0
@@ -17,9 +20,10 @@ TARGET = 60.0
 
 @dataclass(frozen=True, slots=True)
 class QueueDemand:
-    """The work of a queue. `ready`, `running`: at most 10,000 of each in PostgreSQL; `ready` with those at a carrier.
+    """The work of a queue. `ready`, `running`: at most 10,000 of each in PostgreSQL.
 
-    `oldest_seconds`: since the oldest ready job was due. `run_seconds`: of an average attempt, null without any lately.
+    `ready`: with those at a carrier, and those that are due and that only a worker can make ready.
+    `oldest_seconds`: since the oldest of them was due. `run_seconds`: of an average attempt, null without any lately.
     """
 
     queue: str
@@ -67,16 +71,18 @@ def queue_demands() -> Operation[list[QueueDemand]]:
     """Return every queue that has jobs, a worker, a pause or a carrier."""
     lines = yield from list_queues()
     run_times = yield from minute_stats.run_times(RUN_TIME_SPAN)
+    due = {queue: (jobs, age) for queue, jobs, age in (yield Statement(_sql["due_jobs"], {"bound": BOUND}))}
     found = []
     for line in lines:
-        carrier = line.carrier
+        carrier, (due_jobs, due_seconds) = line.carrier, due.get(line.queue, (0, 0.0))
+        oldest = (line.oldest_seconds, due_seconds, carrier.oldest_seconds if carrier else None)
         found.append(
             QueueDemand(
                 line.queue,
-                line.ready.value + (carrier.pending_jobs + carrier.relay_jobs if carrier else 0),
+                line.ready.value + due_jobs + (carrier.pending_jobs + carrier.relay_jobs if carrier else 0),
                 line.running.value,
                 # Without an exponent, which not every autoscaler can read.
-                round(max(line.oldest_seconds or 0.0, (carrier.oldest_seconds or 0.0) if carrier else 0.0), 3),
+                round(max(seconds or 0.0 for seconds in oldest), 3),
                 run_times.get(line.queue),
                 line.workers,
                 line.slots,
