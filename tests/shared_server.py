@@ -1,5 +1,6 @@
 """One PostgreSQL for all processes of a test run, in memory if there is space; the last process deletes it."""
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -10,6 +11,8 @@ from pathlib import Path
 from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.embedded.file_lock import FileLock
 
+# Each checkout has a server of its own: its programs may differ, and may be deleted with it.
+CHECKOUT = hashlib.sha256(os.fsencode(Path(__file__).parent)).hexdigest()[:8]
 # The memory file system of Linux, and the bytes that must be free there.
 MEMORY = Path("/dev/shm")  # noqa: S108 - only its owner can enter the server's directory in it
 REQUIRED_BYTES = 4 << 30
@@ -21,7 +24,7 @@ PARAMETERS = {"fsync": "off", "full_page_writes": "off", "jit": "off", "max_conn
 @contextmanager
 def shared_server(bin_dir: Path | None) -> Iterator[str]:
     """Return its URL. Without `bin_dir` it is the embedded PostgreSQL."""
-    directory = _fastest_disk() / f"sereno-tests-{os.getuid()}-{'own' if bin_dir else 'embedded'}"
+    directory = _fastest_disk() / f"sereno-tests-{os.getuid()}-{CHECKOUT}-{'own' if bin_dir else 'embedded'}"
     directory.mkdir(mode=0o755, exist_ok=True)
     with EmbeddedPostgres(directory, bin_dir=bin_dir, parameters=PARAMETERS) as server:
         yield server.url
