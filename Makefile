@@ -25,7 +25,7 @@ test: $(READY)  ## run the quick tests of every part: 5 minutes on two cores
 	@tools/bring_chromium
 	@$(PYTEST) --tier quick $(ARGS)
 
-test-all: $(READY)  ## run the quick and the slow tests: 40 minutes on two cores
+test-all: $(READY)  ## run the quick and the slow tests: 30 minutes on two cores
 	@tools/bring_chromium
 	@tools/bring_mariadb
 	@tools/bring_prometheus
