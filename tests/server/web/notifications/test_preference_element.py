@@ -1,10 +1,12 @@
 """`<sereno-preferences>` in a page of another origin with a strict Content-Security-Policy."""
 
+import importlib
 import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pkgutil import iter_modules
 from typing import Any
 
 import psycopg
@@ -15,10 +17,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
-from sereno import Sereno
+from sereno import Sereno, channels
+from sereno.channels.contract import Channel
 from sereno.notifications.recipients.preference_token import PreferenceOwner, make_token
 from sereno.server import asgi
 from sereno.server.web.messages import LANGUAGES, dictionary
+from sereno.server.web.notifications.preference_view import CHANNELS
 from sereno.server.web.static_files import all_files
 from tests.facts import one, until
 from tests.notifications.conftest import Tender
@@ -283,6 +287,17 @@ def test_the_element_and_the_page_have_the_same_words() -> None:
         assert translations == {sentence: known[sentence] for sentence in translations}
         said = set(re.findall(r'#say\("([^"]+)"', script)) | set(re.findall(r'#(?:section|hint)\("([^"]+)"', script))
         assert said - translations.keys() == set()
+
+
+def test_every_channel_has_a_name_that_recipients_know() -> None:
+    found = re.search(r"const CHANNELS = \{(.*?)\};", all_files()["preferences.js"].content.decode(), re.DOTALL)
+    assert found is not None
+    assert dict(re.findall(r'(\w+): "([^"]+)"', found[1])) == CHANNELS
+    modules = [importlib.import_module(f"sereno.channels.{each.name}") for each in iter_modules(channels.__path__)]
+    kinds = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
+    names = {each.name for each in kinds if issubclass(each, Channel) and isinstance(getattr(each, "name", None), str)}
+    assert {"fcm", "email"} <= names
+    assert names - CHANNELS.keys() == set()
 
 
 def test_the_script_is_small() -> None:

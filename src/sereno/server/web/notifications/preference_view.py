@@ -23,13 +23,16 @@ from sereno.zones import names as zone_names
 Say = Callable[..., str]
 # Channels as their recipients know them; another one is shown by its own name.
 CHANNELS = {
+    "apns": "Push to the phone",
     "apprise": "Messenger",
     "discord": "Discord",
     "email": "E-mail",
     "expo": "Push to the phone",
+    "fcm": "Push to the phone",
     "in_app": "In the application",
     "slack": "Slack",
     "sms": "SMS",
+    "teams": "Microsoft Teams",
     "telegram": "Telegram",
     "web_push": "Push to the browser",
     "webhook": "Webhook",

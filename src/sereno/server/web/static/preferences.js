@@ -48,8 +48,8 @@
       "in use": "em uso", "not confirmed yet": "ainda não confirmado", "cannot be reached": "não se consegue alcançar", "stopped": "parado"
     }
   };
-  const CHANNELS = { apprise: "Messenger", discord: "Discord", email: "E-mail", expo: "Push to the phone", in_app: "In the application", slack: "Slack",
-    sms: "SMS", telegram: "Telegram", web_push: "Push to the browser", webhook: "Webhook", whatsapp: "WhatsApp" };
+  const CHANNELS = { apns: "Push to the phone", apprise: "Messenger", discord: "Discord", email: "E-mail", expo: "Push to the phone", fcm: "Push to the phone",
+    in_app: "In the application", slack: "Slack", sms: "SMS", teams: "Microsoft Teams", telegram: "Telegram", web_push: "Push to the browser", webhook: "Webhook", whatsapp: "WhatsApp" };
   const DAYS = { monday: "Mon", tuesday: "Tue", wednesday: "Wed", thursday: "Thu", friday: "Fri", saturday: "Sat", sunday: "Sun" };
   const STATES = { active: "in use", unverified: "not confirmed yet", invalid: "cannot be reached", unsubscribed: "stopped" };
   const PROBLEMS = {
