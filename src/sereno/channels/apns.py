@@ -30,6 +30,7 @@ from sereno.channels.single_message import (
     Url,
     Word,
     coded_refusal,
+    failed_alone,
     fields,
     number,
     provider_text,
@@ -140,12 +141,8 @@ class APNs(SingleMessageChannel[APNsSettings]):
     async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
         """Send the messages; Down for a token of another app only if the account was never accepted for its own."""
         outcomes = await super().send(batch, exchange)
-        return [
-            Failed(outcome.code, "the device token belongs to another app")
-            if isinstance(outcome, Down) and outcome.code == FOREIGN and self._has_succeeded(exchange)
-            else outcome
-            for outcome in outcomes
-        ]
+        text = "the device token belongs to another app"
+        return failed_alone(outcomes, FOREIGN, text, lambda: self._has_succeeded(exchange))
 
     def _has_succeeded(self, exchange: Exchange) -> bool:
         account = self._accounts.get(self.settings(exchange.account, alone=exchange.stands_alone))

@@ -27,6 +27,7 @@ from sereno.channels.single_message import (
     Url,
     Word,
     coded_refusal,
+    failed_alone,
     fields,
     post,
     provider_id,
@@ -104,12 +105,8 @@ class FCM(SingleMessageChannel[FCMSettings]):
     async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
         """Send the messages; Down for a foreign token only if the account was never accepted for another one."""
         outcomes = await super().send(batch, exchange)
-        return [
-            Failed(outcome.code, "the token belongs to another project")
-            if isinstance(outcome, Down) and outcome.code == MISMATCH and self._has_succeeded(exchange)
-            else outcome
-            for outcome in outcomes
-        ]
+        text = "the token belongs to another project"
+        return failed_alone(outcomes, MISMATCH, text, lambda: self._has_succeeded(exchange))
 
     def _has_succeeded(self, exchange: Exchange) -> bool:
         return self._tokens.has_succeeded(self.settings(exchange.account, alone=exchange.stands_alone))

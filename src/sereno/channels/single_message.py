@@ -170,6 +170,15 @@ async def post(
     return read(response) if isinstance(response, HTTPResponse) else response
 
 
+def failed_alone(
+    outcomes: Sequence[Outcome], code: str, message: str, has_succeeded: Callable[[], bool]
+) -> Sequence[Outcome]:
+    """Return the outcomes; Down with this code is Failed if the account has succeeded: the message is at fault then."""
+    if not any(isinstance(each, Down) and each.code == code for each in outcomes) or not has_succeeded():
+        return outcomes
+    return [Failed(code, message) if isinstance(each, Down) and each.code == code else each for each in outcomes]
+
+
 def without_secrets(outcome: Outcome, secrets: Iterable[str]) -> Outcome:
     """Return the outcome with secrets masked, so that it can be shown."""
     if isinstance(outcome, Sent | Delivered):
