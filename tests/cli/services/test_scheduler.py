@@ -34,6 +34,7 @@ def test_a_scheduler_serves_probes_and_metrics_until_it_is_stopped(database_url:
             assert client.get("/livez").status_code == 200
             assert until(lambda: client.get("/readyz").status_code == 200)
             assert until(lambda: "sereno_scheduler_leads 1.0" in client.get("/metrics").text)
+            assert client.get("/autoscale?queue=mails").json()["wanted_workers"] == 0
         process.send_signal(signal.SIGTERM)
         assert process.wait(TIMEOUT) == 0
         assert process.stdout.read().endswith("Stopped: 0 fires, 0 skipped.\n")
