@@ -187,6 +187,14 @@ async def test_a_connection_without_further_streams_is_replaced(client: HTTP2Cli
     assert server.connections == 2
 
 
+async def test_a_connection_is_closed_before_its_task_begins(server: Echo) -> None:
+    client = HTTP2Client()
+    await client._connection(server.url)
+    await client.close()
+    (connection,) = client._open
+    assert connection._writer.is_closing()
+
+
 async def test_a_server_that_is_not_there_is_retried(client: HTTP2Client) -> None:
     async with Echo() as server:
         pass

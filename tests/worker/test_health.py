@@ -31,7 +31,6 @@ async def serving(settings: Settings, url: str = "postgresql://127.0.0.1:1/none"
     await server.start()
     yield server
     await server.stop()
-    await auntil(lambda: not server._connections)
 
 
 @pytest.fixture
@@ -70,6 +69,14 @@ async def test_half_sent_requests_do_not_block_probes(health: HealthServer, monk
 async def test_a_half_sent_request_times_out(health: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REQUEST_TIMEOUT", 0.2)
     with _half_a_request(health) as wire:
+        assert await _end(wire) == b""
+
+
+async def test_a_stop_ends_the_open_connections(health: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REQUEST_TIMEOUT", 600.0)
+    with _half_a_request(health) as wire:
+        await auntil(lambda: len(health._connections) == 1)
+        await health.stop()
         assert await _end(wire) == b""
 
 

@@ -185,6 +185,8 @@ class _Connection:
             self._flush()
         self._reading.cancel()
         await asyncio.wait([self._reading])
+        # The task does it, unless it was cancelled before it began.
+        self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
 

@@ -41,6 +41,7 @@ class HealthServer:
         self._server: asyncio.Server | None = None
         # Oldest first.
         self._connections: dict[asyncio.StreamWriter, None] = {}
+        self._is_stopped = False
         self.port = 0
 
     async def start(self) -> None:
@@ -53,10 +54,18 @@ class HealthServer:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
+        """Listen no more, and end the open connections."""
+        self._is_stopped = True
         if self._server is not None:
             self._server.close()
+            for writer in self._connections:
+                writer.transport.abort()
+            await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_stopped:
+            writer.transport.abort()
+            return
         if len(self._connections) >= MOST_CONNECTIONS:
             # Drop the connection that has been open longest, so that probes still get a response.
             oldest = next(iter(self._connections))
