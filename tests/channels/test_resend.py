@@ -1,5 +1,7 @@
 """Email by Resend: one message with its idempotency key or many per request, what each error means, signed events."""
 
+import base64
+import hmac
 import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
@@ -9,7 +11,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from sereno.channels.contract import Exchange, Message
+from sereno.channels.contract import Callback, Exchange, Message
 from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 from sereno.channels.resend import LONGEST_KEY, OLDEST_CALLBACK, Resend, ResendBatch, signature
 from sereno.errors import ConfigurationError, RejectedCallback
@@ -197,12 +199,22 @@ async def test_a_callback_that_resend_did_not_sign_is_rejected(
         later.webhook(good, provider.account)
 
 
+def signed_with(key: bytes, callback: Callback) -> Callback:
+    """Return the callback signed with this key."""
+    signed = f"{callback.headers['svix-id']}.{callback.headers['svix-timestamp']}.".encode() + callback.body
+    found = base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
+    return msgspec.structs.replace(callback, headers={**callback.headers, "svix-signature": f"v1,{found}"})
+
+
 async def test_without_a_valid_secret_no_callback_is_accepted(provider: ResendProvider) -> None:
     good = provider.event("email.delivered", NAME)
     with pytest.raises(RejectedCallback, match="webhook_secret"):
         Resend().webhook(good, {**provider.account, "webhook_secret": ""})
-    with pytest.raises(ConfigurationError, match="webhook_secret"):
-        Resend().webhook(good, {**provider.account, "webhook_secret": "whsec_*"})
+    for secret in ("whsec_*", "whsec_"):
+        # With an empty key, anyone can sign.
+        forged = signed_with(b"", good)
+        with pytest.raises(ConfigurationError, match="webhook_secret"):
+            Resend().webhook(forged, {**provider.account, "webhook_secret": secret})
 
 
 async def test_a_hostile_body_has_no_receipts(provider: ResendProvider, subtests: pytest.Subtests) -> None:
