@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 
 from sereno.channels.contract import Callback, Exchange, Message
+from sereno.channels.email_provider import QUOTA_WAIT
 from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 from sereno.channels.resend import LONGEST_KEY, OLDEST_CALLBACK, Resend, ResendBatch, signature
 from sereno.errors import ConfigurationError, RejectedCallback
@@ -121,6 +122,7 @@ OUTCOMES: dict[str, type[Outcome]] = {
     "invalid_from_address": Down,
     "rate_limit_exceeded": Retryable,
     "daily_quota_exceeded": Retryable,
+    "monthly_quota_exceeded": Down,
     "concurrent_idempotent_requests": Retryable,
     "invalid_idempotent_request": Unknown,
     "validation_error": Failed,
@@ -139,6 +141,11 @@ async def test_each_error_has_an_outcome(provider: ResendProvider, subtests: pyt
             assert type(outcome) in (kind, Failed)
     provider.refuses[ADA] = "rate_limit_exceeded"
     assert await send(provider) == [Retryable("rate_limit_exceeded", "Refused", after=RETRY_AFTER)]
+    provider.refuses[ADA] = "daily_quota_exceeded"
+    (outcome,) = await send(provider)
+    assert isinstance(outcome, Retryable)
+    assert outcome.after == QUOTA_WAIT
+    assert QUOTA_WAIT * len(Resend.delays) > 86400, "the tries last until the quota of the next day"
     (outcome,) = await send(provider, api_key="re_wrong-key")
     assert isinstance(outcome, Down)
     assert "wrong-key" not in repr(outcome)

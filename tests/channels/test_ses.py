@@ -9,6 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from sereno.channels.contract import Callback, Exchange, Message
+from sereno.channels.email_provider import QUOTA_WAIT
 from sereno.channels.outcome import Down, Failed, Outcome, Receipt, Retryable, Sent
 from sereno.channels.ses import SES
 from sereno.channels.sns import OLDEST_MESSAGE, server_of
@@ -91,6 +92,10 @@ async def test_each_error_has_an_outcome(provider: SESProvider, subtests: pytest
         with subtests.test(name=name):
             provider.refuses[ADA] = name
             assert type(await send(provider)) is kind
+    provider.refuses[ADA] = "TooManyRequestsException: Daily message quota exceeded."
+    outcome = await send(provider)
+    assert isinstance(outcome, Retryable)
+    assert outcome.after == QUOTA_WAIT
 
 
 async def test_refused_credentials_stop_the_channel(provider: SESProvider, subtests: pytest.Subtests) -> None:

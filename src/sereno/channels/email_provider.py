@@ -14,6 +14,9 @@ from sereno.channels.outcome import Failed, Invalid, Outcome, Retryable, Unknown
 from sereno.channels.single_message import ChannelSettings, SingleMessageChannel, without_secrets
 from sereno.errors import InvalidAddress
 
+# Seconds to wait after a refusal for the quota of a day: the eight tries last until it is free again.
+QUOTA_WAIT = 4 * 3600.0
+
 
 class EmailProviderSettings(ChannelSettings, frozen=True, kw_only=True):
     """`sender`: "Name <name@example.com>", as verified by the provider. `reply_to`: a template may set another."""

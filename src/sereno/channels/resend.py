@@ -16,7 +16,13 @@ from typing import Any, ClassVar
 from sereno.channels.callback_checks import check_age, json_object, receipts
 from sereno.channels.contract import Callback, Exchange, Message
 from sereno.channels.email_content import EmailContent
-from sereno.channels.email_provider import EmailBatchProvider, EmailProvider, EmailProviderSettings, post_json
+from sereno.channels.email_provider import (
+    QUOTA_WAIT,
+    EmailBatchProvider,
+    EmailProvider,
+    EmailProviderSettings,
+    post_json,
+)
 from sereno.channels.http import HTTPResponse
 from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Receipt, ReceiptOutcome, Retryable, Sent, Unknown
 from sereno.channels.single_message import (
@@ -39,6 +45,7 @@ RATE = 2
 # Seconds. Resend signs each try of a callback anew.
 OLDEST_CALLBACK = 300.0
 SECRET_PREFIX = "whsec_"  # noqa: S105 - the prefix of secrets, not a secret
+DAILY_QUOTA = "daily_quota_exceeded"
 
 # Names of errors that say more than "this message failed".
 MEANINGS: Mapping[str, Refusal] = {
@@ -47,9 +54,9 @@ MEANINGS: Mapping[str, Refusal] = {
     "invalid_api_key": Down,
     "invalid_from_address": Down,
     "not_found": Down,
+    "monthly_quota_exceeded": Down,
     "rate_limit_exceeded": Retryable,
-    "daily_quota_exceeded": Retryable,
-    "monthly_quota_exceeded": Retryable,
+    DAILY_QUOTA: Retryable,
     "concurrent_idempotent_requests": Retryable,
 }
 # An earlier try, with other content, has used the key.
@@ -189,7 +196,8 @@ def _refused(response: HTTPResponse) -> Outcome | None:
     # The domain of the sender is not verified.
     elif name == "validation_error" and (response.status == HTTPStatus.FORBIDDEN or "`from`" in text):
         kind = Down
-    return None if kind is None else coded_refusal(kind, name, text, response)
+    wait = QUOTA_WAIT if name == DAILY_QUOTA else None
+    return None if kind is None else coded_refusal(kind, name, text, response, wait)
 
 
 def _sent(response: HTTPResponse, email: Mapping[str, Any]) -> Outcome:

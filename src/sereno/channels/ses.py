@@ -20,7 +20,7 @@ from sereno.channels.aws_signature import AwsCredentials, signed_headers
 from sereno.channels.callback_checks import receipts
 from sereno.channels.contract import Callback, Exchange, Message
 from sereno.channels.email_content import EmailContent
-from sereno.channels.email_provider import EmailProvider, EmailProviderSettings
+from sereno.channels.email_provider import QUOTA_WAIT, EmailProvider, EmailProviderSettings
 from sereno.channels.http import HTTPResponse, call
 from sereno.channels.outcome import Down, Failed, Outcome, Receipt, ReceiptOutcome, Retryable, Sent, Unknown
 from sereno.channels.single_message import Refusal, Token, Word, coded_refusal, fields, provider_id, provider_text
@@ -30,6 +30,8 @@ from sereno.jobs.limits.limit import Rate
 PATH = "/v2/email/outbound-emails"
 # Certificates of SNS that are kept; it changes them about once a year.
 MOST_CERTIFICATES = 8
+# Refusals for the quota of a day and for the rate have one type.
+DAILY_QUOTA = "Daily message quota exceeded"
 
 # Error types that say more than their status.
 MEANINGS: Mapping[str, Refusal] = {
@@ -121,7 +123,8 @@ class SES(EmailProvider[SESSettings]):
         # An address that is not verified is named: that of the sender, or in the sandbox that of the recipient.
         if code == "MessageRejected" and "not verified" in text and content.sender.address in text:
             kind = Down
-        return coded_refusal(kind, code, text, response)
+        wait = QUOTA_WAIT if text.startswith(DAILY_QUOTA) else None
+        return coded_refusal(kind, code, text, response, wait)
 
     async def read_callback(self, callback: Callback, exchange: Exchange) -> Sequence[Receipt]:
         """Load the certificate of a message of SNS, verify the message, and confirm a subscription."""

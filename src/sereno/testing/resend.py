@@ -23,6 +23,7 @@ STATUSES: Mapping[str, int] = {
     "concurrent_idempotent_requests": 409,
     "rate_limit_exceeded": 429,
     "daily_quota_exceeded": 429,
+    "monthly_quota_exceeded": 429,
     "application_error": 500,
 }
 
