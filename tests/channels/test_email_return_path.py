@@ -134,6 +134,18 @@ def test_a_complaint_is_found_by_return_path_or_message_id(subtests: pytest.Subt
             )
 
 
+def test_a_complaint_beside_a_bounce_does_not_replace_the_signed_address(subtests: pytest.Subtests) -> None:
+    """Who has seen an email knows its Message-ID, and could deactivate the address."""
+    status = "--b1\nContent-Type: message/delivery-status\n\nReporting-MTA: dns; x\n\nAction: failed\nStatus: 5.1.1\n\n"
+    for kind, outcomes in (("abuse", ["complained"]), ("not-spam", [])):
+        with subtests.test(kind=kind):
+            body = COMPLAINT.format(kind=kind, path="", message_id=MESSAGE_ID)
+            found = received(
+                body.replace("--b1\nContent-Type: message/rfc822", f"{status}--b1\nContent-Type: message/rfc822")
+            )
+            assert [receipt.outcome for receipt in found] == outcomes
+
+
 KINDS = [
     ("Abuse", ["complained"]),
     ("fraud", ["complained"]),

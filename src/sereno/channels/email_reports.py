@@ -77,6 +77,9 @@ def read_report(body: bytes) -> EmailReport | None:
             complaint = _fields(inner)[0]
         elif kind in ("message/rfc822", "text/rfc822-headers", "message/global", "message/global-headers"):
             original = _fields(inner)[0]
+    if complaint:
+        # Complaints are believed by the Message-ID alone, which everyone knows who has seen the email; bounces are not.
+        deliveries = []
     name = hashlib.sha256(body).hexdigest()
     return EmailReport(headers=headers, original=original, deliveries=deliveries, complaint=complaint, id=name)
 
