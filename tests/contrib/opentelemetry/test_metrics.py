@@ -15,6 +15,7 @@ from sereno import Sereno
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.outcome import Failed
 from sereno.contrib.opentelemetry import instrument, uninstrument
+from sereno.contrib.opentelemetry.metrics import MOST_CODES, OTHER
 from sereno.errors import InvalidArguments
 from sereno.notifications.deliveries.channel_call import call_channel
 from sereno.telemetry.metrics import BUCKETS
@@ -95,6 +96,21 @@ async def test_events_signals_and_messages_are_counted(
         ("send", "pager", ""): 2,
         ("send", "pager", "too_large"): 1,
     }
+
+
+async def test_invented_codes_do_not_fill_the_memory(receiver: OtlpReceiver, meters: MeterProvider) -> None:
+    """A tenant with a server of its own chooses the codes of refusals, and each one is kept until the process ends."""
+    pager = Pager()
+    pager.outcomes = {f"a{number}": Failed(f"code {number}") for number in range(1000)}
+    messages = [Message(delivery=number, key=f"k{number}", address=f"a{number}") for number in range(1000)]
+    async with Exchange() as exchange:
+        await call_channel(pager, messages, exchange, ())
+        await call_channel(pager, messages[:1], exchange, ())
+    meters.force_flush()
+    found = counted(receiver, "messaging.client.sent.messages")
+    assert found["send", "pager", "code 0"] == 2
+    assert found["send", "pager", OTHER] == 1000 - MOST_CODES
+    assert len(found) == MOST_CODES + 1
 
 
 def test_a_provider_of_the_api_alone_records_nothing(app: Sereno) -> None:

@@ -15,6 +15,10 @@ from sereno.version import __version__
 
 # Outcomes of attempts that failed.
 FAILURES = ("retry", "crash", "dead")
+# Codes of refusals that are counted each: a tenant's own server may invent them, and a counter keeps every one. The
+# others have the name that the semantic conventions give them.
+MOST_CODES = 100
+OTHER = "_OTHER"
 
 
 class Metrics:
@@ -22,6 +26,7 @@ class Metrics:
 
     def __init__(self, provider: MeterProvider) -> None:
         self._provider = provider
+        self._codes: set[str] = set()
         meter = provider.get_meter("sereno", __version__)
         self._sent = meter.create_counter(
             "messaging.client.sent.messages",
@@ -56,8 +61,15 @@ class Metrics:
         """Count the messages that a channel has sent. `refusals`: the codes of those that were refused."""
         if accepted := count - len(refusals):
             self._sent.add(accepted, _attributes("send", channel))
-        for code, refused in Counter(refusals).items():
+        for code, refused in Counter(self._known(code) for code in refusals).items():
             self._sent.add(refused, _attributes("send", channel, code))
+
+    def _known(self, code: str) -> str:
+        """Return the code, or OTHER if there are too many."""
+        if code not in self._codes and len(self._codes) >= MOST_CODES:
+            return OTHER
+        self._codes.add(code)
+        return code
 
     def ended(self, queue: str, task: str, outcome: str, ran: Sequence[float]) -> None:
         """Record attempts with the same outcome."""
