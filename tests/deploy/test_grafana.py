@@ -171,6 +171,8 @@ QUIET = {
     for name, values in {
         'sereno_jobs{queue="mails", tenant="", state="ready"': "3x90",
         'sereno_jobs{queue="paused", tenant="", state="ready"': "3x90",
+        # What sums up queues beyond the largest ones is no queue with workers.
+        'sereno_jobs{queue="(other)", tenant="", state="ready"': "3x90",
         'sereno_queue_workers{queue="mails"': "1x90",
         'sereno_queue_paused{queue="paused"': "1x90",
         'sereno_oldest_ready_seconds{queue="mails", tenant=""': "20x90",
