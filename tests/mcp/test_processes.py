@@ -1,11 +1,13 @@
 """`sereno mcp` as real processes: a client of the SDK over stdin and stdout, and over HTTP."""
 
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import httpx2
@@ -16,6 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from sereno import Sereno
 from sereno.cli.main import main
+from sereno.mcp.http_server import MOST_CONNECTIONS
 from tests.cli.conftest import PROGRAM, process_environment
 from tests.facts import TIMEOUT
 from tests.manual_worker import ManualWorker
@@ -124,6 +127,17 @@ def test_requests_over_http_need_a_token_a_known_host_and_a_known_origin(
             response = posted(url, headers)
             assert response.status_code == status, response.text
     assert posted(url, authorization, cursor="x" * 300_000).status_code == 413
+
+
+@pytest.mark.slow
+def test_clients_that_send_nothing_keep_nobody_out(start: Start, new_token: NewToken) -> None:
+    url = start()
+    address = urlsplit(url)
+    assert address.port is not None
+    with ExitStack() as idle:
+        for _ in range(MOST_CONNECTIONS + 10):
+            idle.enter_context(socket.create_connection((address.hostname, address.port), TIMEOUT))
+        assert posted(url, {"Authorization": f"Bearer {new_token()}"}).status_code == 200
 
 
 def posted(url: str, headers: dict[str, str], **params: str) -> httpx.Response:

@@ -24,8 +24,8 @@ from sereno.mcp.server import http_client, mcp_server
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 # Bytes of a request: the arguments of one call.
 LARGEST_REQUEST = 256 * 1024
-# Requests at once; each makes one or two requests to the API.
-MOST_REQUESTS = 64
+# Clients at once; each makes one or two requests to the API at a time.
+MOST_CONNECTIONS = 64
 # Seconds that open requests get when the server stops.
 ENDING_SECONDS = 10
 _BEARER = re.compile(r"[Bb]earer +(\S+)")
@@ -62,8 +62,13 @@ class TokenRequired:
         return HTTPStatus.UNAUTHORIZED if caller is None else await self._api.status(caller)
 
 
-async def serve_http(url: str, listener: socket.socket, hosts: Sequence[str], *, allow_writes: bool) -> None:
-    """Serve until TERM or Ctrl-C. `hosts`: names under which clients reach the server, besides those of loopback."""
+async def serve_http(
+    url: str, listener: socket.socket, hosts: Sequence[str], protocol: type[asyncio.Protocol], *, allow_writes: bool
+) -> None:
+    """Serve until TERM or Ctrl-C. `hosts`: names under which clients reach the server, besides those of loopback.
+
+    `protocol`: of a connection; it bounds their number and the time in which a request arrives.
+    """
     async with http_client() as http:
         server = mcp_server(url, http, _caller, allow_writes=allow_writes)
         inside = server.streamable_http_app(
@@ -76,12 +81,12 @@ async def serve_http(url: str, listener: socket.socket, hosts: Sequence[str], *,
         config = uvicorn.Config(
             TokenRequired(inside, APIClient(url, http, _caller)),
             lifespan="on",
+            http=protocol,
             ws="none",
             log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=MOST_REQUESTS,
             timeout_graceful_shutdown=ENDING_SECONDS,
         )
         running = HTTPServer(config)

@@ -1,5 +1,6 @@
 """`sereno mcp`: the tools of assistants, over the API of a running server."""
 
+import logging
 import os
 import re
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ import click
 from sereno.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    import asyncio
     import socket
 
 URL = "http://127.0.0.1:8765"
@@ -56,7 +58,7 @@ def mcp(
     from sereno.mcp.http_server import serve_http  # noqa: PLC0415 - an extra
 
     listener = _listener(host or "127.0.0.1", PORT if port is None else port, hosts)
-    asyncio.run(serve_http(server, listener, hosts, allow_writes=allow_writes))
+    asyncio.run(serve_http(server, listener, hosts, _protocol(), allow_writes=allow_writes))
 
 
 def needed() -> None:
@@ -68,6 +70,16 @@ def needed() -> None:
         raise ConfigurationError(
             f"sereno mcp needs more packages ({error.name} is missing): pip install 'sereno[mcp]'"
         ) from None
+
+
+def _protocol() -> "type[asyncio.Protocol]":
+    """Return the protocol of `sereno server`: slow and silent clients keep no others out."""
+    from sereno.mcp.http_server import MOST_CONNECTIONS  # noqa: PLC0415 - an extra
+    from sereno.server.connections import ConnectionLimits, LogRate, RequestWarnings  # noqa: PLC0415 - an extra
+    from sereno.settings import Settings  # noqa: PLC0415 - slow to import; --help needs none
+
+    logging.getLogger("uvicorn.error").addFilter(RequestWarnings(LogRate()))
+    return ConnectionLimits(Settings(server_connections=MOST_CONNECTIONS)).protocol()
 
 
 def _token() -> str | None:
