@@ -6,14 +6,13 @@ of file descriptors. A client that sends half a request on a few hundred connect
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable
 from typing import Any
 
 import h11
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from sereno.server.shared.log_rate import LogRate
 from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
 
@@ -30,8 +29,6 @@ RESERVED_FILES = 400
 SWEEP_SECONDS = 1.0
 # Seconds after which the connection of a client that reads nothing may be dropped in favour of a new one.
 STALLED_SECONDS = 5.0
-# Seconds between two log lines of one kind; those in between are counted.
-LOG_SECONDS = 10.0
 
 _EMPTY = b"content-length: 0\r\nconnection: close\r\n\r\n"
 TIMED_OUT = b"HTTP/1.1 408 Request Timeout\r\n" + _EMPTY
@@ -205,24 +202,6 @@ def fit_file_limit(connections: int) -> tuple[int, int]:
         f"at most {soft - reserved} connections instead of {connections}: raise the limit of open files (ulimit -n)",
     )
     return max(1, soft - reserved), max(1, min(BACKLOG, reserved // 4))
-
-
-class LogRate:
-    """Allows one line of a kind per `LOG_SECONDS`, and counts the others."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._kinds: dict[str, tuple[float, int]] = {}
-
-    def count(self, kind: str) -> int | None:
-        """Return how many lines were left out since the last one; None when this one is left out, too."""
-        now = self._clock()
-        until, left_out = self._kinds.get(kind, (0.0, 0))
-        if now < until:
-            self._kinds[kind] = (until, left_out + 1)
-            return None
-        self._kinds[kind] = (now + LOG_SECONDS, 0)
-        return left_out
 
 
 class RequestWarnings(logging.Filter):

@@ -75,7 +75,8 @@ def needed() -> None:
 def _protocol() -> "type[asyncio.Protocol]":
     """Return the protocol of `sereno server`: slow and silent clients keep no others out."""
     from sereno.mcp.http_server import MOST_CONNECTIONS  # noqa: PLC0415 - an extra
-    from sereno.server.connections import ConnectionLimits, LogRate, RequestWarnings  # noqa: PLC0415 - an extra
+    from sereno.server.connections import ConnectionLimits, RequestWarnings  # noqa: PLC0415 - an extra
+    from sereno.server.shared.log_rate import LogRate  # noqa: PLC0415 - see above
     from sereno.settings import Settings  # noqa: PLC0415 - slow to import; --help needs none
 
     logging.getLogger("uvicorn.error").addFilter(RequestWarnings(LogRate()))

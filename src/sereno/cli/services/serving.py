@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sereno.cli.services.shard_access import check_shard_access, is_loopback
 from sereno.errors import ConfigurationError
+from sereno.server.shared.log_rate import LogRate
 
 if TYPE_CHECKING:
     from sereno.app import Sereno
@@ -46,7 +47,7 @@ class HTTPServer:
         self.url = f"http://{shown}:{self._listener.getsockname()[1]}/"
         inside = _sharded(shards) if shards else asgi(app, is_open=self.is_open)
         limits = connections.ConnectionLimits(app.settings)
-        rate = connections.LogRate()
+        rate = LogRate()
         logging.getLogger("uvicorn.error").addFilter(connections.RequestWarnings(rate))
         self._log_accept_errors = partial(connections.log_accept_errors_at_a_rate, rate=rate)
         config = uvicorn.Config(

@@ -1,6 +1,7 @@
 """Callbacks of providers need no token, but a valid signature."""
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
@@ -83,6 +84,19 @@ def test_an_unsigned_callback_is_refused_without_details(
     app.override(read_only=True)
     assert client.post("/callbacks/pager", headers={"X-Word": "open"}).status_code == 403
     assert one(connection, "select state from sereno.deliveries where id = %s", delivery) == "sent"
+
+
+def test_the_reason_of_a_refusal_is_logged_at_a_rate(
+    ask: Ask, app: Sereno, pager: Signed, caplog: pytest.LogCaptureFixture
+) -> None:
+    app.channels.add(pager)
+    client = ask(None)
+    for _ in range(20):
+        client.post("/callbacks/pager", headers={"X-Word": "guess"})
+    records = [each for each in caplog.records if getattr(each, "event", None) == "callback.refused"]
+    assert len(records) < 20
+    assert records[0].levelno == logging.WARNING
+    assert records[0].getMessage() == "a callback of the channel pager was refused: the word does not match"
 
 
 def test_an_account_has_its_own_secret(ask: Ask, app: Sereno, pager: Signed, connection: psycopg.Connection) -> None:

@@ -1,5 +1,6 @@
 """Callbacks of providers. Without a token: each channel verifies the signature of its provider."""
 
+import logging
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -7,12 +8,15 @@ from urllib.parse import quote
 from fastapi import Request
 
 from sereno.channels.contract import Callback
-from sereno.errors import ConfigurationError, InvalidArguments, RejectedCallback
+from sereno.error_text import one_line
+from sereno.errors import ConfigurationError, InvalidArguments, RejectedCallback, SerenoError, first_line
 from sereno.server.api.problems import responses
 from sereno.server.api.router import Router
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import HTTPError, not_found
+from sereno.server.shared.log_rate import LogRate
 from sereno.server.shared.request_bodies import read_body
+from sereno.telemetry.log_events import emit
 from sereno.text import check_text
 
 # The path of the API below the public URL.
@@ -31,23 +35,26 @@ ALSO = (
 def routes(context: ServerContext) -> Router:
     """`/callbacks`."""
     router = Router(context, "callbacks")
+    rate = LogRate()
     extra: dict[str, Any] = {"x-role": None, "x-of-tenants": True, "security": []}
     common: dict[str, Any] = {"methods": ["POST"], "responses": responses(*ALSO), "openapi_extra": extra}
 
     @router.api_route("/callbacks/{channel}", **common)
     async def callback(channel: str, request: Request) -> dict[str, bool]:
         """The callback of a provider about its messages, in its own format and with its own signature."""
-        return await _received(context, request, channel, "")
+        return await _received(context, request, rate, channel, "")
 
     @router.api_route("/callbacks/{channel}/{account}", **common)
     async def callback_of_account(channel: str, account: str, request: Request) -> dict[str, bool]:
         """The same, for messages that were sent with a tenant's own credentials."""
-        return await _received(context, request, channel, account)
+        return await _received(context, request, rate, channel, account)
 
     return router
 
 
-async def _received(context: ServerContext, request: Request, channel: str, account: str) -> dict[str, bool]:
+async def _received(
+    context: ServerContext, request: Request, rate: LogRate, channel: str, account: str
+) -> dict[str, bool]:
     if context.settings.read_only:
         raise HTTPError(HTTPStatus.FORBIDDEN, "this server is read-only: SERENO_READ_ONLY is set")
     # An unauthenticated request must not load the code of an installed channel by naming it.
@@ -62,10 +69,21 @@ async def _received(context: ServerContext, request: Request, channel: str, acco
             url=_signed_url(request, context.settings.public_url),
         )
         await context.app.notifications.callback(channel, callback, account)
-    except (RejectedCallback, ConfigurationError, InvalidArguments):
+    except (RejectedCallback, ConfigurationError, InvalidArguments) as error:
         # The reason is not disclosed to an unauthenticated caller.
+        _log_refusal(rate, channel, error)
         raise HTTPError(HTTPStatus.FORBIDDEN, "the signature of the callback is not valid") from None
     return {"received": True}
+
+
+def _log_refusal(rate: LogRate, channel: str, error: SerenoError) -> None:
+    """Log why a callback was refused, at a rate: a wrong secret of a webhook would never be noticed."""
+    left_out = rate.count(channel)
+    if left_out is not None:
+        more = f" ({left_out} more since the last line)" if left_out else ""
+        reason = one_line(first_line(error))
+        message = f"a callback of the channel {channel} was refused: {reason}{more}"
+        emit(logging.WARNING, "callback.refused", message, channel=channel)
 
 
 def _signed_url(request: Request, public_url: str | None) -> str:
