@@ -121,5 +121,11 @@ async def test_a_failover_reads_the_callbacks_of_both_providers(app: Sereno) -> 
         for callback in (first.event("Delivery", "a1"), second.event("Delivery", "b1"), second.confirmation("token")):
             assert await app.notifications.callback("email", callback) == 0
         assert second.confirmed == ["token"]
+        # A wrong setting of the first provider does not refuse the callbacks of the second.
+        app.channels.known["email"] = Failover(Resend(), Postmark())
+        app.channels.accounts["email"] = {"first": {"webhook_secret": "whsec_*"}, "second": other.account}
+        assert await app.notifications.callback("email", other.event("Delivery", "c1")) == 0
+        app.channels.known["email"] = channel
+        app.channels.accounts["email"] = {"first": first.account, "second": second.account}
         with pytest.raises(RejectedCallback):
             await app.notifications.callback("email", other.event("Delivery", "a1"))

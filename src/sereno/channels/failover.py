@@ -60,13 +60,13 @@ class Failover(Channel):
     def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:
         try:
             return self._providers[0].webhook(callback, _settings("first", account))
-        except RejectedCallback:
+        except (RejectedCallback, ConfigurationError):
             return self._providers[1].webhook(callback, _settings("second", account))
 
     async def read_callback(self, callback: Callback, exchange: Exchange) -> Sequence[Receipt]:
         try:
             return await self._providers[0].read_callback(callback, _exchange("first", exchange))
-        except RejectedCallback:
+        except (RejectedCallback, ConfigurationError):
             return await self._providers[1].read_callback(callback, _exchange("second", exchange))
 
     async def _through(
