@@ -122,7 +122,8 @@ class Channel:
     async def read_callback(self, callback: Callback, exchange: "Exchange") -> Sequence[Receipt]:
         """Return the receipts in a provider's request, as `webhook` reads them.
 
-        A channel overrides it to request something before, such as the certificate that has signed the callback.
+        A channel overrides it to request something before, such as the certificate that has signed the callback. After
+        a ConnectionError, the provider is told to send the callback again.
         """
         return self.webhook(callback, exchange.account)
 

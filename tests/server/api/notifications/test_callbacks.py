@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.channels.contract import Callback
+from sereno.channels.contract import Callback, Exchange
 from sereno.channels.outcome import Receipt
 from sereno.channels.twilio import Twilio, signature
 from sereno.errors import RejectedCallback
@@ -20,6 +20,13 @@ from tests.server.api.conftest import Ask
 
 TOKEN = "t" * 32
 PUBLIC_URL = "https://notify.example.com/sereno"
+
+
+class Unreachable(Pager):
+    """Cannot load what it needs to verify a callback."""
+
+    async def read_callback(self, callback: Callback, exchange: Exchange) -> Sequence[Receipt]:
+        raise ConnectionError("the certificate cannot be loaded")
 
 
 class Signed(Pager):
@@ -97,6 +104,17 @@ def test_the_reason_of_a_refusal_is_logged_at_a_rate(
     assert len(records) < 20
     assert records[0].levelno == logging.WARNING
     assert records[0].getMessage() == "a callback of the channel pager was refused: the word does not match"
+
+
+def test_a_callback_that_cannot_be_verified_now_is_sent_again(
+    ask: Ask, app: Sereno, caplog: pytest.LogCaptureFixture
+) -> None:
+    app.channels.add(Unreachable())
+    answer = ask(None).post("/callbacks/pager")
+    assert answer.status_code == 503
+    assert "Retry-After" in answer.headers
+    assert "certificate" not in answer.text
+    assert "Traceback" not in caplog.text
 
 
 def test_an_account_has_its_own_secret(ask: Ask, app: Sereno, pager: Signed, connection: psycopg.Connection) -> None:

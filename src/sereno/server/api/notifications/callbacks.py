@@ -9,7 +9,7 @@ from fastapi import Request
 
 from sereno.channels.contract import Callback
 from sereno.error_text import one_line
-from sereno.errors import ConfigurationError, InvalidArguments, RejectedCallback, SerenoError, first_line
+from sereno.errors import ConfigurationError, InvalidArguments, RejectedCallback, first_line
 from sereno.server.api.problems import responses
 from sereno.server.api.router import Router
 from sereno.server.shared.context import ServerContext
@@ -73,10 +73,14 @@ async def _received(
         # The reason is not disclosed to an unauthenticated caller.
         _log_refusal(rate, channel, error)
         raise HTTPError(HTTPStatus.FORBIDDEN, "the signature of the callback is not valid") from None
+    except ConnectionError as error:
+        _log_refusal(rate, channel, error)
+        detail = "the callback cannot be verified now: send it again"
+        raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": "60"}) from None
     return {"received": True}
 
 
-def _log_refusal(rate: LogRate, channel: str, error: SerenoError) -> None:
+def _log_refusal(rate: LogRate, channel: str, error: Exception) -> None:
     """Log why a callback was refused, at a rate: a wrong secret of a webhook would never be noticed."""
     left_out = rate.count(channel)
     if left_out is not None:
