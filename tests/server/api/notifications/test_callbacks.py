@@ -25,7 +25,7 @@ PUBLIC_URL = "https://notify.example.com/sereno"
 class Unreachable(Pager):
     """Cannot load what it needs to verify a callback."""
 
-    async def read_callback(self, callback: Callback, exchange: Exchange) -> Sequence[Receipt]:
+    async def read_callback(self, callback: Callback, exchange: Exchange) -> Sequence[Receipt]:  # noqa: ARG002 - of the contract
         raise ConnectionError("the certificate cannot be loaded")
 
 
