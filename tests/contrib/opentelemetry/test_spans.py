@@ -72,7 +72,7 @@ async def test_a_later_attempt_begins_a_trace_and_links_to_the_enqueue(
     @app.task(name="ship", retry=Backoff(retries=1, first="10ms"))
     async def ship(ctx: Context) -> None:
         if ctx.attempt == 1:
-            raise OSError("no ship")
+            raise OSError("no ship at postgresql://me:correct-horse@db/shop")
 
     ship.enqueue()
     await run(app, connection, 1)
@@ -83,7 +83,9 @@ async def test_a_later_attempt_begins_a_trace_and_links_to_the_enqueue(
     assert (first.status.code, first.status.message) == (Status.STATUS_CODE_ERROR, "OSError")
     assert values(first)["error.type"] == "OSError"
     (event,) = first.events
-    assert {each.key: each.value.string_value for each in event.attributes}["exception.message"] == "no ship"
+    error = {each.key: each.value.string_value for each in event.attributes}
+    assert error["exception.message"] == "no ship at postgresql://me:********@db/shop"
+    assert error["exception.stacktrace"].endswith("OSError: no ship at postgresql://me:********@db/shop\n")
 
 
 async def test_an_outcome_is_no_error(

@@ -11,8 +11,10 @@ from opentelemetry import trace
 from opentelemetry.context import Context as SpanScope
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 
+from sereno.access.masking import without_secrets
 from sereno.contrib.opentelemetry import propagation
 from sereno.contrib.opentelemetry.metrics import Metrics
+from sereno.error_text import describe
 from sereno.jobs.attempt import Outcome
 from sereno.jobs.job import ClaimedJob, JobOptions, NewJob
 from sereno.jobs.task import OWN_TASKS
@@ -80,10 +82,20 @@ class OpenTelemetry:
             attributes["messaging.batch.message_count"] = len(jobs)
         return self._producing("enqueue", f"enqueue {one or 'jobs'}", attributes)
 
-    def _producing(self, operation: str, name: str, attributes: dict[str, Any]) -> Any:
-        return self._tracer().start_as_current_span(
-            name, kind=SpanKind.PRODUCER, attributes=_operation(operation, "send") | attributes
-        )
+    @contextmanager
+    def _producing(self, operation: str, name: str, attributes: dict[str, Any]) -> Iterator[None]:
+        with self._tracer().start_as_current_span(
+            name,
+            kind=SpanKind.PRODUCER,
+            attributes=_operation(operation, "send") | attributes,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield
+            except BaseException as error:
+                _add_error(span, error, hides_errors=False)
+                raise
 
     @contextmanager
     def sending(self, kind: SentKind, name: str) -> Iterator[None]:
@@ -229,7 +241,7 @@ class OpenTelemetry:
             try:
                 yield
             except BaseException as error:
-                _add_error(span, error, hides_errors)
+                _add_error(span, error, hides_errors=hides_errors)
                 raise
 
 
@@ -273,12 +285,14 @@ def _attributes(jobs: Sequence[ClaimedJob], context: Context) -> dict[str, Any]:
     return found
 
 
-def _add_error(span: Span, error: BaseException, hides_errors: bool) -> None:
-    """Mark the attempt as failed. Snooze, Cancel and the like are outcomes."""
+def _add_error(span: Span, error: BaseException, *, hides_errors: bool) -> None:
+    """Mark the span as failed, with likely secrets masked as in logs. Snooze, Cancel and the like are outcomes."""
     if isinstance(error, Outcome):
         span.set_attribute("sereno.outcome", type(error).__name__.lower())
         return
     span.set_attribute("error.type", type(error).__qualname__)
     if not hides_errors:
-        span.record_exception(error)
+        found = describe(error)
+        texts = {"exception.message": found.message, "exception.stacktrace": found.traceback}
+        span.record_exception(error, {name: without_secrets(text) for name, text in texts.items()})
     span.set_status(Status(StatusCode.ERROR, type(error).__name__))
