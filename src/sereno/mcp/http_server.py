@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 import uvicorn
 from mcp.server.mcpserver import Context
@@ -62,13 +62,17 @@ class TokenRequired:
         return HTTPStatus.UNAUTHORIZED if caller is None else await self._api.status(caller)
 
 
-async def serve_http(
-    url: str, listener: socket.socket, hosts: Sequence[str], protocol: type[asyncio.Protocol], *, allow_writes: bool
-) -> None:
-    """Serve until TERM or Ctrl-C. `hosts`: names under which clients reach the server, besides those of loopback.
+class Connections(NamedTuple):
+    """`protocol`: bounds their number and the time in which a request arrives. `backlog`: accepted in one go."""
 
-    `protocol`: of a connection; it bounds their number and the time in which a request arrives.
-    """
+    protocol: type[asyncio.Protocol]
+    backlog: int
+
+
+async def serve_http(
+    url: str, listener: socket.socket, hosts: Sequence[str], connections: Connections, *, allow_writes: bool
+) -> None:
+    """Serve until TERM or Ctrl-C. `hosts`: names under which clients reach the server, besides those of loopback."""
     async with http_client() as http:
         server = mcp_server(url, http, _caller, allow_writes=allow_writes)
         inside = server.streamable_http_app(
@@ -81,7 +85,8 @@ async def serve_http(
         config = uvicorn.Config(
             TokenRequired(inside, APIClient(url, http, _caller)),
             lifespan="on",
-            http=protocol,
+            http=connections.protocol,
+            backlog=connections.backlog,
             ws="none",
             log_config=None,
             access_log=False,
