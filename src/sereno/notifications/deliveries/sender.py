@@ -24,7 +24,7 @@ from sereno.notifications.deliveries.send_jobs import SendJobs
 from sereno.notifications.deliveries.store import Batch, ClaimedDelivery, ClaimedEvent
 from sereno.notifications.deliveries.transition import Transition
 from sereno.notifications.event import Content
-from sereno.notifications.recipients.message_links import MessageLinker, MessageLinks
+from sereno.notifications.recipients.message_links import NO_LINKS, MessageLinker, MessageLinks
 from sereno.notifications.templates.rendering import TemplateRenderer
 from sereno.telemetry import tracing
 
@@ -116,8 +116,7 @@ class DeliverySender:
 
     async def _put_into_inbox(self, job: int, batch: Batch) -> None:
         made = {
-            taken.id: self._content(IN_APP, taken, batch.events[taken.event_id], MessageLinks())
-            for taken in batch.deliveries
+            taken.id: self._content(IN_APP, taken, batch.events[taken.event_id], NO_LINKS) for taken in batch.deliveries
         }
         outcomes = {number: outcome for number, outcome in made.items() if not isinstance(outcome, Content)}
         bad = [taken for taken in batch.deliveries if taken.id in outcomes]

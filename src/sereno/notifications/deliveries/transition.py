@@ -57,9 +57,13 @@ def judge(delivery: int, attempt: int, outcome: Outcome, policy: DeliveryPolicy,
     """Return the transition for an outcome. `attempt`: number of attempts, including this one."""
     transition = _judge(delivery, attempt, outcome, policy, chance)
     transition.attempt = attempt
-    for name in ("code", "message", "provider_id"):
-        if (text := getattr(transition, name)) is not None:
-            setattr(transition, name, one_line(str(text)))
+    # Not a loop over the names, which is slower: this is called for every delivery.
+    if transition.code is not None:
+        transition.code = one_line(str(transition.code))
+    if transition.message is not None:
+        transition.message = one_line(str(transition.message))
+    if transition.provider_id is not None:
+        transition.provider_id = one_line(str(transition.provider_id))
     return transition
 
 

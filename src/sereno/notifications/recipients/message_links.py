@@ -9,21 +9,29 @@ from sereno.notifications.recipients.unsubscribe_links import UnsubscribeLinks
 
 
 class MessageLinks(NamedTuple):
-    """Each is None where the message has no such link: messages of the inbox have none."""
+    """Each is None where the message has no such link."""
 
     unsubscribe_url: str | None = None
     preferences_url: str | None = None
+
+
+# Of messages of the inbox, and of all messages without the settings that links need.
+NO_LINKS = MessageLinks()
 
 
 class MessageLinker:
     """Creates the links of messages."""
 
     def __init__(self, database: Database) -> None:
+        self._database = database
         self._unsubscribe = UnsubscribeLinks(database)
         self._preferences = PreferenceLinks(database)
 
     def of(self, channel: str, taken: ClaimedDelivery, event: ClaimedEvent) -> MessageLinks:
-        """Return the links for the message of one delivery."""
+        """Return the links for the message of one delivery; none without the two settings that they need."""
+        settings = self._database.settings
+        if settings.public_url is None or settings.secret is None:
+            return NO_LINKS
         return MessageLinks(
             self._unsubscribe.of(channel, taken, event), self._preferences.of_message(taken.tenant, taken.recipient)
         )
