@@ -25,9 +25,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+# Also what programs import only when they serve or send: the HTTP server takes longer than all the rest.
 PRELOADED = (
-    "sereno.app", "sereno.cli.context", "sereno.cli.services.run", "sereno.cli.services.server",
-    "sereno.cli.services.worker", "sereno.testing.kit",
+    "aiohttp", "sereno.app", "sereno.cli.context", "sereno.cli.services.run", "sereno.cli.services.server",
+    "sereno.cli.services.worker", "sereno.server.application", "sereno.server.connections", "sereno.testing.kit",
+    "uvicorn",
 )  # fmt: skip
 
 
