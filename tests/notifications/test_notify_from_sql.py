@@ -126,7 +126,10 @@ def test_concurrent_duplicates_create_one_event(app: Sereno, connection: psycopg
 
 
 OPTIONS_OF_EVENTS: dict[str, Row] = {"plain": {}, "full": FULL, "critical": {"critical": True, "digest": Digest("1m")}}
-OPTIONS_OF_CALLS: list[Row] = [{}, {"tenant": "r42", "at": datetime(2101, 2, 3, 4, 5, tzinfo=UTC), "ttl": "90m"}]
+OPTIONS_OF_CALLS: list[Row] = [
+    {},
+    {"tenant": "r42", "at": datetime(2101, 2, 3, 4, 5, tzinfo=UTC), "ttl": "90m", "trace": "order-7"},
+]
 
 
 @pytest.mark.slow
@@ -148,8 +151,9 @@ def test_sql_writes_the_same_event_rows_as_python(
             with subtests.test(name=name, options=options):
                 event.notify(Tender("T1"), to=["b", "a", "b"], key="1", conn=connection, **options)
                 connection.execute(
-                    "select sereno.notify(%s, %s, array['b', 'a', 'b'], key => '2', tenant => %s, at => %s, ttl => %s)",
-                    [name, T1, options.get("tenant"), options.get("at"), "90 minutes" if options else None],
+                    "select sereno.notify(%s, %s, array['b', 'a', 'b'], key => '2', tenant => %s, at => %s,"
+                    " trace => %s, ttl => %s)",
+                    [name, T1, *map(options.get, ("tenant", "at", "trace")), "90 minutes" if options else None],
                 )
                 check_event_rows(connection, limited=limited)
             connection.execute("truncate sereno.events, sereno.jobs")

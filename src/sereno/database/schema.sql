@@ -2329,7 +2329,7 @@ CREATE FUNCTION sereno.next_check(queues text[], moment timestamp with time zone
           from (select id, check_at from sereno.limiters where check_at > moment order by check_at limit 20) as due) as next
     $$;
 
-CREATE FUNCTION sereno.notify(type text, payload jsonb, "to" text[] DEFAULT NULL::text[], subject text DEFAULT NULL::text, key text DEFAULT NULL::text, tenant text DEFAULT NULL::text, at timestamp with time zone DEFAULT NULL::timestamp with time zone, ttl interval DEFAULT NULL::interval, rate double precision DEFAULT NULL::double precision) RETURNS bigint
+CREATE FUNCTION sereno.notify(type text, payload jsonb, "to" text[] DEFAULT NULL::text[], subject text DEFAULT NULL::text, key text DEFAULT NULL::text, tenant text DEFAULT NULL::text, at timestamp with time zone DEFAULT NULL::timestamp with time zone, ttl interval DEFAULT NULL::interval, rate double precision DEFAULT NULL::double precision, trace text DEFAULT NULL::text) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
 declare
@@ -2344,7 +2344,7 @@ declare
 begin
     perform sereno.check_event(type, payload, "to", at, ttl, declared);
     perform sereno.check_text(given.name, given.value)
-    from (values ('subject', subject), ('key', key), ('tenant', tenant)) as given(name, value);
+    from (values ('subject', subject), ('key', key), ('tenant', tenant), ('trace', trace)) as given(name, value);
     of_topic := sereno.topic_of(type, "to");
     if rate not between 1 / 3600.0 and 1000000 then
         raise exception 'event %: rate is out of range: one in an hour to a million in a second', type
@@ -2356,21 +2356,23 @@ begin
     loop
         insert into sereno.events (type, tenant, subject, key, category, payload, channels, audience, topic, critical, opt_in, due_at,
                                    expires_at, note, steps, throttle_most, throttle_seconds, digest, digest_seconds, unchecked, rate,
-                                   variants)
+                                   variants, trace)
         values (notify.type, coalesce(notify.tenant, ''), notify.subject, own_key, declared ->> 'category', notify.payload,
                 array(select jsonb_array_elements_text(declared -> 'channels')),
                 case when of_topic is null then (select array_agg(distinct name collate "C") from unnest("to") as named(name)) end, of_topic,
                 coalesce((declared ->> 'critical')::boolean, false), coalesce((declared ->> 'opt_in')::boolean, false), due,
                 due + make_interval(secs => seconds), declared ->> 'note', declared -> 'steps',
                 (declared -> 'throttle' ->> 'most')::integer, (declared -> 'throttle' ->> 'seconds')::double precision,
-                gathered, case when gathered is not null then (declared -> 'digest' ->> 'seconds')::double precision end, true, notify.rate, declared -> 'variants')
+                gathered, case when gathered is not null then (declared -> 'digest' ->> 'seconds')::double precision end, true, notify.rate,
+                declared -> 'variants', notify.trace)
         on conflict on constraint events_once do nothing
         returning id into number;
         if number is not null then
             -- Not by `enqueue`, which refuses sereno's own tasks to some logins.
             perform sereno.enqueue_keyed(jsonb_build_array(jsonb_build_object(
                 'task', 'sereno' || '.fan_out', 'args', jsonb_build_object('event', number),
-                'queue', coalesce(declared ->> 'queue', 'notifications'), 'run_at', at, 'tenant', tenant, 'by_rules', true)));
+                'queue', coalesce(declared ->> 'queue', 'notifications'), 'run_at', at, 'tenant', tenant, 'trace', trace,
+                'by_rules', true)));
             return number;
         end if;
         select id into number from sereno.events e
@@ -2382,7 +2384,7 @@ begin
     return number;
 end $$;
 
-COMMENT ON FUNCTION sereno.notify(type text, payload jsonb, "to" text[], subject text, key text, tenant text, at timestamp with time zone, ttl interval, rate double precision) IS 'Write an event in the current transaction, and return its id. A second call with the same type, tenant, subject and key returns the id of the first. "to": keys of recipients, or one topic, such as topic:tender:r42; without it, everyone who wants the event. at: not sent before then. ttl: not sent after that. rate: deliveries in a second.';
+COMMENT ON FUNCTION sereno.notify(type text, payload jsonb, "to" text[], subject text, key text, tenant text, at timestamp with time zone, ttl interval, rate double precision, trace text) IS 'Write an event in the current transaction, and return its id. A second call with the same type, tenant, subject and key returns the id of the first. "to": keys of recipients, or one topic, such as topic:tender:r42; without it, everyone who wants the event. at: not sent before then. ttl: not sent after that. rate: deliveries in a second. trace: links the event to its cause.';
 
 CREATE FUNCTION sereno.notify_clock() RETURNS trigger
     LANGUAGE plpgsql

@@ -13,6 +13,7 @@ from sereno.errors import InvalidArguments
 from sereno.notifications.event import EventDefinition
 from sereno.notifications.jobs import QUEUE
 from sereno.notifications.recipients.preference_choices import MessageKind
+from sereno.telemetry import tracing
 
 _sql = queries("notifications/event_types")
 
@@ -101,21 +102,24 @@ def notify_declared(
     at: datetime | None,
     ttl: float | None,
     rate: float | None = None,
+    trace: str | None = None,
 ) -> Operation[int]:
     """Create an event of a type whose code is elsewhere; return its id."""
     raw = stored(payload, lambda why: InvalidArguments(f"event {kind}: {why}"))
-    rows = yield Statement(
-        _sql["notify"],
-        {
-            "type": kind,
-            "payload": raw.decode(),
-            "to": None if to is None else list(to),
-            "subject": subject,
-            "key": key,
-            "tenant": tenant,
-            "at": at,
-            "ttl": ttl,
-            "rate": rate,
-        },
-    )
+    with tracing.sending("notify", kind):
+        rows = yield Statement(
+            _sql["notify"],
+            {
+                "type": kind,
+                "payload": raw.decode(),
+                "to": None if to is None else list(to),
+                "subject": subject,
+                "key": key,
+                "tenant": tenant,
+                "at": at,
+                "ttl": ttl,
+                "rate": rate,
+                "trace": trace if trace is not None else tracing.current(),
+            },
+        )
     return int(rows[0][0])

@@ -31,4 +31,4 @@ select name, definition::text from sereno.event_types order by name limit %(most
 select sereno.notify(
     %(type)s, %(payload)s::text::jsonb, "to" => %(to)s::text[], subject => %(subject)s, key => %(key)s,
     tenant => %(tenant)s, at => %(at)s, ttl => make_interval(secs => %(ttl)s::double precision),
-    rate => %(rate)s::double precision);
+    rate => %(rate)s::double precision, trace => %(trace)s);

@@ -36,6 +36,7 @@ from sereno.server.api.responses import (
     response_model,
 )
 from sereno.server.api.router import Router, Who
+from sereno.server.shared.caller_trace import CallerTrace, continued
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.search_access import searched
 from sereno.server.shared.tenant_scope import check_theirs, their_tenant
@@ -126,9 +127,10 @@ def _changes(context: ServerContext, router: Router) -> None:
         also=[HTTPStatus.NOT_FOUND],
         response_model=response_model(NotifyResponse),
     )
-    async def notify(body: NewEventBody, who: Who) -> Response:
+    async def notify(body: NewEventBody, who: Who, caller: CallerTrace) -> Response:
         """Publish an event that the application of this server, or a worker, declares."""
-        return json_response(await _notify(context, body, who), HTTPStatus.CREATED)
+        with continued(caller) as trace:
+            return json_response(await _notify(context, body, who, trace), HTTPStatus.CREATED)
 
     @router.operation(
         "POST",
@@ -148,8 +150,8 @@ def _cancel(context: ServerContext, number: int, who: Principal) -> Operation[Ev
     return (yield from cancel_and_record(number, context.app.events.jobs, actor=who.actor))
 
 
-async def _notify(context: ServerContext, body: NewEventBody, who: Principal) -> NotifyResponse:
-    notify = await _notifier(context, body, their_tenant(who, body.tenant))
+async def _notify(context: ServerContext, body: NewEventBody, who: Principal, trace: str | None) -> NotifyResponse:
+    notify = await _notifier(context, body, their_tenant(who, body.tenant), trace)
     async with one_transaction(context) as transaction:
         newest = await transaction.run(notifications.list_events(limit=1))
         number = await notify(transaction)
@@ -161,11 +163,12 @@ async def _notify(context: ServerContext, body: NewEventBody, who: Principal) ->
 
 
 async def _notifier(
-    context: ServerContext, body: NewEventBody, tenant: str | None
+    context: ServerContext, body: NewEventBody, tenant: str | None, trace: str | None
 ) -> Callable[[TransactionScope], Awaitable[int]]:
     """Return what creates the event: by its declaration here, or by the one that a worker has stored."""
     definitions = context.app.notifications.definitions
-    given: dict[str, Any] = {"to": body.to, "subject": body.subject, "key": body.key, "tenant": tenant, "at": body.at}
+    given: dict[str, Any] = body.model_dump(include={"to", "subject", "key", "at"})
+    given |= {"tenant": tenant, "trace": trace}
     if body.type in definitions:
         payload = await asyncio.to_thread(_decoded, definitions[body.type], body.payload)
         notify = partial(context.event(body.type).anotify, payload, **given, ttl=body.ttl, rate=body.rate)
