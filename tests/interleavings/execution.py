@@ -11,7 +11,7 @@ import psycopg
 
 from tests.interleavings.actor import Actor, Next
 
-# Seconds without a reply after which the server is asked whether the statement waits for a lock.
+# Seconds without a reply after which the server is asked whether the statement waits for a lock; then twice as many.
 UNTIL_ASKED = 0.002
 
 Fault: TypeAlias = Literal["", "!", "?"]
@@ -59,6 +59,8 @@ class Execution:
         self.decisions: list[Decision] = []
         self.last: str | None = None
         self.blocked = 0
+        # Whether two statements waited at once: which one continues first is the choice of PostgreSQL.
+        self.had_rivals = False
 
     def run(self, choose: Chooser, most_faults: int) -> None:
         """Let the actors move until all are done."""
@@ -104,9 +106,12 @@ class Execution:
     def _wait(self, actor: Actor) -> None:
         """Wait until its statement has returned, or waits for a lock of another connection."""
         assert actor.pending is not None
-        while not actor.pending.wait(UNTIL_ASKED):
+        seconds = UNTIL_ASKED
+        while not actor.pending.wait(seconds):
+            seconds *= 2
             if self._is_blocked(actor):
                 self.blocked += 1
+                self.had_rivals |= sum(each.pending is not None for each in self._actors.values()) > 1
                 return
         actor.finish_statement()
 

@@ -7,7 +7,7 @@ from tests.interleavings.connections import Connections
 from tests.interleavings.execution import Choice
 from tests.interleavings.scenario import AnyScenario
 from tests.interleavings.schedule_runner import ScheduleFailed, ScheduleRunner, Tally
-from tests.interleavings.search import Search, at_random, follow, shrink
+from tests.interleavings.search import DrawnSchedules, Search, at_random, follow, shrink
 
 # Called after each schedule.
 Progress = Callable[[Tally], None]
@@ -51,16 +51,22 @@ def explore_random(
     pinned: bool = False,
     progress: Progress = _silent,
 ) -> Tally:
-    """Run `count` random schedules."""
+    """Draw `count` random schedules, and run each that was not run before."""
     runner = ScheduleRunner(connections, scenario, pinned=pinned)
+    drawn = DrawnSchedules()
     for number in range(count):
         # Not one generator for all: a schedule can be repeated without those before it.
-        random = Random(f"{seed} {number}")
+        random = f"{seed} {number}"
+        if drawn.contains(at_random(Random(random))):
+            runner.tally.repeat()
+            continue
         try:
-            runner.run(at_random(random), faults)
+            decisions = runner.run(at_random(Random(random)), faults)
         except ScheduleFailed as failure:
             _raise_shortest(runner, failure, faults)
             raise
+        if runner.is_repeatable:
+            drawn.add(decisions)
         progress(runner.tally)
     return runner.tally
 

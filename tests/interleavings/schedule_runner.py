@@ -35,20 +35,28 @@ class ScheduleFailed(AssertionError):  # noqa: N818 - an event of the search
 
 @dataclass
 class Tally:
-    """What was searched. `blocked`: statements that waited for a lock of another actor. `ends`: different end states.
+    """What was searched. `ran`: different schedules, which were run; a random one that is drawn again is not.
+
+    `blocked`: statements that waited for a lock of another actor. `ends`: different end states.
 
     `diverged`: schedules that went another way, because two statements that waited for one transaction continue in an
     order that PostgreSQL chooses.
     """
 
     schedules: int = 0
+    ran: int = 0
     moves: int = 0
     blocked: int = 0
     diverged: int = 0
     ends: int = 0
 
+    def repeat(self) -> None:
+        """Count a schedule that was run before."""
+        self.schedules += 1
+
     def add(self, other: "Tally") -> None:
         self.schedules += other.schedules
+        self.ran += other.ran
         self.moves += other.moves
         self.blocked += other.blocked
         self.diverged += other.diverged
@@ -56,7 +64,7 @@ class Tally:
 
     def __str__(self) -> str:
         return (
-            f"{self.schedules:>9,} schedules {self.moves:>11,} moves "
+            f"{self.schedules:>9,} schedules {self.ran:>9,} ran {self.moves:>11,} moves "
             f"{self.blocked:>9,} waits {self.diverged:>6,} diverged {self.ends:>6,} ends"
         )
 
@@ -75,6 +83,8 @@ class ScheduleRunner:
         self._world: Any = None
         self._ends: set[str] = set()
         self.tally = Tally()
+        # Whether the last schedule would be the same again.
+        self.is_repeatable = False
 
     def run(self, choose: Chooser, most_faults: int = 0) -> list[Decision]:
         """Run one schedule and check its end. Raises ScheduleFailed."""
@@ -95,6 +105,7 @@ class ScheduleRunner:
         finally:
             self._connections.snapshot.rollback()
             self._count(execution)
+            self.is_repeatable = not execution.had_rivals
         return execution.decisions
 
     def _begin(self) -> Any:
@@ -121,7 +132,7 @@ class ScheduleRunner:
 
     def _check(self, world: Any) -> None:
         rows, scenario = self._connections.tables.dump(), self._scenario
-        is_last = self.tally.schedules % EVERY == EVERY - 1
+        is_last = self.tally.ran % EVERY == EVERY - 1
         end = end_state(rows, world) if scenario.only_rows else None
         if end in self._ends and not is_last:
             return
@@ -134,8 +145,9 @@ class ScheduleRunner:
 
     def _count(self, execution: Execution) -> None:
         self.tally.schedules += 1
+        self.tally.ran += 1
         self.tally.moves += len(execution.decisions)
         self.tally.blocked += execution.blocked
         self.tally.ends = len(self._ends)
-        if self.tally.schedules % VACUUM_EVERY == 0:
+        if self.tally.ran % VACUUM_EVERY == 0:
             self._connections.plain.execute("vacuum")

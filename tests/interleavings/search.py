@@ -5,6 +5,7 @@ state of the database: each schedule begins with choices that lead to a new deci
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from random import Random
 
 from tests.interleavings.execution import Choice, Chooser, Decision
@@ -45,6 +46,46 @@ def _undisturbed(enabled: tuple[Choice, ...], last: str | None) -> Choice:
     if last is not None and Choice(last) in enabled:
         return Choice(last)
     return next(choice for choice in enabled if not choice.fault)
+
+
+class DrawnSchedules:
+    """The schedules that were run: what was possible at each of their points.
+
+    From the same beginning, the same choices lead to the same end, unless PostgreSQL had a choice too. So a random
+    schedule is known to be one of them without running it.
+    """
+
+    def __init__(self) -> None:
+        self._first = _Point()
+
+    def contains(self, choose: Chooser) -> bool:
+        """Return whether these choices lead through known points only, and to an end."""
+        point: _Point | None = self._first
+        last: str | None = None
+        while point is not None and point.enabled and not point.varies:
+            chosen = choose((), point.enabled, last)
+            point, last = point.next.get(chosen), chosen.actor
+        return point is not None and point.is_end and not point.varies
+
+    def add(self, decisions: Sequence[Decision]) -> None:
+        """Add a schedule that was run to its end."""
+        point = self._first
+        for decision in decisions:
+            point.varies |= point.is_end or point.enabled not in ((), decision.enabled)
+            point.enabled = decision.enabled
+            point = point.next.setdefault(decision.chosen, _Point())
+        point.varies |= point.enabled != ()
+        point.is_end = True
+
+
+@dataclass(slots=True)
+class _Point:
+    """A point of schedules: what is enabled there, and the point after each choice. `varies`: not always the same."""
+
+    enabled: tuple[Choice, ...] = ()
+    next: dict[Choice, "_Point"] = field(default_factory=dict)
+    is_end: bool = False
+    varies: bool = False
 
 
 class Search:

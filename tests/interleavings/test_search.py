@@ -7,11 +7,12 @@ import pytest
 
 from sereno.database.statement import Operation, Statement
 from tests.interleavings.connections import Connections
-from tests.interleavings.execution import Choice, parse
+from tests.interleavings.execution import Choice, Decision, parse
 from tests.interleavings.explore import explore_all, explore_random, repeat
 from tests.interleavings.program import Program, ReplyLost, Run
 from tests.interleavings.scenario import Scenario
 from tests.interleavings.schedule_runner import ScheduleFailed
+from tests.interleavings.search import DrawnSchedules
 from tests.jobs.job_steps import Connection
 
 
@@ -157,6 +158,45 @@ def test_every_order_of_two_statements_and_two_commits_is_searched(
         check=two_added,
     )
     assert explore_all(connections, scenario, preemptions=preemptions).schedules == schedules
+
+
+def test_a_random_schedule_that_is_drawn_again_is_not_run_again(connections: Connections) -> None:
+    scenario = Scenario(
+        name="orders",
+        capability="test",
+        only_rows=False,
+        set_up=two_rows,
+        programs={"A": lambda _: once(add_to(1)), "B": lambda _: once(add_to(2))},
+        check=two_added,
+    )
+    tally = explore_random(connections, scenario, seed=1, count=5_000)
+    assert (tally.schedules, tally.ran) == (5_000, 6)
+
+
+def decided(text: str, enabled: str) -> list[Decision]:
+    """Return the decisions of a schedule; `enabled`: what was possible at each of them."""
+    points = [tuple(parse(" ".join(each))) for each in enabled.split()]
+    return [Decision(chosen, point, None) for chosen, point in zip(parse(text), points, strict=True)]
+
+
+def test_a_schedule_is_known_when_it_leads_through_known_points_to_an_end() -> None:
+    drawn = DrawnSchedules()
+
+    def contains(text: str) -> bool:
+        choices = iter(parse(text))
+        return drawn.contains(lambda *_: next(choices))
+
+    assert not contains("A B")
+    drawn.add(decided("A B", "AB B"))
+    assert contains("A B")
+    assert not contains("B A")
+    drawn.add(decided("B A", "AB A"))
+    assert contains("B A")
+    # PostgreSQL decided otherwise: what follows `B` is not known any more.
+    drawn.add(decided("B A B", "AB AB B"))
+    assert not contains("B A B")
+    assert not contains("B A")
+    assert contains("A B")
 
 
 def test_a_printed_schedule_is_parsed() -> None:
