@@ -64,7 +64,7 @@ class Search:
         scenario = SCENARIOS[self.name]
         if self.schedule is not None:
             divergences = repeat(connections, scenario, parse(self.schedule), pinned=self.pinned)
-            return Tally(schedules=1, diverged=bool(divergences))
+            return Tally(schedules=1, ran=1, diverged=bool(divergences))
         options: Any = {"faults": self.faults, "pinned": self.pinned}
         if self.count:
             count = self.count if scenario.only_rows else math.ceil(self.count / SLOWER)
@@ -72,7 +72,10 @@ class Search:
         return explore_all(connections, scenario, preemptions=self.preemptions, **options)
 
 
-RANDOM_HELP = f"Run this number of random schedules of each scenario instead; 1/{SLOWER} of it for those with files."
+RANDOM_HELP = (
+    f"Draw this number of random schedules of each scenario instead, 1/{SLOWER} of it for those with files. "
+    "One that is drawn again is not run again."
+)
 
 
 @click.command()
@@ -80,18 +83,20 @@ RANDOM_HELP = f"Run this number of random schedules of each scenario instead; 1/
 @click.option("--preemptions", default=2, show_default=True, help="Search all schedules up to this number.")
 @click.option("--faults", default=1, show_default=True, help="Kills and lost replies in one schedule at most.")
 @click.option("--random", "count", default=0, help=RANDOM_HELP)
-@click.option("--seed", default=1, show_default=True, help="Of the random schedules.")
+@click.option("--seed", type=int, help="Of the random schedules: 1; with --record, the first that is not recorded.")
 @click.option("--pinned", is_flag=True, help="Hold a snapshot from before the first move.")
 @click.option("--schedule", help="Repeat this schedule, as it was printed.")
 @click.option("--processes", default=os.cpu_count(), show_default=True, help="Scenarios that are searched at once.")
-@click.option("--record", is_flag=True, help="Record the counts for docs/why/proof.md.")
-def main(names: tuple[str, ...], *, processes: int, record: bool, **given: Any) -> None:
+@click.option("--record", is_flag=True, help="Record the counts for docs/why/proof.md; random ones are added up.")
+def main(names: tuple[str, ...], *, processes: int, record: bool, seed: int | None, **given: Any) -> None:
     """Search the interleavings of scenarios; without a name, of all of them."""
     unknown = set(names) - SCENARIOS.keys()
     if unknown:
         raise click.UsageError(f"no scenario {', '.join(sorted(unknown))}: there are {', '.join(SCENARIOS)}")
     commit = commit_to_record(results.FILE) if record else ""
-    searches = [Search(name, **given) for name in names or SCENARIOS]
+    engine = results.engine_digest()
+    seed = _free_seed(seed, engine) if record and given["count"] else seed or 1
+    searches = [Search(name, seed=seed, **given) for name in names or SCENARIOS]
     total = Tally()
     searched: dict[str, SearchedScenario] = {}
     with shared_server(None), ProcessPoolExecutor(processes) as pool:
@@ -101,21 +106,26 @@ def main(names: tuple[str, ...], *, processes: int, record: bool, **given: Any) 
                 pool.shutdown(cancel_futures=True)
                 raise click.ClickException(found)
             total.add(found)
-            searched[name] = SearchedScenario(found.schedules, found.moves, found.blocked)
+            searched[name] = SearchedScenario(found.schedules, found.moves, found.blocked, found.ran)
             click.echo(f"{name:<30} {found} {seconds:7.1f} s")
     click.echo(f"{'all':<30} {total}")
     if record:
-        _record(commit, searched, searches[0])
+        _record(commit, engine, searched, searches[0])
 
 
-def _record(commit: str, searched: dict[str, SearchedScenario], search: Search) -> None:
-    """Replace the recorded run, or add random schedules to that of the same commit."""
+def _free_seed(wanted: int | None, engine: str) -> int:
+    """Return the seed for schedules to record: those of a recorded seed would be counted twice."""
+    seeds = results.random_runs(results.load(), engine).seeds
+    if wanted in seeds:
+        raise click.UsageError(f"--seed {wanted} is recorded for this code: give another one, or none")
+    return wanted if wanted is not None else max(seeds, default=0) + 1
+
+
+def _record(commit: str, engine: str, searched: dict[str, SearchedScenario], search: Search) -> None:
+    """Replace the recorded search, or add random schedules to those of the same code."""
     stored = results.load()
-    run = stored.interleavings
     if search.count:
-        if run is None or run.commit != commit:
-            raise click.UsageError("record the search without --random first, on the same commit")
-        run.random |= searched
+        results.add_random(stored, engine, commit, search.seed, searched)
     else:
         bounds = search.preemptions, search.faults
         stored.interleavings = results.InterleavingsRun(results.today(), commit, *bounds, searched)

@@ -26,9 +26,9 @@ Each promise below is checked in four ways, or its section says which of them do
   [iterations](../../src/sereno/monitoring/invariants_iterations.sql).
 - **Interleavings.** A model checker runs the real SQL on a real PostgreSQL. A scenario is two or three callers, each on
   its own connection. At each statement and each commit it is decided who is next; a caller may be killed, or lose the
-  reply of a commit. All orders with a bounded number of preemptions are run. After each, the invariants and the model
-  of the scenario are checked, and what is left is run to its end. A failing order is shortened and printed with the
-  command that repeats it.
+  reply of a commit. All orders with a bounded number of preemptions are run, and random ones beyond, each different
+  order once in a run. After each, the invariants and the model of the scenario are checked, and what is left is run to
+  its end. A failing order is shortened and printed with the command that repeats it.
 - **Mutants.** One line of our own SQL or Python is broken; a named test must fail. This shows that the tests can find
   what they are for.
 - **Storms.** Workers and servers are killed while jobs run; handlers write to files of their own, which are compared
@@ -100,9 +100,13 @@ def _recorded(results: Results) -> str:
             f"| interleavings, at most {run.preemptions} preemptions and {run.faults} fault | {run.date} "
             f"| {run.commit} | {len(run.scenarios)} scenarios, all of their {total:,} schedules hold |"
         )
-        if run.random:
-            total = sum(each.schedules for each in run.random.values())
-            lines.append(f"| interleavings at random | {run.date} | {run.commit} | {total:,} schedules hold |")
+    for runs in results.random:
+        total, ran = (sum(getattr(each, name) for each in runs.scenarios.values()) for name in ("schedules", "ran"))
+        lines.append(
+            f"| interleavings at random, seeds {_ranges(runs.seeds)} | {runs.date} | {', '.join(runs.commits)} "
+            f"| {len(runs.scenarios)} scenarios, all of {total:,} schedules hold: "
+            f"{ran:,} were run, the others repeat one of them |"
+        )
     if (found := results.mutants) is not None:
         lines.append(
             f"| mutants | {found.date} | {found.commit} | {sum(found.killed.values())} killed, none survives, "
@@ -115,6 +119,17 @@ def _recorded(results: Results) -> str:
         lines += ["", f"What the storm of {what} with seed {storm.seed} counted:", "", "| what | count |", "|---|--:|"]
         lines += [f"| {name} | {count:,} |" for name, count in storm.figures.items()]
     return "\n".join([*lines, ""])
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Return sorted numbers as text: 1 to 3, 7."""
+    spans: list[tuple[int, int]] = []
+    for number in numbers:
+        if spans and spans[-1][1] == number - 1:
+            spans[-1] = spans[-1][0], number
+        else:
+            spans.append((number, number))
+    return ", ".join(f"{first} to {last}" if first < last else f"{first}" for first, last in spans)
 
 
 def _soak(run: SoakRun | None) -> str:
