@@ -76,6 +76,8 @@ INVALID_RECIPIENTS = [
     ("put_preference('a', filter => 'null')", "a filter is an object, not null"),
     ("put_preference('a', quiet => '5')", "quiet hours have start, end"),
     ("put_preference('a', quiet => '{\"start\": \"1:00\"}')", "are times of day"),
+    ("put_preference('a', digest => '8 days')", "messages are collected for 7 days at most, not for 8 days"),
+    ("put_preference('a', digest => '-1 hour')", "messages are collected for 7 days at most, not for -01:00:00"),
 ]
 
 
@@ -110,13 +112,19 @@ def test_sql_writes_the_same_preferences_as_python(app: Sereno, connection: psyc
         one(connection, "select sereno.put_recipient('a', %s)", tenant)
         for key in ("a", None):
             app.recipients.prefer(
-                key, tenant=tenant, category="c", condition=condition, quiet=QuietHours("22:00", "8:00")
+                key,
+                tenant=tenant,
+                category="c",
+                condition=condition,
+                quiet=QuietHours("22:00", "8:00"),
+                digest="1h30m",
             )
             python = rows(connection, "preferences")[-1]
             connection.execute("delete from sereno.preferences where id = %s", [python["id"]])
             one(
                 connection,
-                "select sereno.put_preference(%s, tenant => %s, category => 'c', filter => %s, quiet => %s)",
+                "select sereno.put_preference(%s, tenant => %s, category => 'c', filter => %s, quiet => %s, "
+                "digest => '1 hour 30 minutes')",
                 key,
                 tenant,
                 json.dumps(condition),
@@ -138,7 +146,10 @@ def test_given_aspects_change_and_the_others_stay(connection: psycopg.Connection
     assert one(connection, put("clear => array['filter', 'wanted']")) == number
     (row,) = rows(connection, "preferences")
     assert (row["wanted"], row["filter"], row["condition"], row["quiet"]) == (None, None, None, [])
-    assert one(connection, put("clear => array['quiet']")) is None
+    assert one(connection, put("clear => array['quiet'], digest => '0'")) == number
+    (row,) = rows(connection, "preferences")
+    assert (row["quiet"], row["digest_seconds"]) == (None, 0)
+    assert one(connection, put("clear => array['digest']")) is None
     assert rows(connection, "preferences") == []
 
 

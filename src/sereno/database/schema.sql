@@ -2986,40 +2986,46 @@ end $$;
 
 COMMENT ON FUNCTION sereno.put_address(recipient text, channel text, address text, tenant text, keys jsonb, state text) IS 'Add an address of a recipient, or change it, and return its id. state: active, unverified, invalid or unsubscribed.';
 
-CREATE FUNCTION sereno.put_preference(recipient text, tenant text DEFAULT NULL::text, category text DEFAULT NULL::text, event text DEFAULT NULL::text, channel text DEFAULT NULL::text, wanted boolean DEFAULT NULL::boolean, filter jsonb DEFAULT NULL::jsonb, quiet jsonb DEFAULT NULL::jsonb, clear text[] DEFAULT '{}'::text[]) RETURNS bigint
+CREATE FUNCTION sereno.put_preference(recipient text, tenant text DEFAULT NULL::text, category text DEFAULT NULL::text, event text DEFAULT NULL::text, channel text DEFAULT NULL::text, wanted boolean DEFAULT NULL::boolean, filter jsonb DEFAULT NULL::jsonb, quiet jsonb DEFAULT NULL::jsonb, clear text[] DEFAULT '{}'::text[], digest interval DEFAULT NULL::interval) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
 declare
     given   text[] := array_remove(array[case when wanted is not null then 'wanted' end,
                                          case when filter is not null then 'filter' end,
-                                         case when quiet is not null then 'quiet' end], null);
+                                         case when quiet is not null then 'quiet' end,
+                                         case when digest is not null then 'digest' end], null);
     number  bigint;
 begin
     perform sereno.check_text(checked.name, checked.value)
     from (values ('recipient', recipient), ('tenant', tenant), ('category', category), ('event', event), ('channel', channel))
          as checked(name, value);
     clear := coalesce(clear, '{}');
-    if not clear <@ array['wanted', 'filter', 'quiet'] or clear && given then
-        raise exception 'clear names preferences to reset that are not also given: wanted, filter, quiet; not %', clear
+    if not clear <@ array['wanted', 'filter', 'quiet', 'digest'] or clear && given then
+        raise exception 'clear names preferences to reset that are not also given: wanted, filter, quiet, digest; not %', clear
             using errcode = 'invalid_parameter_value', hint = 'Such as clear => array[''quiet''].';
     end if;
-    insert into sereno.preferences as p (tenant, recipient_id, category, event, channel, wanted, filter, condition, quiet)
+    if digest not between interval '0' and interval '7 days' then
+        raise exception 'messages are collected for 7 days at most, not for %', digest
+            using errcode = 'invalid_parameter_value', hint = 'Such as digest => ''1 hour''; ''0'' for each message at once.';
+    end if;
+    insert into sereno.preferences as p (tenant, recipient_id, category, event, channel, wanted, filter, condition, quiet, digest_seconds)
     values (coalesce(put_preference.tenant, ''), case when recipient is not null then sereno.recipient_id(recipient, tenant) end,
             put_preference.category, put_preference.event, put_preference.channel, put_preference.wanted, put_preference.filter,
-            sereno.condition(put_preference.filter), sereno.quiet_spans(put_preference.quiet))
+            sereno.condition(put_preference.filter), sereno.quiet_spans(put_preference.quiet), extract(epoch from put_preference.digest))
     on conflict on constraint preferences_once do update
     set wanted = case when 'wanted' <> all(clear) then coalesce(excluded.wanted, p.wanted) end,
         filter = case when 'filter' <> all(clear) then coalesce(excluded.filter, p.filter) end,
         condition = case when 'filter' <> all(clear) then coalesce(excluded.condition, p.condition) end,
         quiet = case when 'quiet' <> all(clear) then coalesce(excluded.quiet, p.quiet) end,
+        digest_seconds = case when 'digest' <> all(clear) then coalesce(excluded.digest_seconds, p.digest_seconds) end,
         changed_at = sereno.now()
     returning id into number;
     delete from sereno.preferences as p
-    where p.id = number and p.wanted is null and p.filter is null and p.quiet is null;
+    where p.id = number and p.wanted is null and p.filter is null and p.quiet is null and p.digest_seconds is null;
     return case when not found then number end;
 end $$;
 
-COMMENT ON FUNCTION sereno.put_preference(recipient text, tenant text, category text, event text, channel text, wanted boolean, filter jsonb, quiet jsonb, clear text[]) IS 'Write a preference, and return its id; without a recipient, the default of the tenant. clear: the fields to clear, of wanted, filter and quiet. Returns null when the preference is empty.';
+COMMENT ON FUNCTION sereno.put_preference(recipient text, tenant text, category text, event text, channel text, wanted boolean, filter jsonb, quiet jsonb, clear text[], digest interval) IS 'Write a preference, and return its id; without a recipient, the default of the tenant. digest: how long messages of event types with a digest are collected. clear: the fields to clear, of wanted, filter, quiet and digest. Returns null when the preference is empty.';
 
 CREATE FUNCTION sereno.put_recipient(key text, tenant text DEFAULT NULL::text, locale text DEFAULT NULL::text, zone text DEFAULT NULL::text, data jsonb DEFAULT NULL::jsonb) RETURNS bigint
     LANGUAGE plpgsql
@@ -5956,6 +5962,7 @@ CASE
     ELSE 1
 END))::smallint) STORED NOT NULL,
     changed_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    digest_seconds double precision,
     CONSTRAINT preferences_filter CHECK (((filter IS NULL) = (condition IS NULL)))
 );
 
@@ -6717,6 +6724,9 @@ ALTER TABLE ONLY sereno.minutes
 
 ALTER TABLE ONLY sereno.pauses
     ADD CONSTRAINT pauses_pkey PRIMARY KEY (kind, name);
+
+ALTER TABLE sereno.preferences
+    ADD CONSTRAINT preferences_digest CHECK (((digest_seconds >= (0)::double precision) AND (digest_seconds <= (604800)::double precision))) NOT VALID;
 
 ALTER TABLE ONLY sereno.preferences
     ADD CONSTRAINT preferences_once UNIQUE NULLS NOT DISTINCT (recipient_id, tenant, event, category, channel);

@@ -12,7 +12,7 @@ from sereno.duration import seconds
 from sereno.errors import InvalidArguments
 from sereno.notifications.event import EventDefinition
 from sereno.notifications.jobs import QUEUE
-from sereno.notifications.recipients.preference_choices import MessageKind
+from sereno.notifications.recipients.message_kind import MessageKind, digest_window
 from sereno.telemetry import tracing
 
 _sql = queries("notifications/event_types")
@@ -86,7 +86,11 @@ def _kind(name: str, definition: Mapping[str, Any]) -> MessageKind:
         category=definition.get("category"),
         critical=definition.get("critical", False),
         opt_in=definition.get("opt_in", False),
-        digest=(definition.get("digest") or {}).get("seconds"),
+        digest=digest_window(
+            (definition.get("digest") or {}).get("seconds"),
+            definition.get("ttl"),
+            [step["after"] for step in definition.get("steps") or ()],
+        ),
         listed=definition.get("listed", True),
     )
 

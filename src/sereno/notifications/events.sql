@@ -65,7 +65,17 @@ page as materialized (
 channel as materialized (
     select name, choice.wanted, choice.condition, choice.quiet,
            case when exists (select from sereno.accounts where accounts.channel = name and accounts.tenant = event.tenant)
-                then event.tenant else '' end as account
+                then event.tenant else '' end as account,
+           -- Null for an event without a digest, which reads nothing of this. `longest`: half of the time after which a message
+           -- expires or escalates; a recipient cannot choose more, except what the event itself has.
+           case when event.digest is not null and not event.critical then (
+               select p.digest_seconds from sereno.preferences p
+               where p.recipient_id is null and p.tenant = event.tenant and (p.category is null or p.category = event.category)
+                 and (p.event is null or p.event = event.type) and (p.channel is null or p.channel = name) and p.digest_seconds is not null
+               order by weight desc limit 1) end as digest_seconds,
+           case when event.digest is not null then greatest(event.digest_seconds, coalesce(least(
+               extract(epoch from event.expires_at - event.due_at),
+               (select min((step ->> 'after')::double precision) from jsonb_array_elements(event.steps) as step)) / 2, 'infinity')) end as longest
     from event, unnest(event.channels) as name, sereno.choice(null, event.tenant, event.category, event.type, name) as choice
 ),
 own as (
@@ -82,6 +92,16 @@ reach as (
 ),
 judged as (
     select page.id, channel.name, channel.account, coalesce(own.quiet, channel.quiet) as quiet,
+           -- How long the message is collected; 0 sends it at once, by itself. Read here, and not in `own`: other events do not pay for it.
+           case when (select digest is null from event) then null
+                when (select critical from event) then (select digest_seconds from event)
+                else least(longest, coalesce(
+                    (select p.digest_seconds from sereno.preferences p
+                     where p.recipient_id = page.id and (p.category is null or p.category = (select category from event))
+                       and (p.event is null or p.event = (select type from event)) and (p.channel is null or p.channel = channel.name)
+                       and p.digest_seconds is not null
+                     order by weight desc limit 1),
+                    channel.digest_seconds, (select digest_seconds from event))) end as collected,
            case when (select critical from event) then null
                 when not coalesce(own.wanted, channel.wanted, (select not opt_in from event)) then 'preference off'
                 when not coalesce(jsonb_path_match((select payload from event), coalesce(own.condition, channel.condition), '{}', true),
@@ -99,7 +119,7 @@ judged as (
     offset 0
 ),
 decided as (
-    select judged.id as recipient_id, address.id as address_id, judged.name, judged.account, judged.quiet,
+    select judged.id as recipient_id, address.id as address_id, judged.name, judged.account, judged.quiet, judged.collected,
            coalesce(judged.refused, case when address.id is null and judged.name <> 'in_app' then 'no active address' end) as why
     from judged
     left join reach as address
@@ -114,15 +134,18 @@ made as (
     select %(event)s, recipient_id, address_id, name, account, (select tenant from event),
            case when why is null then 'pending' else 'skipped' end, why,
            greatest((select due_at from event),
-                    case when why is null and (select digest is not null from event) then coalesce(
+                    -- A window that is open ends as it was to end, or sooner: this message takes along what is collected.
+                    case when why is null and collected > 0 then least(
                         (select d.due_at from sereno.deliveries d
                          where d.recipient_id = decided.recipient_id and d.channel = name and d.digest = (select digest from event)
-                           and d.state = 'pending' and d.due_at > (select now from clock) limit 1),
-                        (select now + make_interval(secs => digest_seconds) from clock, event)) end,
+                           and d.state = 'pending' and d.due_at > (select now from clock)
+                         order by d.id desc limit 1),
+                        (select now from clock) + make_interval(secs => collected)) end,
                     case when quiet is not null and why is null and not (select critical from event)
                          then sereno.quiet_until(quiet, (select zone from sereno.recipients r where r.id = recipient_id),
                                                  (select greatest(due_at, now) from clock, event)) end),
-           (select expires_at from event), (select digest from event), (select now from clock), (select now from clock)
+           (select expires_at from event), case when collected > 0 then (select digest from event) end, (select now from clock),
+           (select now from clock)
     from decided
     where not (select exists (select from sereno.deliveries d where d.event_id = event.id and d.recipient_id > event.walked) from event)
        or not exists (select from sereno.deliveries d

@@ -131,6 +131,7 @@ order by id desc;
 select row_to_json(line)::text
 from (select d.id, d.state, d.event_id, d.channel, d.attempts, d.due_at, d.sent_at, d.created_at, d.changed_at, d.reason,
              d.error_code, d.error_message, d.expires_at, d.job_id, d.receipt_at, d.account, a.address,
+             d.digest is not null as is_collected,
              case when d.state = 'pending' then
                  (select b.queue from sereno.batches b
                   where b.purpose = 'send' and b.channel = d.channel and b.account = d.account and b.job_id is null
@@ -193,7 +194,7 @@ order by channel, id;
 -- Preferences of a recipient and the defaults of the tenant, the highest priority first.
 select row_to_json(found)::text
 from (select id, nullif(tenant, '') as tenant, recipient_id is not null as is_own, category, event, channel, wanted,
-             sereno.shown(filter) as condition, quiet, changed_at, weight
+             sereno.shown(filter) as condition, quiet, digest_seconds as digest, changed_at, weight
       from ((select * from sereno.preferences where recipient_id = %(recipient)s limit %(most)s)
             union all
             (select * from sereno.preferences where recipient_id is null and tenant = %(tenant)s limit %(most)s)) as p) as found

@@ -115,6 +115,8 @@ class DeliveryDetailRow(msgspec.Struct, kw_only=True):
     account: str
     address: str | None
     queue: str | None = None
+    # Belongs to a digest.
+    is_collected: bool = False
 
 
 class ReceiptRow(msgspec.Struct, kw_only=True):
@@ -178,6 +180,8 @@ class PreferenceRow(msgspec.Struct, kw_only=True):
     wanted: bool | None
     condition: dict[str, Any] | None
     quiet: list[dict[str, Any]] | None
+    # Seconds for which messages of event types with a digest are collected.
+    digest: float | None
     changed_at: datetime
     weight: int
 
@@ -192,6 +196,7 @@ class PreferenceRow(msgspec.Struct, kw_only=True):
             wanted=self.wanted,
             condition=self.condition,
             quiet=None if self.quiet is None else [_quiet(span) for span in self.quiet],
+            digest=self.digest,
         )
 
 

@@ -13,8 +13,11 @@ from sereno.database.statement import Operation
 from sereno.duration import duration_text
 from sereno.jobs.limits.why import moment
 from sereno.notifications import queries as notification_queries
+from sereno.notifications.event import EventDefinition
+from sereno.notifications.event_types import Resolve, kind_of
 from sereno.notifications.jobs import QUEUE
 from sereno.notifications.operations import masked, unknown_type
+from sereno.notifications.recipients.message_kind import DigestWindow
 from sereno.notifications.recipients.preference import Preference, PreferenceDecision, decide, resolve
 from sereno.notifications.recipients.quiet_hours import quiet_until
 from sereno.notifications.rows import AddressRow, ChannelPause, DeliveryDetailRow, EventRow, RecipientRow
@@ -36,6 +39,19 @@ class EventKind:
     category: str | None = None
     critical: bool = False
     opt_in: bool = False
+    digest: DigestWindow | None = None
+
+
+def declared_kind(event: EventDefinition, resolve_channels: Resolve) -> EventKind:
+    """Return an event type that the code declares, with its active channels."""
+    return EventKind(
+        event.name,
+        resolve_channels(event.channels)[0],
+        event.category,
+        event.critical,
+        event.opt_in,
+        kind_of(event, resolve_channels).digest,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +182,7 @@ def _about(event: EventRow, deliveries: Sequence[DeliveryDetailRow], person: Why
 def _fate(delivery: DeliveryDetailRow, event: EventRow, person: WhyRecipient) -> str:
     match delivery.state:
         case "pending":
-            return _waits(delivery, person)
+            return _waits(delivery, event, person)
         case "sending":
             return f"it is being sent by job {delivery.job_id} (sereno why {delivery.job_id})"
         case "sent":
@@ -197,17 +213,29 @@ def _not_arrived(delivery: DeliveryDetailRow) -> str:
     return f"{words.get(delivery.state, delivery.state)}; to send it again: sereno delivery requeue {delivery.id}"
 
 
-def _waits(delivery: DeliveryDetailRow, person: WhyRecipient) -> str:
+def _waits(delivery: DeliveryDetailRow, event: EventRow, person: WhyRecipient) -> str:
     pause = person.pause(delivery.channel, delivery.account)
     if pause is not None:
         return f"it waits: {_paused(pause)}"
     wait = (delivery.due_at - person.now).total_seconds()
     tried = f", after {delivery.attempts} {'try' if delivery.attempts == 1 else 'tries'}{_error(delivery)}"
     because = {None: "", "tried again": tried}.get(delivery.reason, f" ({delivery.reason})")
+    if wait > 0 and delivery.is_collected and delivery.reason is None:
+        until = f"{moment(delivery.due_at)}, {duration_text(wait)} from now"
+        return f"it is collected with others of its digest until {until}{_digest_by(delivery, event, person)}"
     if wait > 0:
         return f"it waits until {moment(delivery.due_at)}, {duration_text(wait)} from now{because}"
     queue = delivery.queue or QUEUE
     return f"it has been due since {moment(delivery.due_at)}{because}; a worker of the queue {queue!r} sends it"
+
+
+def _digest_by(delivery: DeliveryDetailRow, event: EventRow, person: WhyRecipient) -> str:
+    """Name the preference that decides for how long; it may have changed since."""
+    choice = resolve(person.preferences, category=event.category, event=event.type, channel=delivery.channel)
+    if event.critical or choice.digest is None:
+        return ", as the event declares"
+    time = duration_text(choice.digest) if choice.digest else "at once"
+    return f"; {_preference_text(choice.digest_by)} says {time}"
 
 
 def _decided_by(delivery: DeliveryDetailRow, event: EventRow, person: WhyRecipient) -> str:
@@ -273,6 +301,11 @@ def _transition(kind: EventKind, channel: str, person: WhyRecipient) -> str:
     until = quiet_until(decision.quiet, zone, person.now) if decision.quiet else None
     if until is not None:
         return f"it would wait for quiet hours to end at {moment(until)}, by {_preference_text(choice.quiet_by)}{only}"
+    collected = kind.digest.seconds(choice, critical=kind.critical) if kind.digest else 0.0
+    if collected:
+        is_chosen = choice.digest_by is not None and not kind.critical
+        digest_by = f"by {_preference_text(choice.digest_by)}" if is_chosen else "as the event declares"
+        return f"it would be collected with others of its digest for {duration_text(collected)}, {digest_by}{only}"
     by = "it is critical" if kind.critical else f"by {_preference_text(choice.wanted_by)}" if choice.wanted_by else ""
     return f"it would be sent immediately{f', {by}' if by else ''}{only}"
 

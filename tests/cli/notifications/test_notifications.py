@@ -282,7 +282,8 @@ def test_a_recipient_is_created_changed_and_deleted(sereno: Command, connection:
     )
     ok(
         sereno(
-            "recipient", "prefer", "user:7", "--channel", "email", "--condition", '{"region": "RM"}', "--tenant", "r42"
+            *("recipient", "prefer", "user:7", "--channel", "email", "--condition", '{"region": "RM"}'),
+            *("--digest", "1h", "--tenant", "r42"),
         )
     )
     ok(sereno("recipient", "prefer", "--default", "--category", "news", "--off", "--tenant", "r42"))
@@ -292,7 +293,7 @@ def test_a_recipient_is_created_changed_and_deleted(sereno: Command, connection:
     page = ok(sereno("recipient", "show", "user:7", "--tenant", "r42"))
     assert "ana@example.lv" not in page
     assert "own\tevent a\ton\t\t22:00-10:00 friday,saturday" in page
-    assert 'own\tchannel email\t\t{"region": "RM"}' in page
+    assert 'own\tchannel email\t\t{"region": "RM"}\t\t1 h' in page
     assert "default\tcategory news\toff" in page
     assert "ana@example.lv" in ok(sereno("recipient", "show", "user:7", "--tenant", "r42", "--reveal", "-o", "json"))
     gone = sereno("recipient", "unsubscribe", "user:7", "email", "ana@example.lv", "--tenant", "r42")
@@ -327,6 +328,8 @@ def test_invalid_recipients_and_preferences_are_refused(
         ["user:7", "--condition", "[]"],
         ["user:7", "--quiet", "22:00"],
         ["user:7", "--quiet", "25:00-08:00"],
+        ["user:7", "--digest", "8d"],
+        ["user:7", "--digest", "1h", "--clear", "digest"],
         ["user:7", "--quiet", "22:00-08:00 someday"],
     ):
         assert sereno("recipient", "prefer", *words).exit_code == 2, words

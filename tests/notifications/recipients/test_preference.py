@@ -1,5 +1,6 @@
 """Preferences: which row decides, and the decision."""
 
+from datetime import timedelta
 from itertools import product
 from typing import Any
 
@@ -61,21 +62,23 @@ def test_the_more_specific_row_decides_in_any_order(subtests: pytest.Subtests) -
 
 
 def test_each_aspect_is_decided_by_the_most_specific_row_that_sets_it() -> None:
-    wanted, condition, quiet = (
+    wanted, condition, quiet, digest = (
         row("rh", wanted=True),
         row("c", condition={"amount": {"min": 5}}),
         row("", quiet=[NIGHT]),
+        row("re", digest=3600),
     )
-    choice = chosen(wanted, condition, quiet, row("rech"))
+    choice = chosen(wanted, condition, quiet, digest, row("rech"))
     assert (choice.wanted, choice.wanted_by) == (True, wanted)
     assert (choice.condition, choice.condition_by) == ({"amount": {"min": 5}}, condition)
     assert (choice.quiet, choice.quiet_by) == ((NIGHT,), quiet)
+    assert (choice.digest, choice.digest_by) == (3600, digest)
 
 
 def test_off_and_empty_values_are_values() -> None:
-    default = row("e", wanted=True, condition={"a": 1}, quiet=[NIGHT, NOON])
-    choice = chosen(default, row("r", wanted=False, condition={}, quiet=[]))
-    assert (choice.wanted, choice.condition, choice.quiet) == (False, {}, ())
+    default = row("e", wanted=True, condition={"a": 1}, quiet=[NIGHT, NOON], digest=60)
+    choice = chosen(default, row("r", wanted=False, condition={}, quiet=[], digest=0))
+    assert (choice.wanted, choice.condition, choice.quiet, choice.digest) == (False, {}, (), 0)
 
 
 def test_a_row_for_another_scope_is_ignored() -> None:
@@ -129,6 +132,12 @@ def test_critical_events_ignore_preferences_and_quiet_hours() -> None:
     assert decide(chosen(against), payload={}, critical=True, default_wanted=False) == PreferenceDecision()
 
 
+def test_a_digest_is_given_as_any_duration() -> None:
+    given: tuple[Any, ...] = (5400, 5400.0, "1h30m", timedelta(minutes=90))
+    assert {Preference(digest=each).digest for each in given} == {5400.0}
+    assert Preference(digest="7d").digest == 604800  # type: ignore[arg-type]  # as `prefer` passes it
+
+
 def test_a_preference_can_be_encoded_and_decoded() -> None:
     given = row("re", wanted=False, condition={"a": [1, "x"]}, quiet=[NIGHT, NOON])
     text = msgspec.json.encode(given)
@@ -144,6 +153,10 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ({"condition": {"a": {"mim": 1}}}, "use min, max, contains or exists"),
     ({"condition": "a"}, "a condition must be an object"),
     ({"quiet": [("22:00", "08:00")]}, "quiet hours are written"),
+    ({"digest": "8d"}, "digest='8d': messages are collected for 7 days at most"),
+    ({"digest": "soon"}, 'digest: "soon" is not a duration'),
+    ({"digest": -1}, "digest: -1 is not a duration"),
+    ({"digest": True}, "digest: True is not a duration"),
     ({"quiet": [QuietHours("00:00", "12:00"), QuietHours("12:00", "00:00")]}, "turn the preference off instead"),
 ]
 

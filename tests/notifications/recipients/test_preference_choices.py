@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from sereno.errors import InvalidArguments
+from sereno.notifications.recipients.message_kind import MessageKind
 from sereno.notifications.recipients.preference import Preference
-from sereno.notifications.recipients.preference_choices import ChoiceChange, MessageKind, lines, rows_for
+from sereno.notifications.recipients.preference_choices import ChoiceChange, lines, rows_for
 
 EMAIL, PUSH = "email", "expo"
 KINDS = [

@@ -68,9 +68,30 @@ def test_a_preference_without_aspects_is_not_stored(app: Sereno, connection: psy
         app.recipients.prefer("missing", wanted=None)
 
 
+def test_a_digest_is_set_and_cleared_by_itself(app: Sereno, connection: psycopg.Connection) -> None:
+    app.recipients.upsert("ada")
+    app.recipients.prefer("ada", event="e", digest="1h")
+    app.recipients.prefer("ada", event="e", wanted=True)
+    assert one(connection, "select digest_seconds from sereno.preferences") == 3600
+    app.recipients.prefer("ada", event="e", wanted=None, digest=0)
+    assert one(connection, "select digest_seconds from sereno.preferences where wanted is null") == 0
+    app.recipients.prefer("ada", event="e", digest=None)
+    assert rows(connection) == []
+    # However a row is written, it cannot stop a fan-out.
+    for wrong in (-1, 604801, "NaN"):
+        with pytest.raises(psycopg.errors.CheckViolation):
+            connection.execute("insert into sereno.preferences (digest_seconds) values (%s)", [wrong])
+
+
 def test_invalid_preferences_are_refused(app: Sereno, connection: psycopg.Connection) -> None:
     app.recipients.upsert("ada")
-    wrong: list[dict[str, Any]] = [{"wanted": "no"}, {"event": ""}, {"quiet": "night"}, {"condition": []}]
+    wrong: list[dict[str, Any]] = [
+        {"wanted": "no"},
+        {"event": ""},
+        {"quiet": "night"},
+        {"condition": []},
+        {"digest": "8d"},
+    ]
     for wish in wrong:
         with pytest.raises(InvalidArguments):
             app.recipients.prefer("ada", **wish)

@@ -49,14 +49,9 @@ def _why_job(context: "CommandContext", subject: str, form: str) -> int:
 
 def _known(context: "CommandContext") -> "dict[str, EventKind] | None":
     """Return the events that the application declares, with their active channels; None without an application."""
-    from sereno.notifications.why import EventKind  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.why import declared_kind  # noqa: PLC0415 - slow to import; --help needs none
 
     if not context.settings.app:
         return None
     app = context.app
-    return {
-        name: EventKind(
-            name, app.channels.resolve(each.channels)[0], each.category, critical=each.critical, opt_in=each.opt_in
-        )
-        for name, each in app.notifications.definitions.items()
-    }
+    return {name: declared_kind(each, app.channels.resolve) for name, each in app.notifications.definitions.items()}

@@ -18,6 +18,7 @@ from sereno.cli.notifications.page import (
 )
 from sereno.cli.options import context_options, output_option, searched
 from sereno.cli.output import Column, chosen_form, short_time, show_json, show_list
+from sereno.duration import duration_text
 from sereno.errors import InvalidArguments, Refused
 
 if TYPE_CHECKING:
@@ -57,15 +58,20 @@ def _quiet_words(row: "PreferenceRow") -> str:
     return "; ".join(f"{span.start}-{span.end} {','.join(span.days or ())}".rstrip() for span in spans) or "none"
 
 
+def _digest_words(row: "PreferenceRow") -> str:
+    return "" if row.digest is None else duration_text(row.digest) if row.digest else "at once"
+
+
 PREFERENCE_COLUMNS = (
     Column("whose", lambda row: "own" if row.is_own else "default"),
     Column("of", lambda row: shown(_of_what(row)), "wide"),
     Column("wanted", lambda row: {True: "on", False: "off", None: ""}[row.wanted]),
     Column("condition", lambda row: "" if row.condition is None else shown(json.dumps(row.condition)), "wide"),
     Column("quiet", _quiet_words, "wide"),
+    Column("digest", _digest_words),
     Column("changed", lambda row: row.changed_at),
 )
-ASPECTS = ("wanted", "condition", "quiet")
+ASPECTS = ("wanted", "condition", "quiet", "digest")
 tenant_option = click.option("--tenant", help="Tenant of the recipient.  [default: none]")
 
 
@@ -203,6 +209,7 @@ def set_recipient(
 @click.option(
     "--quiet", "spans", multiple=True, metavar="SPAN", help='Quiet hours: "22:00-08:00" or "22:00-10:00 fri,sat".'
 )
+@click.option("--digest", metavar="DURATION", help="Collect messages of events with a digest: 1h; 0 for at once.")
 @click.option("--clear", "cleared", multiple=True, type=click.Choice(ASPECTS), help="Clear an aspect; repeatable.")
 @tenant_option
 @context_options
@@ -213,6 +220,7 @@ def prefer(
     wanted: bool | None,
     condition: str | None,
     spans: tuple[str, ...],
+    digest: str | None,
     cleared: tuple[str, ...],
     **names: Any,
 ) -> None:
@@ -226,10 +234,11 @@ def prefer(
         "wanted": wanted,
         "condition": None if condition is None else _condition(condition),
         "quiet": [_span(span) for span in spans] or None,
+        "digest": digest,
     }
     wish = {aspect: value for aspect, value in given.items() if value is not None}
     if not wish and not cleared:
-        raise click.UsageError("Pass at least one of --on, --off, --condition, --quiet and --clear.")
+        raise click.UsageError("Pass at least one of --on, --off, --condition, --quiet, --digest and --clear.")
     if both := sorted({*wish} & {*cleared}):
         raise click.UsageError(f"Set or --clear, not both: {', '.join(both)}.")
     wish |= names | dict.fromkeys(cleared)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from sereno.database.statement import Operation
+from sereno.duration import Duration
 from sereno.notifications.recipients import store
 from sereno.notifications.recipients.condition import compile_condition
 from sereno.notifications.recipients.preference import ASPECTS, Preference
@@ -20,6 +21,7 @@ class PreferenceData(TypedDict, total=False):
     wanted: bool | None
     condition: Mapping[str, Any] | None
     quiet: QuietHours | Sequence[QuietHours] | None
+    digest: Duration | None
 
 
 def prefer(key: str | None, wish: PreferenceData) -> Operation[bool]:

@@ -1,4 +1,4 @@
-"""Preferences: which events a recipient wants, on which channel, under which condition, and at which hours.
+"""Preferences: which events a recipient wants, on which channel, under which condition, at which hours, how often.
 
 A preference sets one or more aspects, for one recipient or as a default of the tenant, for an event type, a category, a
 channel, or any. Each aspect is decided by the most specific preference that sets it; `why` names that preference.
@@ -9,13 +9,17 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from sereno.errors import InvalidArguments
+from sereno.duration import Duration, seconds
+from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.notifications.recipients.condition import compile_condition, holds
 from sereno.notifications.recipients.quiet_hours import QuietHours, checked
 from sereno.text import check_text
 
 # The aspects that a preference can set.
-ASPECTS = ("wanted", "condition", "quiet")
+ASPECTS = ("wanted", "condition", "quiet", "digest")
+
+# Longest time in seconds for which a recipient can have messages collected.
+LONGEST_DIGEST = 7 * 86400.0
 
 Reason: TypeAlias = Literal["preference off", "condition"]
 
@@ -23,7 +27,8 @@ Reason: TypeAlias = Literal["preference off", "condition"]
 class Preference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One row. A name that is None means any; an aspect that is None is left to a less specific row.
 
-    An empty condition and an empty list of quiet hours are values: no condition, no quiet hours.
+    An empty condition and an empty list of quiet hours are values: no condition, no quiet hours. `digest`: seconds for
+    which messages of event types with a digest are collected; 0: each is sent at once, by itself.
     """
 
     tenant: str | None = None
@@ -35,6 +40,7 @@ class Preference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     wanted: bool | None = None
     condition: Mapping[str, Any] | None = None
     quiet: Sequence[QuietHours] | None = None
+    digest: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("tenant", "recipient", "category", "event", "channel"):
@@ -45,6 +51,8 @@ class Preference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             compile_condition(self.condition)
         if self.quiet is not None:
             msgspec.structs.force_setattr(self, "quiet", checked(self.quiet))
+        if self.digest is not None:
+            msgspec.structs.force_setattr(self, "digest", _checked_digest(self.digest))
 
     def is_about(self, *, category: str | None, event: str | None, channel: str | None) -> bool:
         """Return whether the row applies to such a delivery, regardless of the recipient."""
@@ -77,6 +85,8 @@ class PreferenceChoice(msgspec.Struct, frozen=True, kw_only=True):
     condition_by: Preference | None = None
     quiet: Sequence[QuietHours] | None = None
     quiet_by: Preference | None = None
+    digest: float | None = None
+    digest_by: Preference | None = None
 
 
 class PreferenceDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +117,7 @@ def resolve(
     wanted = _last(rows, lambda row: row.wanted is not None)
     condition = _last(rows, lambda row: row.condition is not None)
     quiet = _last(rows, lambda row: row.quiet is not None)
+    digest = _last(rows, lambda row: row.digest is not None)
     return PreferenceChoice(
         wanted=wanted.wanted if wanted else None,
         wanted_by=wanted,
@@ -114,6 +125,8 @@ def resolve(
         condition_by=condition,
         quiet=quiet.quiet if quiet else None,
         quiet_by=quiet,
+        digest=digest.digest if digest else None,
+        digest_by=digest,
     )
 
 
@@ -128,6 +141,16 @@ def decide(
     if choice.condition is not None and not holds(choice.condition, payload):
         return PreferenceDecision(reason="condition", by=choice.condition_by)
     return PreferenceDecision(quiet=choice.quiet or ())
+
+
+def _checked_digest(given: Duration) -> float:
+    try:
+        found = seconds(given)
+    except ConfigurationError as error:
+        raise InvalidArguments(f"digest: {error}") from None
+    if found > LONGEST_DIGEST:
+        raise InvalidArguments(f"digest={given!r:.60}: messages are collected for 7 days at most; 0 sends each at once")
+    return found
 
 
 def _last(rows: Sequence[Preference], speaks: Callable[[Preference], bool]) -> Preference | None:

@@ -14,12 +14,13 @@ from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.operations import find_recipient, masked
 from sereno.notifications.recipients import store
+from sereno.notifications.recipients.digest_choices import DigestChange, digest_rows
+from sereno.notifications.recipients.message_kind import MessageKind
 from sereno.notifications.recipients.operations import PreferenceData, prefer
 from sereno.notifications.recipients.preference import Preference
 from sereno.notifications.recipients.preference_choices import (
     ChoiceChange,
     ChoiceLine,
-    MessageKind,
     lines,
     rows_for,
 )
@@ -86,6 +87,7 @@ class PreferenceChanges(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """
 
     choices: Annotated[list[ChoiceChange], msgspec.Meta(max_length=MOST_CHANGES)] = []
+    digests: Annotated[list[DigestChange], msgspec.Meta(max_length=MOST_CHANGES)] = []
     quiet: Annotated[list[QuietHours], msgspec.Meta(max_length=MOST_SPANS)] | msgspec.UnsetType | None = msgspec.UNSET
     zone: Annotated[str, msgspec.Meta(max_length=LONGEST_ZONE)] | None = None
     stop: Annotated[list[int], msgspec.Meta(max_length=MOST_STOPPED)] = []
@@ -115,9 +117,11 @@ def change_centre(
         raise ConfigurationError(f"there is no recipient {key!r:.80}")
     row = yield from find_recipient(key, tenant=tenant)
     preferences, addresses = yield from _rows(row)
-    for each in rows_for(key, preferences, kinds, _channels(kinds, addresses), changes.choices):
-        scope: PreferenceData = {"category": each.category, "event": each.event, "channel": each.channel}
-        yield from prefer(key, {**scope, "tenant": tenant, "wanted": each.wanted})
+    channels = _channels(kinds, addresses)
+    for each in rows_for(key, preferences, kinds, channels, changes.choices):
+        yield from prefer(key, {**_scope(each), "tenant": tenant, "wanted": each.wanted})
+    for each in digest_rows(key, preferences, kinds, channels, changes.digests):
+        yield from prefer(key, {**_scope(each), "tenant": tenant, "digest": each.digest})
     if not isinstance(changes.quiet, msgspec.UnsetType):
         yield from prefer(key, {"tenant": tenant, "quiet": changes.quiet})
     if changes.zone is not None:
@@ -144,6 +148,10 @@ def _channels(kinds: Sequence[MessageKind], addresses: Sequence[AddressRow]) -> 
     used = {channel for kind in kinds for channel in kind.channels}
     reached = {each.channel for each in addresses if each.state in REACHABLE} & used
     return [*sorted(reached - {IN_APP}), *([IN_APP] if IN_APP in used else [])]
+
+
+def _scope(row: Preference) -> PreferenceData:
+    return {"category": row.category, "event": row.event, "channel": row.channel}
 
 
 def _quiet(preferences: Sequence[Preference]) -> QuietChoice:

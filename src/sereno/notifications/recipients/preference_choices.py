@@ -6,34 +6,19 @@ would still decide otherwise are cleared, so that a category that is turned off 
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated
 
 import msgspec
 
 from sereno.errors import InvalidArguments
+from sereno.notifications.recipients.digest_choices import DigestChoice, Name, collected_for, digest_choice
+from sereno.notifications.recipients.message_kind import MessageKind
 from sereno.notifications.recipients.preference import Preference, resolve
 
 # Most event types that are shown.
 MOST_KINDS = 100
 
-Name = Annotated[str, msgspec.Meta(max_length=500)]
 # Category, event and channel.
 _Scope = tuple[str | None, str | None, str | None]
-
-
-class MessageKind(msgspec.Struct, frozen=True, kw_only=True):
-    """An event type as its recipients know it. `digest`: seconds for which its messages are collected into one.
-
-    `listed`: whether recipients see it in the preference centre.
-    """
-
-    name: str
-    channels: Sequence[str]
-    category: str | None = None
-    critical: bool = False
-    opt_in: bool = False
-    digest: float | None = None
-    listed: bool = True
 
 
 class ChannelChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,11 +36,16 @@ class ChannelChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChoiceLine(msgspec.Struct, frozen=True, kw_only=True):
-    """An event type, a whole category (no event), or everything (neither); and the channels it can be sent on."""
+    """An event type, a whole category (no event), or everything (neither); and the channels it can be sent on.
+
+    `digest`: seconds for which messages of the event type are collected; 0: each is sent at once; None without a
+    digest, and where channels differ. `digest_choice`: of a category, or of an event type without one.
+    """
 
     category: str | None = None
     event: str | None = None
     digest: float | None = None
+    digest_choice: DigestChoice | None = None
     channels: list[ChannelChoice]
 
 
@@ -80,9 +70,20 @@ def lines(preferences: Sequence[Preference], kinds: Iterable[MessageKind], chann
         if kind.category is not None and kind.category != category:
             category = kind.category
             inside = [each for each in chosen if each.category == category]
-            found.append(ChoiceLine(category=category, channels=_of_category(preferences, inside, channels)))
+            cells = _of_category(preferences, inside, channels)
+            choice = digest_choice(preferences, inside, channels)
+            found.append(ChoiceLine(category=category, digest_choice=choice, channels=cells))
         cells = [_of_event(preferences, kind, channel) for channel in channels if channel in kind.channels]
-        found.append(ChoiceLine(category=kind.category, event=kind.name, digest=kind.digest, channels=cells))
+        times = collected_for(preferences, kind, channels)
+        found.append(
+            ChoiceLine(
+                category=kind.category,
+                event=kind.name,
+                digest=times.pop() if len(times) == 1 else None,
+                digest_choice=digest_choice(preferences, [kind], channels) if kind.category is None else None,
+                channels=cells,
+            )
+        )
     return [line for line in found if line.channels]
 
 

@@ -97,6 +97,7 @@ def prefer(
             "filter": None if wish.condition is None else encoder.encode(wish.condition).decode(),
             "condition": compiled,
             "quiet": None if quiet is None else encoder.encode(quiet).decode(),
+            "digest": wish.digest,
             "changes": list(changes),
         },
     )

@@ -102,21 +102,23 @@ delete from sereno.recipients where id = (select id from who) and (select count(
 with who as materialized (
     select id from sereno.recipients where tenant = %(tenant)s and key = %(recipient)s for key share
 )
-insert into sereno.preferences as p (tenant, recipient_id, category, event, channel, wanted, filter, condition, quiet)
+insert into sereno.preferences as p (tenant, recipient_id, category, event, channel, wanted, filter, condition, quiet, digest_seconds)
 select %(tenant)s, (select id from who), %(category)s, %(event)s, %(channel)s, %(wanted)s, %(filter)s::text::jsonb,
-       %(condition)s::text::jsonpath, %(quiet)s::text::jsonb
+       %(condition)s::text::jsonpath, %(quiet)s::text::jsonb, %(digest)s::double precision
 where %(recipient)s::text is null or exists (select from who)
 on conflict on constraint preferences_once do update
 set wanted = case when 'wanted' = any(%(changes)s::text[]) then excluded.wanted else p.wanted end,
     filter = case when 'condition' = any(%(changes)s) then excluded.filter else p.filter end,
     condition = case when 'condition' = any(%(changes)s) then excluded.condition else p.condition end,
     quiet = case when 'quiet' = any(%(changes)s) then excluded.quiet else p.quiet end,
+    digest_seconds = case when 'digest' = any(%(changes)s) then excluded.digest_seconds else p.digest_seconds end,
     changed_at = sereno.now()
 returning id;
 
 -- name: forget_preference
 -- Deletes a preference without any aspect.
-delete from sereno.preferences where id = %(id)s and wanted is null and filter is null and quiet is null;
+delete from sereno.preferences
+where id = %(id)s and wanted is null and filter is null and quiet is null and digest_seconds is null;
 
 -- name: mark
 -- Marks messages as seen, read or archived; the first time stays. A read message is also seen; its delivery is read.

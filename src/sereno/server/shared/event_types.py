@@ -1,15 +1,10 @@
 """The event types that the application declares, for explanations of notifications."""
 
-from sereno.notifications.why import EventKind
+from sereno.notifications.why import EventKind, declared_kind
 from sereno.server.shared.context import ServerContext
 
 
 def known_kinds(context: ServerContext) -> dict[str, EventKind]:
     """Return the declared event types with their active channels."""
-    channels = context.app.channels
-    return {
-        name: EventKind(
-            name, channels.resolve(each.channels)[0], each.category, critical=each.critical, opt_in=each.opt_in
-        )
-        for name, each in context.app.notifications.definitions.items()
-    }
+    definitions = context.app.notifications.definitions
+    return {name: declared_kind(each, context.app.channels.resolve) for name, each in definitions.items()}

@@ -7,6 +7,7 @@ from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError
 from sereno.notifications import event_types
 from sereno.notifications import operations as notifications
+from sereno.notifications.recipients.message_kind import MessageKind
 from sereno.notifications.recipients.preference_centre import (
     PreferenceCentre,
     PreferenceChanges,
@@ -14,7 +15,6 @@ from sereno.notifications.recipients.preference_centre import (
     change_centre,
     read_centre,
 )
-from sereno.notifications.recipients.preference_choices import MessageKind
 from sereno.notifications.recipients.preference_token import PreferenceOwner, read_token
 from sereno.server.shared.authenticator import CURRENT_SHARE, tenant_share
 from sereno.server.shared.context import ServerContext

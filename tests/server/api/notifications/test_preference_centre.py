@@ -70,6 +70,9 @@ def test_a_recipient_sees_and_changes_their_preferences(
     }
     by_event = {line["event"]: line for line in seen["lines"]}
     assert by_event["tender.published"]["digest"] == 900
+    (tenders,) = [line for line in seen["lines"] if (line["category"], line["event"]) == ("tenders", None)]
+    assert tenders["digest_choice"] == {"chosen": None, "is_mixed": False, "usual": [900]}
+    assert [line["event"] or line["category"] for line in seen["lines"] if line["digest_choice"]] == ["tenders"]
     assert [cell["is_fixed"] for cell in by_event["alarm"]["channels"]] == [True, True]
     assert seen["quiet"] == {"own": None, "default": [{"start": "23:00", "end": "06:00", "days": None}], "others": []}
     (address,) = seen["addresses"]
@@ -81,6 +84,7 @@ def test_a_recipient_sees_and_changes_their_preferences(
         ],
         "quiet": [{"start": "22:00", "end": "8:00", "days": ["sat"]}],
         "zone": "Europe/Riga",
+        "digests": [{"category": "tenders", "digest": 3600}],
     }
     changed = send(served, token, changes).json()
     assert changed == send(served, token).json()
@@ -88,6 +92,11 @@ def test_a_recipient_sees_and_changes_their_preferences(
     assert cells(changed)["newsletter"] == {"pager": True}
     assert changed["quiet"]["own"] == [{"start": "22:00", "end": "08:00", "days": ["saturday"]}]
     assert changed["zone"] == "Europe/Riga"
+    assert [line["digest"] for line in changed["lines"] if line["event"] == "tender.published"] == [3600]
+    assert one(connection, "select category from sereno.preferences where digest_seconds = 3600") == "tenders"
+    usual = send(served, token, {"digests": [{"category": "tenders", "digest": None}]}).json()
+    assert [line["digest"] for line in usual["lines"] if line["event"] == "tender.published"] == [900]
+    assert one(connection, "select count(*) from sereno.preferences where digest_seconds is not null") == 0
     stored = connection.execute(
         "select p.tenant, category, event, channel, wanted from sereno.preferences p join sereno.recipients r "
         "on r.id = recipient_id where wanted is not null order by category"
@@ -147,6 +156,9 @@ def test_a_change_that_is_not_offered_is_refused(
     refused: tuple[Any, ...] = (
         {"choices": [good, {"event": "alarm", "channel": "pager", "wanted": False}]},
         {"choices": [good, {"event": "worker.lost", "channel": "pager", "wanted": False}]},
+        {"choices": [good], "digests": [{"event": "alarm", "digest": 0}]},
+        {"choices": [good], "digests": [{"category": "tenders", "digest": 604801}]},
+        {"choices": [good], "digests": [{"category": "tenders"}]},
         {"choices": [good, {"category": "x" * 400, "channel": "pager", "wanted": False}]},
         {"choices": [good, {"event": "a\x00b", "channel": "pager", "wanted": False}]},
         {"choices": [good], "quiet": [{"start": "22:00", "end": "22:00"}]},

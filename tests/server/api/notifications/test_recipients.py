@@ -98,7 +98,10 @@ def test_preferences_and_their_defaults_are_set(ask: Ask) -> None:
         "/recipients/user:7/preferences",
         json={"event": "tender.published", "quiet": None, "condition": {"region": "RM"}},
     ).json()["preferences"]
-    assert (row["wanted"], row["quiet"], row["condition"]) == (True, None, {"region": "RM"})
+    assert (row["wanted"], row["quiet"], row["condition"], row["digest"]) == (True, None, {"region": "RM"}, None)
+    for given, stored in (("1h", 3600), (0, 0), (90.5, 90.5)):
+        changed = client.put("/recipients/user:7/preferences", json={"event": "tender.published", "digest": given})
+        assert [each["digest"] for each in changed.json()["preferences"]] == [stored], changed.text
     (default,) = client.put("/preferences", json={"category": "tenders", "wanted": False}).json()
     assert (default["is_own"], default["wanted"]) == (False, False)
     assert client.get("/preferences").json() == [default]
@@ -148,6 +151,9 @@ def test_invalid_recipient_requests_are_refused(ask: Ask) -> None:
         {},
         {"event": "x"},
         {"wanted": "perhaps"},
+        {"digest": "8d"},
+        {"digest": "soon"},
+        {"digest": -1},
         {"quiet": [{"start": "25:00", "end": "08:00"}]},
         {"quiet": [{"start": "08:00", "end": "08:00"}]},
         {"quiet": [{"start": "22:00", "end": "08:00", "days": ["someday"]}]},

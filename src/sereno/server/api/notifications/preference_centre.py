@@ -9,6 +9,8 @@ from fastapi import Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from sereno.errors import InvalidArguments
+from sereno.notifications.recipients.digest_choices import DigestChange
+from sereno.notifications.recipients.preference import LONGEST_DIGEST
 from sereno.notifications.recipients.preference_centre import (
     LONGEST_ZONE,
     MOST_CHANGES,
@@ -56,6 +58,19 @@ class ChoiceBody(BaseModel):
     wanted: bool
 
 
+class DigestBody(BaseModel):
+    """For how many seconds messages of a category, or of an event type without one, are collected.
+
+    0: each is sent at once; null: the usual time.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    category: Name | None = None
+    event: Name | None = None
+    digest: Annotated[float, Field(ge=0, le=LONGEST_DIGEST)] | None
+
+
 class CentreBody(BaseModel):
     """What changes; all else stays. `quiet`: hours for everything; null removes them, so that the default applies.
 
@@ -65,6 +80,7 @@ class CentreBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     choices: Annotated[list[ChoiceBody], Field(max_length=MOST_CHANGES)] = []
+    digests: Annotated[list[DigestBody], Field(max_length=MOST_CHANGES)] = []
     quiet: Annotated[list[QuietBody], Field(max_length=MOST_SPANS)] | None = None
     zone: Annotated[str, Field(max_length=LONGEST_ZONE)] | None = None
     stop: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(max_length=MOST_STOPPED)] = []
@@ -75,7 +91,8 @@ class CentreBody(BaseModel):
             spans = self.quiet
             quiet = None if spans is None else [QuietHours(each.start, each.end, each.days) for each in spans]
         choices = [ChoiceChange(**each.model_dump()) for each in self.choices]
-        return PreferenceChanges(choices=choices, quiet=quiet, zone=self.zone, stop=self.stop)
+        digests = [DigestChange(**each.model_dump()) for each in self.digests]
+        return PreferenceChanges(choices=choices, digests=digests, quiet=quiet, zone=self.zone, stop=self.stop)
 
 
 def acting_owner(
@@ -109,7 +126,8 @@ def routes(context: ServerContext) -> Router:
     async def show_preferences(owner: Owner) -> Response:
         """What a recipient gets on each channel, their quiet hours, time zone and addresses, as they see it.
 
-        Addresses are masked. `is_fixed`: sent whatever the preferences are.
+        Addresses are masked. `is_fixed`: sent whatever the preferences are. `digest_choice`: for how long
+        messages are collected, where that can be chosen.
         """
         return json_response(await access.read(owner.key, owner.tenant))
 

@@ -80,7 +80,9 @@ class QuietBody(BaseModel):
 class PreferenceBody(BaseModel):
     """The preference for exactly this event, category and channel; without one of them, for any.
 
-    Of `wanted`, `condition` and `quiet`, given fields change, others stay, and null removes a value.
+    Of `wanted`, `condition`, `quiet` and `digest`, given fields change, others stay, and null removes a value.
+    `digest`: for how long messages of event types with a digest are collected, in seconds or text such as "1h"; 0: each
+    is sent at once.
     """
 
     event: Name | None = None
@@ -89,14 +91,15 @@ class PreferenceBody(BaseModel):
     wanted: bool | None = None
     condition: dict[str, Any] | None = None
     quiet: list[QuietBody] | None = Field(None, max_length=50)
+    digest: float | Annotated[str, Field(max_length=50)] | None = None
 
     def wish(self, tenant: str | None) -> dict[str, Any]:
         given = self.model_fields_set & {*ASPECTS}
         if not given:
-            raise InvalidArguments("no preference given: give wanted, condition or quiet")
+            raise InvalidArguments("no preference given: give wanted, condition, quiet or digest")
         check_storable("condition", self.condition)
         spans = None if self.quiet is None else [QuietHours(each.start, each.end, each.days) for each in self.quiet]
-        values = {"wanted": self.wanted, "condition": self.condition, "quiet": spans}
+        values = {"wanted": self.wanted, "condition": self.condition, "quiet": spans, "digest": self.digest}
         names = {"event": self.event, "category": self.category, "channel": self.channel, "tenant": tenant}
         return names | {aspect: values[aspect] for aspect in ASPECTS if aspect in given}
 
