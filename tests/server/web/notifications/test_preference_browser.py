@@ -40,10 +40,14 @@ def page(app: Sereno, served: Served, running_chromium: Chromium) -> Iterator[Pa
 @pytest.mark.quick
 def test_a_choice_is_changed_with_the_keyboard(page: Page, connection: psycopg.Connection) -> None:
     tenders = page.get_by_role("group", name="Tenders", exact=True).get_by_role("checkbox", name="E-mail")
+    often = page.get_by_role("combobox", name="How often Tenders")
+    expect(often.locator("option:checked")).to_have_text("as usual: every 15 minutes")
+    often.select_option("once a day")
     tenders.focus()
     page.keyboard.press("Space")
     page.keyboard.press("Enter")
     expect(page.get_by_role("status")).to_contain_text("Saved")
+    expect(often).to_have_value("86400")
     expect(tenders).not_to_be_checked()
     page.get_by_text("Single kinds of message Tenders").click()
     closed = page.get_by_role("group", name="Tender closed").get_by_role("checkbox", name="E-mail")

@@ -154,6 +154,7 @@ def test_a_recipient_changes_preferences_with_the_keyboard(shop: Shop) -> None:
     page.get_by_label("To", exact=True).fill("07:00")
     page.get_by_role("checkbox", name="Sat").check()
     page.get_by_label("Time zone").select_option("Europe/Riga")
+    page.get_by_label("How often Tenders").select_option("at once")
     page.get_by_role("checkbox", name="Never write to it again Pager").check()
     page.get_by_role("button", name="Save").focus()
     page.keyboard.press("Enter")
@@ -166,6 +167,7 @@ def test_a_recipient_changes_preferences_with_the_keyboard(shop: Shop) -> None:
     (number,) = shop.database.execute("select id from sereno.addresses where channel = 'pager'").fetchone() or (0,)
     saved = {
         "choices": [{"category": "tenders", "event": None, "channel": "email", "wanted": False}],
+        "digests": [{"category": "tenders", "event": None, "digest": 0}],
         "quiet": [{"start": "22:00", "end": "07:00", "days": ["saturday"]}],
         "zone": "Europe/Riga",
         "stop": [number],
@@ -174,12 +176,33 @@ def test_a_recipient_changes_preferences_with_the_keyboard(shop: Shop) -> None:
     expect(box(page, "Security", "E-mail always sent")).to_be_disabled()
     page.evaluate("document.querySelector('sereno-preferences').labels = {tenders: 'Public tenders', email: 'Mail'}")
     expect(box(page, "Public tenders", "Mail")).not_to_be_checked()
+    expect(page.get_by_label("How often Public tenders")).to_have_value("0")
     # The usual hours again.
     page.get_by_role("radio", name="The usual ones").check()
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("status")).to_contain_text("Saved")
     assert one(shop.database, "select count(*) from sereno.preferences where recipient_id is not null "
                "and channel is null and quiet is not null") == 0  # fmt: skip
+
+
+@pytest.mark.slow
+def test_another_time_and_different_times_of_channels_are_shown(shop: Shop) -> None:
+    page = shop.open()
+    often = page.get_by_label("How often Tenders")
+    expect(often.locator("option:checked")).to_have_text("as usual: every 15 minutes")
+    for channel, seconds, text in ((None, 7200, "every 2 h"), ("email", 0, "different times")):
+        shop.app.recipients.prefer("ada", tenant="a", category="tenders", channel=channel, digest=seconds)
+        page.reload()
+        expect(often.locator("option:checked")).to_have_text(text)
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("status")).to_contain_text("Saved")
+    times = "select array_agg(digest_seconds order by id) from sereno.preferences where digest_seconds is not null"
+    assert one(shop.database, times) == [7200, 0]
+    often.select_option("as usual: every 15 minutes")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("status")).to_contain_text("Saved")
+    expect(often).to_have_value("usual")
+    assert one(shop.database, times) is None
 
 
 @pytest.mark.quick
@@ -301,4 +324,4 @@ def test_every_channel_has_a_name_that_recipients_know() -> None:
 
 
 def test_the_script_is_small() -> None:
-    assert len(all_files()["preferences.js"].packed) < 9_000
+    assert len(all_files()["preferences.js"].packed) < 9_500

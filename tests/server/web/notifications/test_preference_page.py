@@ -79,6 +79,7 @@ def test_the_form_writes_what_has_changed_and_nothing_else(
     first.set("end", "07:30")
     next(each for each in first.boxes if (each.name, each.value) == ("days0", "friday")).is_checked = True
     first.set("zone", "Europe/Riga")
+    first.set("digest", "3600")
     saved = post(f"{url}?lang=es", first.sent())
     assert (saved.status_code, saved.headers["location"]) == (303, "?lang=es&saved=1"), saved.text
     assert preferences(connection) == [
@@ -91,7 +92,10 @@ def test_the_form_writes_what_has_changed_and_nothing_else(
         "select quiet from sereno.preferences where recipient_id is not null and channel is null and quiet is not null"
     )
     assert one(connection, own) == [{"start": "22:00", "end": "07:30", "days": [5]}]
+    assert one(connection, "select digest_seconds from sereno.preferences where category = 'tenders' and "
+               "channel is null") == 3600  # fmt: skip
     page = httpx.get(f"{url}?lang=en&saved=1", **PLAIN).text
+    assert "Collected for 1 h" in page
     assert 'role="status"' in page
     again = Form(page)
     assert not box(again, "tenders", "tender.closed", "email").is_checked
@@ -109,6 +113,33 @@ def test_the_form_writes_what_has_changed_and_nothing_else(
         "unsubscribed",
     ]
     assert "Pager" not in [each.label for each in form().boxes], "no address is left for it"
+
+
+@pytest.mark.slow
+def test_a_digest_that_was_not_changed_stays(
+    app: Sereno, url: str, form: Callable[[], Form], connection: psycopg.Connection
+) -> None:
+    own = (
+        "select array_agg(digest_seconds order by channel nulls last) from sereno.preferences "
+        "where digest_seconds is not null"
+    )
+    app.recipients.prefer("ada", tenant="a", category="tenders", digest="2h")
+    app.recipients.prefer("ada", tenant="a", category="tenders", channel="email", digest=0)
+    mixed = form()
+    assert ("digest", "mixed") in mixed.fields
+    assert post(url, mixed.sent()).status_code == 303
+    assert one(connection, own) == [0, 7200]
+    app.recipients.prefer("ada", tenant="a", category="tenders", channel="email", digest=None)
+    assert "every 2 h" in httpx.get(url, **PLAIN).text
+    assert post(url, form().sent()).status_code == 303
+    assert one(connection, own) == [7200]
+    wrong = form()
+    wrong.set("digest", "often")
+    assert post(url, wrong.sent()).status_code == 422
+    usual = form()
+    usual.set("digest", "usual")
+    assert post(url, usual.sent()).status_code == 303
+    assert one(connection, own) is None
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from sereno.errors import InvalidArguments
+from sereno.notifications.recipients.digest_choices import DigestChange
 from sereno.notifications.recipients.preference_centre import (
     LONGEST_ZONE,
     MOST_CHANGES,
@@ -30,10 +31,15 @@ MOST_FIELDS = 2 * MOST_CHANGES + MOST_STOPPED + MOST_SPANS * (len(DAYS) + 2) + 1
 OWN = "own"
 # As the page shows it: the recipient has set no hours.
 NONE = "null"
+# The value of a digest without a choice of one's own; another one is a number of seconds, or MIXED.
+USUAL, MIXED = "usual", "mixed"
 
 _ID = re.compile(r"[0-9]{1,19}")
 # Category, event, channel, and whether it was on.
 _cells = msgspec.json.Decoder(tuple[str | None, str | None, str, bool])
+# Category, event, and the value that was shown.
+_digest_fields = msgspec.json.Decoder(tuple[str | None, str | None, str])
+_seconds = msgspec.json.Decoder(float)
 _Fields = Mapping[str, Sequence[str]]
 
 
@@ -48,6 +54,11 @@ class InvalidQuietHours(InvalidArguments):
 def cell_value(category: str | None, event: str | None, channel: str, wanted: bool) -> str:
     """Return the hidden field of a choice."""
     return msgspec.json.encode((category, event, channel, wanted)).decode()
+
+
+def digest_value(category: str | None, event: str | None, shown: str) -> str:
+    """Return the hidden field of a digest."""
+    return msgspec.json.encode((category, event, shown)).decode()
 
 
 def parse(raw: bytes) -> dict[str, list[str]]:
@@ -65,6 +76,7 @@ def changes(fields: _Fields) -> PreferenceChanges:
     zone = _one(fields, "zone")[:LONGEST_ZONE]
     return PreferenceChanges(
         choices=_choices(fields),
+        digests=_digests(fields),
         quiet=_quiet(fields),
         zone=zone if zone and zone != _one(fields, "zone_shown") else None,
         stop=[int(each) for each in fields.get("stop", ())[:MOST_STOPPED] if _ID.fullmatch(each)],
@@ -86,6 +98,20 @@ def _choices(fields: _Fields) -> list[ChoiceChange]:
             raise InvalidArguments("this form is not from this page") from None
         if (str(number) in on) != was_on:
             found.append(ChoiceChange(category=category, event=event, channel=channel, wanted=not was_on))
+    return found
+
+
+def _digests(fields: _Fields) -> list[DigestChange]:
+    found = []
+    shown, sent = fields.get("digest_shown", ())[:MOST_CHANGES], fields.get("digest", ())[:MOST_CHANGES]
+    for raw, value in zip(shown, sent, strict=False):
+        try:
+            category, event, before = _digest_fields.decode(raw.encode("utf-8", "replace"))
+            if value not in (before, MIXED):
+                digest = None if value == USUAL else _seconds.decode(value.encode("utf-8", "replace"))
+                found.append(DigestChange(category=category, event=event, digest=digest))
+        except msgspec.DecodeError:
+            raise InvalidArguments("this form is not from this page") from None
     return found
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sereno.channels.contract import IN_APP
+from sereno.duration import duration_text
 from sereno.notifications.recipients.preference import Preference, resolve
 from sereno.notifications.recipients.quiet_hours import DAYS
 from sereno.notifications.rows import PreferenceRow
@@ -129,12 +130,17 @@ def words_of(page: PageRequest, row: Preference | None, *, is_critical: bool, is
 def as_line(row: PreferenceRow) -> dict[str, Any]:
     """Return a preference as a line of a list, with the API request that removes it."""
     place = {"event": row.event, "category": row.category, "channel": row.channel}
-    words = {"wanted": row.wanted, "condition": row.condition, "quiet": row.quiet}
+    words = {"wanted": row.wanted, "condition": row.condition, "quiet": row.quiet, "digest": row.digest}
     back = {name: None for name, value in words.items() if value is not None}
-    return {"row": row, "spans": [duration_text(each) for each in row.quiet or ()], "back": {**place, **back}}
+    return {
+        "row": row,
+        "spans": [span_text(each) for each in row.quiet or ()],
+        "digest": duration_text(row.digest) if row.digest else None,
+        "back": {**place, **back},
+    }
 
 
-def duration_text(span: Mapping[str, Any]) -> str:
+def span_text(span: Mapping[str, Any]) -> str:
     """Return quiet hours in short."""
     days = span.get("days")
     when = f" ({', '.join(DAYS[day - 1][:3] for day in days)})" if days else ""

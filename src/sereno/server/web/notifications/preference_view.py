@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any
 
 from sereno.duration import duration_text
+from sereno.notifications.recipients.digest_choices import DigestChoice
 from sereno.notifications.recipients.preference_centre import (
     REACHABLE,
     OwnAddress,
@@ -17,7 +18,7 @@ from sereno.notifications.recipients.preference_centre import (
 from sereno.notifications.recipients.preference_choices import ChannelChoice, ChoiceLine
 from sereno.notifications.recipients.quiet_hours import DAYS
 from sereno.server.web.messages import NAMES, say
-from sereno.server.web.notifications.preference_form import cell_value, quiet_shown
+from sereno.server.web.notifications.preference_form import MIXED, USUAL, cell_value, digest_value, quiet_shown
 from sereno.zones import names as zone_names
 
 Say = Callable[..., str]
@@ -47,6 +48,14 @@ DAY_NAMES = {
     "saturday": "Sat",
     "sunday": "Sun",
 }
+# In seconds, for how long messages are collected.
+DIGEST_TIMES = {
+    0.0: "at once",
+    900.0: "every 15 minutes",
+    3600.0: "once an hour",
+    86400.0: "once a day",
+    604800.0: "once a week",
+}
 STATES = {
     "active": "in use",
     "unverified": "not confirmed yet",
@@ -67,12 +76,22 @@ class ShownCell:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownDigest:
+    """A choice of how often messages are sent. `value`: of its hidden field. `options`: value and text."""
+
+    value: str
+    chosen: str
+    options: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
 class ShownLine:
     """A line of checkboxes, one for each channel."""
 
     name: str
     note: str
     cells: Sequence[ShownCell]
+    digest: ShownDigest | None
 
 
 @dataclass(slots=True)
@@ -143,9 +162,28 @@ def _line(words: Say, line: ChoiceLine, numbers: Iterator[int]) -> ShownLine:
     named = line.event or line.category
     name = readable(named) if named else words("All messages")
     note = ""
-    if line.digest is not None:
+    if line.digest:
         note = words("Collected for %(time)s and sent as one message", time=duration_text(line.digest))
-    return ShownLine(name, note, [_cell(words, line, cell, numbers) for cell in line.channels])
+    cells = [_cell(words, line, cell, numbers) for cell in line.channels]
+    choice = line.digest_choice
+    return ShownLine(name, note, cells, None if choice is None else _digest(words, line, choice))
+
+
+def _digest(words: Say, line: ChoiceLine, choice: DigestChoice) -> ShownDigest:
+    usual = ", ".join(_digest_time(words, time) for time in choice.usual)
+    times = sorted({*DIGEST_TIMES, *([] if choice.chosen is None else [choice.chosen])})
+    options = [(USUAL, words("as usual: %(times)s", times=usual))]
+    options += [(f"{time:g}", _digest_time(words, time)) for time in times]
+    if choice.is_mixed:
+        options.insert(0, (MIXED, words("different times")))
+    chosen = MIXED if choice.is_mixed else USUAL if choice.chosen is None else f"{choice.chosen:g}"
+    return ShownDigest(digest_value(line.category, line.event, chosen), chosen, options)
+
+
+def _digest_time(words: Say, time: float) -> str:
+    if time in DIGEST_TIMES:
+        return words(DIGEST_TIMES[time])
+    return words("every %(time)s", time=duration_text(time))
 
 
 def _cell(words: Say, line: ChoiceLine, cell: ChannelChoice, numbers: Iterator[int]) -> ShownCell:

@@ -26,7 +26,7 @@ from sereno.server.shared.tenant_scope import their_tenant
 from sereno.server.web.command_examples import copies
 from sereno.server.web.notifications import queries
 from sereno.server.web.notifications.page_parts import AT_ONCE, number_of, tabs
-from sereno.server.web.notifications.preference_matrix import as_line, duration_text, matrix
+from sereno.server.web.notifications.preference_matrix import as_line, matrix, span_text
 from sereno.server.web.numbers import figure
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
@@ -133,7 +133,7 @@ async def _shown(
         "matrix": matrix(page, kinds, detail.preferences, key),
         "preferences": [as_line(each) for each in detail.preferences],
         "quiet": quiet,
-        "quiet_spans": [duration_text(span) for span in (quiet.quiet if quiet else None) or ()],
+        "quiet_spans": [span_text(span) for span in (quiet.quiet if quiet else None) or ()],
         "last": last,
         "types": sorted({*kinds, *lately}),
         "sendable": sorted({*kinds, *(declared.value or [])}),

@@ -10,6 +10,8 @@
       "Single kinds of message": "Tipos de mensaje por separado", "Other messages": "Otros mensajes", "All messages": "Todos los mensajes",
       "Collected for %(time)s and sent as one message": "Se reúnen durante %(time)s y se envían en un solo mensaje", "always sent": "se envía siempre", "some of them": "algunos de ellos",
       "only under a condition": "solo con una condición", "none": "ninguna", "Quiet hours": "Horas de silencio",
+      "How often": "Con qué frecuencia", "at once": "al momento", "every 15 minutes": "cada 15 minutos", "once an hour": "una vez por hora", "once a day": "una vez al día",
+      "once a week": "una vez por semana", "every %(time)s": "cada %(time)s", "as usual: %(times)s": "como de costumbre: %(times)s", "different times": "tiempos distintos",
       "Messages wait for the end of these hours, except what is always sent.": "Los mensajes esperan al final de estas horas, salvo lo que se envía siempre.",
       "The usual ones: %(hours)s": "Las habituales: %(hours)s", "Your own; none if you leave them empty": "Las suyas; ninguna si las deja vacías", "Add hours": "Añadir horas",
       "Hours %(number)s": "Horas %(number)s", "From": "Desde", "To": "Hasta", "Only on nights that begin on": "Solo en las noches que empiezan en",
@@ -32,6 +34,8 @@
       "Single kinds of message": "Tipos de mensagem em separado", "Other messages": "Outras mensagens", "All messages": "Todas as mensagens",
       "Collected for %(time)s and sent as one message": "Reunidas durante %(time)s e enviadas numa só mensagem", "always sent": "sempre enviado", "some of them": "alguns deles",
       "only under a condition": "só sob uma condição", "none": "nenhuma", "Quiet hours": "Horas de silêncio",
+      "How often": "Com que frequência", "at once": "na hora", "every 15 minutes": "a cada 15 minutos", "once an hour": "uma vez por hora", "once a day": "uma vez por dia",
+      "once a week": "uma vez por semana", "every %(time)s": "a cada %(time)s", "as usual: %(times)s": "como habitualmente: %(times)s", "different times": "tempos diferentes",
       "Messages wait for the end of these hours, except what is always sent.": "As mensagens esperam pelo fim destas horas, exceto o que é sempre enviado.",
       "The usual ones: %(hours)s": "As habituais: %(hours)s", "Your own; none if you leave them empty": "As suas; nenhuma se as deixar vazias", "Add hours": "Acrescentar horas",
       "Hours %(number)s": "Horas %(number)s", "From": "De", "To": "Até", "Only on nights that begin on": "Só nas noites que começam em",
@@ -51,6 +55,7 @@
   const CHANNELS = { apns: "Push to the phone", apprise: "Messenger", discord: "Discord", email: "E-mail", expo: "Push to the phone", fcm: "Push to the phone",
     in_app: "In the application", slack: "Slack", sms: "SMS", teams: "Microsoft Teams", telegram: "Telegram", web_push: "Push to the browser", webhook: "Webhook", whatsapp: "WhatsApp" };
   const DAYS = { monday: "Mon", tuesday: "Tue", wednesday: "Wed", thursday: "Thu", friday: "Fri", saturday: "Sat", sunday: "Sun" };
+  const TIMES = { 0: "at once", 900: "every 15 minutes", 3600: "once an hour", 86400: "once a day", 604800: "once a week" };
   const STATES = { active: "in use", unverified: "not confirmed yet", invalid: "cannot be reached", unsubscribed: "stopped" };
   const PROBLEMS = {
     403: "Nothing can be changed here at the moment.",
@@ -84,6 +89,7 @@ fieldset{border:0;margin:0;padding:0;min-width:0}.choice{display:grid}
 .span{border-top:1px solid var(--l);padding:.6em 0;margin-top:.6em}.span>label{margin-inline-end:20px}
 legend{font-weight:600;padding:0;float:inline-start;width:100%}
 input[type=time],select{font:inherit;color:inherit;background:var(--p);border:1px solid var(--e);border-radius:8px;padding:6px 10px;min-height:44px;max-width:100%}
+.often{flex:1 1 100%;flex-wrap:wrap;gap:0 12px;color:var(--q)}.often select{color:var(--i);min-width:0}
 .zone{display:flex;flex-wrap:wrap;gap:4px 12px}.zone select{flex:1 1 200px;min-width:0}
 .addresses{list-style:none;margin:0;padding:0}.addresses li{display:flex;flex-wrap:wrap;gap:0 20px;justify-content:space-between;align-items:center}
 .wrong{color:var(--w)}
@@ -125,7 +131,7 @@ button[aria-disabled]{opacity:.6}
 
   class Preferences extends HTMLElement {
     static observedAttributes = ["server", "token", "lang"];
-    #get; #labels = {}; #token; #renewing; #centre; #cells = []; #number = 0;
+    #get; #labels = {}; #token; #renewing; #centre; #cells = []; #digests = []; #number = 0;
     #life = new AbortController();
     #body = make("div");
     #saved = make("p", { role: "status" });
@@ -276,6 +282,9 @@ button[aria-disabled]{opacity:.6}
       const { quiet, zone } = this.#centre;
       const choices = this.#cells.filter(({ box, choice }) => box.checked !== choice.wanted).map(({ box, choice }) => ({ ...choice, wanted: box.checked }));
       const changes = choices.length ? { choices } : {};
+      const digests = this.#digests.filter(({ select, shown }) => select.value !== shown)
+        .map(({ select, scope }) => ({ ...scope, digest: select.value === "usual" ? null : Number(select.value) }));
+      if (digests.length) changes.digests = digests;
       const spans = [...this.#body.querySelectorAll(".span")].map((each) => {
         const [start, end] = [...each.querySelectorAll("[type=time]")].map((input) => input.value);
         const days = [...each.querySelectorAll(":checked")].map(({ value }) => value);
@@ -286,7 +295,7 @@ button[aria-disabled]{opacity:.6}
       const isNew = spans.length > 0 && quiet.own === null;
       const isOwn = isNew || (quiet.default.length ? this.#body.querySelector("[value=own]").checked : spans.length > 0 || quiet.own?.length === 0);
       if (JSON.stringify(isOwn ? spans : null) !== JSON.stringify(quiet.own)) changes.quiet = isOwn ? spans : null;
-      const chosen = this.#body.querySelector("select").value;
+      const chosen = this.#body.querySelector(".zone select").value;
       if (chosen && chosen !== zone) changes.zone = chosen;
       const stop = [...this.#body.querySelectorAll("[name=stop]:checked")].map(({ value }) => Number(value));
       if (stop.length) changes.stop = stop;
@@ -297,6 +306,7 @@ button[aria-disabled]{opacity:.6}
 
     #draw() {
       this.#cells = [];
+      this.#digests = [];
       this.#number = 0;
       this.#form.lang = this.#language;
       this.#form.ariaLabel = this.#say("Your notifications");
@@ -340,9 +350,9 @@ button[aria-disabled]{opacity:.6}
       return this.#section("What you get", ...(cards.length ? cards : [make("p", {}, this.#say("There are no messages to choose from."))]));
     }
 
-    #line({ category, event, digest, channels }, name) {
+    #line({ category, event, digest, digest_choice, channels }, name) {
       const id = `l${++this.#number}`;
-      const note = digest === null ? null : make("small", {}, this.#say("Collected for %(time)s and sent as one message", { time: duration(digest) }));
+      const note = !digest ? null : make("small", {}, this.#say("Collected for %(time)s and sent as one message", { time: duration(digest) }));
       const boxes = channels.map((cell) => {
         const box = make("input", { type: "checkbox", disabled: cell.is_fixed });
         box.checked = cell.wanted;
@@ -351,7 +361,20 @@ button[aria-disabled]{opacity:.6}
         return make("label", cell.is_fixed ? { class: "fixed" } : {}, box, `${this.#channel(cell.channel)} `, why && make("small", {}, this.#say(why)));
       });
       return make("div", { class: "line", role: "group", "aria-labelledby": id },
-        make("div", { class: "name" }, make("b", { id, dir: "auto" }, name), note), make("div", { class: "boxes" }, ...boxes));
+        make("div", { class: "name" }, make("b", { id, dir: "auto" }, name), note), make("div", { class: "boxes" }, ...boxes),
+        digest_choice && this.#often({ category, event }, digest_choice, name));
+    }
+
+    // For how long messages are collected. A choice that differs between event types or channels stays until another one is made.
+    #often(scope, { chosen, is_mixed, usual }, name) {
+      const shown = is_mixed ? "mixed" : String(chosen ?? "usual");
+      const said = (time) => Object.hasOwn(TIMES, time) ? this.#say(TIMES[time]) : this.#say("every %(time)s", { time: duration(time) });
+      const times = [...new Set([...Object.keys(TIMES).map(Number), ...(chosen === null ? [] : [chosen])])].sort((one, other) => one - other);
+      const options = [["usual", this.#say("as usual: %(times)s", { times: usual.map(said).join(", ") })], ...times.map((time) => [String(time), said(time)])];
+      if (is_mixed) options.unshift(["mixed", this.#say("different times")]);
+      const select = make("select", {}, ...options.map(([value, text]) => make("option", { value, selected: value === shown }, text)));
+      this.#digests.push({ select, scope, shown });
+      return make("label", { class: "often" }, make("span", {}, this.#say("How often"), make("span", { class: "unseen" }, ` ${name}`)), select);
     }
 
     #when() {
