@@ -240,7 +240,7 @@ async def test_any_text_arrives_unchanged(subtests: pytest.Subtests) -> None:
                     str(make_header(decode_header(message_from_bytes(server.mails[0].raw)["From"])))
                 )
                 assert parsed["Subject"] == title.strip()
-                assert parsed.get_content().splitlines() == (body.splitlines() or [""])
+                assert parsed.get_content().splitlines() == (body or title).splitlines()
                 assert shown == name.strip()
                 assert found.rpartition("@")[2] == address.rstrip(">").rpartition("@")[2].encode("idna").decode()
                 assert server.mails[0].raw.isascii()

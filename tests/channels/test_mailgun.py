@@ -35,15 +35,15 @@ async def send(provider: MailgunProvider, *, account: dict[str, str] | None = No
 async def test_an_accepted_email_is_sent_with_its_id(provider: MailgunProvider) -> None:
     url = "https://notify.example.org/unsubscribe/token"
     options = {"headers": {"X-Order": "1"}, "reply_to": "h@example.org"}
-    outcome = await send(provider, html="<p>Olá</p>", unsubscribe_url=url, options=options)
+    outcome = await send(provider, html=f"<p>Olá {url}</p>", unsubscribe_url=url, options=options)
     ((name, form),) = provider.sent.items()
     assert outcome == Sent(name)
     assert form == {
         "from": '"Shop" <shop@mail.example.org>',
         "to": ADA,
         "subject": "Oi",
-        "text": "Olá &",
-        "html": "<p>Olá</p>",
+        "text": f"Olá &\n\n-- \nUnsubscribe: {url}\n",
+        "html": f"<p>Olá {url}</p>",
         "h:Reply-To": "h@example.org",
         "h:Auto-Submitted": "auto-generated",
         "h:X-Entity-Ref-ID": "k1",

@@ -58,14 +58,15 @@ async def test_a_batch_is_one_request_with_an_outcome_for_each(provider: Postmar
 async def test_the_unsubscribe_link_and_own_headers_are_sent(provider: PostmarkProvider) -> None:
     url = "https://notify.example.org/unsubscribe/token"
     options = {"headers": {"X-Order": "ção\r\nBcc: b@example.com"}, "reply_to": "Help <help@example.org>"}
-    await send(provider, message(html="<p>Olá</p>", unsubscribe_url=url, options=options), message_stream="news")
+    await send(provider, message(html=f"<p>Olá {url}</p>", unsubscribe_url=url, options=options), message_stream="news")
     (email,) = provider.sent.values()
     headers = {header["Name"]: header["Value"] for header in email["Headers"]}
     assert headers["List-Unsubscribe"] == f"<{url}>"
     assert headers["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
     assert headers["X-Order"] == "ção Bcc: b@example.com"
     assert email["ReplyTo"] == '"Help" <help@example.org>'
-    assert (email["HtmlBody"], email["MessageStream"]) == ("<p>Olá</p>", "news")
+    assert (email["HtmlBody"], email["MessageStream"]) == (f"<p>Olá {url}</p>", "news")
+    assert email["TextBody"] == f"Olá\n\n-- \nUnsubscribe: {url}\n"
 
 
 async def test_large_messages_are_sent_in_several_requests(provider: PostmarkProvider) -> None:

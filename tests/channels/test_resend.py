@@ -46,7 +46,7 @@ async def send(
 async def test_an_accepted_email_is_sent_with_its_id_and_key(provider: ResendProvider) -> None:
     url = "https://notify.example.org/unsubscribe/token"
     (outcome,) = await send(
-        provider, message(html="<p>Olá</p>", unsubscribe_url=url, options={"reply_to": "h@example.org"})
+        provider, message(html=f"<p>Olá {url}</p>", unsubscribe_url=url, options={"reply_to": "h@example.org"})
     )
     ((name, email),) = provider.sent.items()
     assert outcome == Sent(name)
@@ -56,8 +56,8 @@ async def test_an_accepted_email_is_sent_with_its_id_and_key(provider: ResendPro
         "to": [ADA],
         "reply_to": "h@example.org",
         "subject": "Oi",
-        "text": "Olá",
-        "html": "<p>Olá</p>",
+        "text": f"Olá\n\n-- \nUnsubscribe: {url}\n",
+        "html": f"<p>Olá {url}</p>",
         "headers": {
             "Auto-Submitted": "auto-generated",
             "X-Entity-Ref-ID": f"key-{ADA}",

@@ -36,7 +36,7 @@ async def test_an_accepted_email_is_sent_with_its_id(provider: SendGridProvider)
     url = "https://notify.example.org/unsubscribe/token"
     outcome = await send(
         provider,
-        html="<p>Olá</p>",
+        html=f"<p>Olá {url}</p>",
         unsubscribe_url=url,
         options={"headers": {"X-Order": "1"}, "reply_to": "h@example.org"},
     )
@@ -47,7 +47,10 @@ async def test_an_accepted_email_is_sent_with_its_id(provider: SendGridProvider)
         "from": {"email": "shop@example.org", "name": "Shop"},
         "reply_to": {"email": "h@example.org"},
         "subject": "Oi",
-        "content": [{"type": "text/plain", "value": "Olá"}, {"type": "text/html", "value": "<p>Olá</p>"}],
+        "content": [
+            {"type": "text/plain", "value": f"Olá\n\n-- \nUnsubscribe: {url}\n"},
+            {"type": "text/html", "value": f"<p>Olá {url}</p>"},
+        ],
         "headers": {
             "Auto-Submitted": "auto-generated",
             "X-Entity-Ref-ID": "k1",

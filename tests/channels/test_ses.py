@@ -49,7 +49,7 @@ async def test_an_accepted_email_is_sent_with_its_id(provider: SESProvider) -> N
     options = {"headers": {"X-Order": "1"}, "reply_to": "h@example.org"}
     outcome = await send(
         provider,
-        html="<p>Olá</p>",
+        html=f"<p>Olá {url}</p>",
         unsubscribe_url=url,
         options=options,
         account={"configuration_set": "events", "session_token": "of/a/role+=="},
@@ -64,7 +64,8 @@ async def test_an_accepted_email_is_sent_with_its_id(provider: SESProvider) -> N
         "List-Unsubscribe-Post": "List-Unsubscribe=One-Click",
         "X-Order": "1",
     }
-    texts = {"Text": {"Data": "Olá", "Charset": "UTF-8"}, "Html": {"Data": "<p>Olá</p>", "Charset": "UTF-8"}}
+    text, html = f"Olá\n\n-- \nUnsubscribe: {url}\n", f"<p>Olá {url}</p>"
+    texts = {"Text": {"Data": text, "Charset": "UTF-8"}, "Html": {"Data": html, "Charset": "UTF-8"}}
     assert email == {
         "FromEmailAddress": '"Shop" <shop@example.org>',
         "Destination": {"ToAddresses": [ADA]},

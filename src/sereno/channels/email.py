@@ -68,6 +68,8 @@ class EmailSettings(msgspec.Struct, frozen=True, kw_only=True):
     bounce_secret: str = ""
     # The address of bounces: each email gets its own, with a signed part after a +.
     return_path: str = ""
+    # Whether emails end with the links of their recipient.
+    footer: bool = True
 
     def __repr__(self) -> str:
         return f"Settings({self.host!r})"
@@ -280,7 +282,7 @@ def write(message: Message, settings: EmailSettings) -> tuple[str, str, bytes] |
     key, sender = message.key.encode("utf-8", "replace"), mailbox(settings.sender)
     digest = hmac.new(settings.bounce_secret.encode("utf-8", "replace"), key, hashlib.sha256).hexdigest()[:40]
     message_id = f"{digest}@{sender.address.rpartition('@')[2]}"
-    content = compose(message, sender, settings.reply_to, digest)
+    content = compose(message, sender, settings.reply_to, digest, footer=settings.footer)
     if not isinstance(content, EmailContent):
         return content
     try:

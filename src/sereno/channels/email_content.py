@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from sereno.channels.contract import Message
+from sereno.channels.email_footer import with_footer
 from sereno.channels.email_reports import one_line
 from sereno.channels.http import MOST_TEXT
 from sereno.channels.outcome import Failed, Invalid
@@ -51,7 +52,7 @@ class EmailContent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compose(
-    message: Message, sender: Mailbox, reply_to: str | None, reference: str = ""
+    message: Message, sender: Mailbox, reply_to: str | None, reference: str = "", *, footer: bool = True
 ) -> EmailContent | Failed | Invalid:
     """Return the content of a message. `reference`: replaces a key that is not valid in a header."""
     try:
@@ -61,13 +62,18 @@ def compose(
     options = message.options
     try:
         reply_to = options.get("reply_to") or reply_to
+        subject, html = one_line(message.title), _storable(message.html or "")
+        # Providers refuse an email without a text; a template may have a title only.
+        text = _storable(message.body) or ("" if html else subject)
+        if footer:
+            text, html = with_footer(message, text, html)
         return EmailContent(
             address=address,
             sender=sender,
             reply_to=mailbox(reply_to) if reply_to else None,
-            subject=one_line(message.title),
-            text=_storable(message.body),
-            html=_storable(message.html or ""),
+            subject=subject,
+            text=text,
+            html=html,
             headers=dict(_headers(message, reference)),
             own_headers=dict(_own_headers(options)),
         )

@@ -19,10 +19,14 @@ QUOTA_WAIT = 4 * 3600.0
 
 
 class EmailProviderSettings(ChannelSettings, frozen=True, kw_only=True):
-    """`sender`: "Name <name@example.com>", as verified by the provider. `reply_to`: a template may set another."""
+    """`sender`: "Name <name@example.com>", as verified by the provider. `reply_to`: a template may set another.
+
+    `footer`: whether emails end with the links of their recipient.
+    """
 
     sender: str = ""
     reply_to: str = ""
+    footer: bool = True
 
     def __post_init__(self) -> None:
         try:
@@ -46,7 +50,7 @@ class EmailProvider(SingleMessageChannel[SettingsT]):
     # Bytes of the texts; providers limit the encoded email.
     largest: ClassVar[int | None] = 10 * 1024 * 1024
 
-    def __init__(self, *, now: Callable[[], datetime] = lambda: datetime.now(UTC), **defaults: str) -> None:
+    def __init__(self, *, now: Callable[[], datetime] = lambda: datetime.now(UTC), **defaults: str | bool) -> None:
         super().__init__(**defaults)
         self._now = now
 
@@ -64,12 +68,9 @@ class EmailProvider(SingleMessageChannel[SettingsT]):
 
     def content(self, message: Message, settings: SettingsT) -> EmailContent | Failed | Invalid:
         """Return the email, unless it is empty or too large: a refusal by the provider would stop its batch."""
-        content = compose(message, mailbox(settings.sender), settings.reply_to or None)
+        content = compose(message, mailbox(settings.sender), settings.reply_to or None, footer=settings.footer)
         if not isinstance(content, EmailContent):
             return content
-        if not content.text and not content.html:
-            # Providers refuse an email without a text; a template may have a title only.
-            content = msgspec.structs.replace(content, text=content.subject)
         if not content.text and not content.html:
             return Failed("empty", "an email needs a title or a text")
         if self.largest is not None and (size := size_of(content)) > self.largest:

@@ -94,7 +94,7 @@ class SES(EmailProvider[SESSettings]):
     settings_type = SESSettings
 
     def __init__(
-        self, *, now: Callable[[], datetime] = lambda: datetime.now(UTC), sns_url: str = "", **defaults: str
+        self, *, now: Callable[[], datetime] = lambda: datetime.now(UTC), sns_url: str = "", **defaults: str | bool
     ) -> None:
         super().__init__(now=now, **defaults)
         self._sns_url = sns_url.rstrip("/")

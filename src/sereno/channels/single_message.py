@@ -64,13 +64,13 @@ class SingleMessageChannel(Channel, Generic[SettingsT]):
     # Concurrent requests for one batch.
     concurrent: ClassVar[int] = AT_ONCE
 
-    def __init__(self, **defaults: str) -> None:
+    def __init__(self, **defaults: str | bool) -> None:
         names = self.settings_type.__struct_fields__
         if unknown := sorted(set(defaults) - set(names)):
             raise ConfigurationError(
                 f"the channel {self.name} has no setting {unknown[0]!r:.40}; use {', '.join(names)}"
             )
-        self._constructor_settings = {name: value for name, value in defaults.items() if value}
+        self._constructor_settings = {name: value for name, value in defaults.items() if value not in (None, "")}
         self._defaults = self.settings({})
 
     def settings(self, account: Mapping[str, Any], *, alone: bool = False) -> SettingsT:
