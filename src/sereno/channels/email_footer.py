@@ -10,7 +10,7 @@ from sereno.channels.contract import Message
 WORDS = {
     "en": ("Unsubscribe", "Your notifications"),
     "es": ("Darse de baja", "Sus avisos"),
-    "pt": ("Cancelar a inscrição", "Seus avisos"),
+    "pt": ("Cancelar a inscrição", "As suas notificações"),
 }
 _END = re.compile(r"</body\s*>", re.IGNORECASE)
 

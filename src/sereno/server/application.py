@@ -19,7 +19,6 @@ from starlette.routing import BaseRoute, Mount
 from sereno.app import Sereno
 from sereno.server.api.build import build
 from sereno.server.api.cors import CrossOrigin
-from sereno.server.api.notifications.unsubscribe import routes as unsubscribe
 from sereno.server.api.problems import problem_response
 from sereno.server.shared.authenticator import SAFE, Authenticate, Authenticator
 from sereno.server.shared.context import ServerContext
@@ -31,6 +30,7 @@ from sereno.server.web.build import routes as pages
 from sereno.server.web.element_scripts import routes as element_scripts
 from sereno.server.web.error_pages import ErrorPages
 from sereno.server.web.notifications.preference_page import routes as preference_page
+from sereno.server.web.notifications.unsubscribe_page import routes as unsubscribe_page
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Scope]]
@@ -63,11 +63,11 @@ def all_routes(context: ServerContext) -> Starlette:
     return routed(
         [
             Mount("/api/v1", build(context)),
-            *unsubscribe(context),
             *probes(context),
             *metrics(context),
             *element_scripts(),
             *preference_page(context),
+            *unsubscribe_page(context),
             *pages(context),
         ],
         ErrorPages(context),

@@ -1,41 +1,24 @@
-"""The page of the preference centre: what a signed link leads to. It needs no sign-in, no script and no cookie.
+"""The page of the preference centre: what a signed link leads to."""
 
-GET changes nothing, because programs that read mail follow links. The address of the page is a credential: it is sent
-to no other site, and a page of another site that does not know it cannot send its form.
-"""
-
-import gzip
 from http import HTTPStatus
-from typing import Any
 from urllib.parse import urlencode
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from sereno.errors import InvalidArguments, InvalidSchedule, SerenoError
 from sereno.notifications.recipients.preference_centre import PreferenceCentre, QuietSpan
 from sereno.notifications.recipients.preference_links import PATH
-from sereno.server.shared.authenticator import ELSEWHERE
 from sereno.server.shared.busy import BUSY
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import HTTPError
 from sereno.server.shared.preference_access import ExpiredToken, PreferenceAccess
 from sereno.server.shared.request_bodies import read_body
-from sereno.server.web.messages import LANGUAGES, choose, say
+from sereno.server.web.messages import say
+from sereno.server.web.notifications.link_page import HEADERS, check_site, language_of, notice, render
 from sereno.server.web.notifications.preference_form import LARGEST_FORM, InvalidQuietHours, changes, parse
 from sereno.server.web.notifications.preference_view import centre_values
-from sereno.server.web.page_request import PACKED_HOW, WORTH_PACKING, environment
-
-HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
-    "X-Robots-Tag": "noindex",
-    "Vary": "Accept-Encoding, Accept-Language",
-}
-# Of a form that a browser sends from another site, which cannot know the address; old browsers send no such header.
-OTHER_SITES = ("cross-site", "same-site")
 
 
 def routes(context: ServerContext) -> list[Route]:
@@ -61,7 +44,7 @@ class PreferencePage:
 
     async def save(self, request: Request) -> Response:
         try:
-            _check_site(request)
+            check_site(request)
             owner = self._access.owner(request.path_params["token"], is_change=True)
             raw = await read_body(request, LARGEST_FORM)
             try:
@@ -76,19 +59,10 @@ class PreferencePage:
         return RedirectResponse(f"?{urlencode({**query, 'saved': 1})}", HTTPStatus.SEE_OTHER, headers=HEADERS)
 
 
-def _check_site(request: Request) -> None:
-    if request.headers.get("sec-fetch-site") in OTHER_SITES:
-        raise HTTPError(HTTPStatus.FORBIDDEN, ELSEWHERE)
-
-
-def _language(request: Request) -> str:
-    return choose(request.query_params.get("lang"), request.headers.get("accept-language", ""))
-
-
 def _centre(
     request: Request, found: PreferenceCentre, *, is_saved: bool = False, error: SerenoError | None = None
 ) -> Response:
-    language = _language(request)
+    language = language_of(request)
     wrong = None
     spans: list[QuietSpan] | None = None
     if isinstance(error, InvalidQuietHours):
@@ -100,13 +74,13 @@ def _centre(
         )
     status = HTTPStatus.OK if error is None else HTTPStatus.UNPROCESSABLE_ENTITY
     values = centre_values(found, language, spans)
-    return _render(request, "preference_centre.html", status, is_saved=is_saved, wrong=wrong, **values)
+    return render(request, "preference_centre.html", status, is_saved=is_saved, wrong=wrong, **values)
 
 
 def _problem(request: Request, error: Exception) -> Response:
     """Return a page that says what to do; it shows nothing of the recipient."""
-    status, words = _explained(error, _language(request))
-    response = _render(request, "preference_problem.html", status, words=words)
+    status, words = _explained(error, language_of(request))
+    response = notice(request, say(language_of(request), "Your notifications"), words, status)
     headers = dict((error.headers if isinstance(error, HTTPError) else None) or {})
     # A browser has nothing to sign in with. Other headers say when to try again, and that a connection ends whose
     # request was not read to its end.
@@ -130,26 +104,3 @@ def _explained(error: Exception, language: str) -> tuple[HTTPStatus, str]:
         case HTTPStatus.TOO_MANY_REQUESTS:
             return error.status, say(language, "Too many requests. Try again in a minute.")
     return error.status, say(language, "Nothing can be changed here at the moment.")
-
-
-def _render(request: Request, template: str, status: HTTPStatus, **values: Any) -> HTMLResponse:
-    language = _language(request)
-    drawn = (
-        environment()
-        .get_template(template)
-        .render(
-            {
-                "_": lambda sentence, **given: say(language, sentence, **given),
-                "base": "../",
-                "language": language,
-                "language_codes": LANGUAGES,
-                **values,
-            }
-        )
-        .encode()
-    )
-    headers = {**HEADERS, "Content-Language": language}
-    if len(drawn) > WORTH_PACKING and "gzip" in request.headers.get("accept-encoding", ""):
-        drawn = gzip.compress(drawn, PACKED_HOW, mtime=0)
-        headers["Content-Encoding"] = "gzip"
-    return HTMLResponse(drawn, status, headers=headers)

@@ -17,7 +17,7 @@ from sereno.notifications.recipients.preference_centre import (
 )
 from sereno.notifications.recipients.preference_choices import ChannelChoice, ChoiceLine
 from sereno.notifications.recipients.quiet_hours import DAYS
-from sereno.server.web.messages import NAMES, say
+from sereno.server.web.messages import say
 from sereno.server.web.notifications.preference_form import MIXED, USUAL, cell_value, digest_value, quiet_shown
 from sereno.zones import names as zone_names
 
@@ -109,7 +109,6 @@ def centre_values(found: PreferenceCentre, language: str, spans: Sequence[QuietS
     numbers = count()
     quiet, own = found.quiet, found.quiet.own if spans is None else list(spans)
     return {
-        "languages": NAMES,
         "everything": next((_line(words, line, numbers) for line in found.lines if _is_everything(line)), None),
         "groups": list(_groups(words, [line for line in found.lines if not _is_everything(line)], numbers)),
         "quiet_shown": quiet_shown(found),

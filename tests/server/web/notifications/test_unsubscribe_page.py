@@ -26,7 +26,7 @@ def test_the_link_shows_one_button_and_changes_nothing(link: str, connection: ps
     assert page.status_code == 200
     assert page.text.count("<button>") == 1
     assert "&lt;b&gt;tenders&lt;/b&gt;" in page.text
-    for hidden in ("<b>", "<script", "ada"):
+    for hidden in ("<b>", "<script", "ada", "http://", "https://"):
         assert hidden not in page.text
     assert page.headers["content-security-policy"].startswith("default-src 'none'")
     assert page.headers["referrer-policy"] == "no-referrer"
@@ -64,7 +64,7 @@ def test_a_broken_link_gets_an_explanation(
     for url in (link[:-1], f"{served.url}/unsubscribe/<b>", f"{served.url}/unsubscribe/{foreign}", link + "A" * 3000):
         for answer in (httpx.get(url, **PLAIN), httpx.post(url, **PLAIN)):
             assert answer.status_code == 400
-            assert "open it again from the message" in answer.text
+            assert "Open it again from the message" in answer.text
             assert "<b>" not in answer.text
             assert answer.headers["content-security-policy"].startswith("default-src 'none'")
     app.override(read_only=True)
@@ -72,6 +72,27 @@ def test_a_broken_link_gets_an_explanation(
     assert one(connection, "select count(*) from sereno.preferences") == 0
 
 
-def test_without_a_secret_no_link_is_valid(bare_served: Served) -> None:
-    assert httpx.get(f"{bare_served.url}/unsubscribe/x", **PLAIN).status_code == 400
-    assert httpx.post(f"{bare_served.url}/unsubscribe/x", **PLAIN).status_code == 400
+def test_the_page_speaks_the_language_of_its_reader(link: str, connection: psycopg.Connection) -> None:
+    for accepted, chosen, asks, done in (
+        ("es-MX,es;q=0.9", "", "¿Quiere dejar de recibir mensajes sobre", "Ya no recibirá mensajes sobre"),
+        ("pt-BR", "", "Quer deixar de receber mensagens sobre", "Já não recebe mensagens sobre"),
+        ("fi", "", "Do you want no more messages about", "You get no more messages about"),
+        ("es", "?lang=pt", "Quer deixar de receber mensagens sobre", "Já não recebe mensagens sobre"),
+    ):
+        headers = {"Accept-Language": accepted}
+        page, answer = (
+            httpx.get(link + chosen, headers=headers, **PLAIN),
+            httpx.post(link + chosen, headers=headers, **PLAIN),
+        )
+        assert asks in page.text
+        assert done in answer.text
+        assert f'<html lang="{page.headers["content-language"]}">' in page.text
+        # The button keeps the language.
+        assert f'action="?lang={page.headers["content-language"]}"' in page.text
+    broken = httpx.get(link[:-1], headers={"Accept-Language": "es"}, **PLAIN)
+    assert "Este enlace está incompleto" in broken.text
+
+
+def test_without_a_secret_no_link_is_valid(served: Served) -> None:
+    assert httpx.get(f"{served.url}/unsubscribe/x", **PLAIN).status_code == 400
+    assert httpx.post(f"{served.url}/unsubscribe/x", **PLAIN).status_code == 400
