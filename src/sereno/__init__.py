@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from sereno.jobs.retry import Backoff
     from sereno.jobs.task_handle import Task
     from sereno.notifications.event import Content, Digest, Recipient, Throttle
+    from sereno.notifications.recipients.address_confirmation import AddressConfirmation
     from sereno.notifications.recipients.quiet_hours import QuietHours
     from sereno.schedules.rules.when import Cron, Daily, Every, Once
     from sereno.worker.context import Context
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from sereno.worker.iteration_sources import Keyset, Lines
 
 __all__ = [
+    "AddressConfirmation",
     "Backoff",
     "Cancel",
     "CarrierUnavailable",
@@ -114,6 +116,7 @@ _HOMES = {
     "jobs.handle": ("Job",),
     "jobs.job": ("FireInfo", "NewJob"),
     "jobs.limits.limit": ("Limit", "Rate"),
+    "notifications.recipients.address_confirmation": ("AddressConfirmation",),
     "notifications.recipients.quiet_hours": ("QuietHours",),
     "jobs.resource": ("Resource", "inject"),
     "jobs.retry": ("Backoff",),

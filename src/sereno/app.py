@@ -42,6 +42,7 @@ from sereno.notifications.event import EventOptions
 from sereno.notifications.event_handle import ChannelName, Event
 from sereno.notifications.event_operations import Events
 from sereno.notifications.jobs import QUEUE
+from sereno.notifications.recipients.address_confirmation import AddressConfirmation
 from sereno.notifications.recipients.client import Inbox, Recipients
 from sereno.notifications.topics.client import Topics
 from sereno.procedures.methods import ProcedureMethods
@@ -231,6 +232,15 @@ class Sereno(SignalMethods, GroupMethods, QueueMethods, ProcedureMethods, Extens
         the message and their weights; each recipient always gets the same.
         """
         event = self.notifications.define(name, payload, channels, **options)
+        self._register_notifications()
+        return event
+
+    def confirm_addresses(self, channel: ChannelName) -> Event[AddressConfirmation]:
+        """Let recipients add e-mail addresses in the preference centre; each is confirmed by a message of this channel.
+
+        Returns the event type of that message, which can have a template of its own: `payload.url` is the link.
+        """
+        event = self.notifications.define_confirmation(channel)
         self._register_notifications()
         return event
 

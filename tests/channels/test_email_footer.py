@@ -1,6 +1,6 @@
 """The footer of emails, as a local SMTP server and the checks of a provider's channel see it."""
 
-from email.message import EmailMessage
+from email.message import EmailMessage, MIMEPart
 from typing import Any
 
 import pytest
@@ -32,7 +32,7 @@ async def sent(message: Message, channel: Email | None = None, **account: Any) -
         return server.mails[0].parsed()
 
 
-def content(part: EmailMessage) -> str:
+def content(part: MIMEPart) -> str:
     found: str = part.get_content()
     return found.replace("\r\n", "\n")
 
@@ -74,7 +74,7 @@ async def test_the_setting_turns_it_off_for_providers() -> None:
 
 async def test_what_a_message_contains_is_not_repeated(subtests: pytest.Subtests) -> None:
     odd = "https://post.example.org/unsubscribe/t1?a=1&b=2"
-    for fields, text, html in [
+    cases: list[tuple[dict[str, Any], str, str]] = [
         # A critical event has no link to unsubscribe.
         ({"unsubscribe_url": None}, f"Hi\n\n-- \nYour notifications: {CHOOSE}\n", "Your notifications"),
         ({"unsubscribe_url": None, "preferences_url": None}, "Hi", "<p>Hi</p>"),
@@ -84,7 +84,8 @@ async def test_what_a_message_contains_is_not_repeated(subtests: pytest.Subtests
         # Escaped, as a template prints it, and plain.
         ({"html": f"{odd.replace('&', '&amp;')}{CHOOSE}", "unsubscribe_url": odd}, odd, "&amp;"),
         ({"html": "", "body": ""}, "", ""),
-    ]:
+    ]
+    for fields, text, html in cases:
         with subtests.test(fields=fields):
             message = mail(**{"body": "Hi", "html": "<p>Hi</p>", **fields})
             found = with_footer(message, message.body, message.html or "")

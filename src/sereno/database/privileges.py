@@ -16,7 +16,7 @@ LOGINS = (*REACHES, "producer", "procedure")
 TABLES = """
 table                  worker  server  reader
 accounts               s       s       -
-addresses              siu     siu     s
+addresses              siu     siud    s
 addresses_v1           s       s       s
 alert_rules            siu     siud    s
 alerts                 siud    su      s

@@ -27,6 +27,13 @@ from sereno.notifications.event import EventDefinition, EventOptions
 from sereno.notifications.event_handle import ChannelName, Event, channel_name
 from sereno.notifications.fan_out import FanOut
 from sereno.notifications.jobs import NotificationJobs
+from sereno.notifications.recipients.address_confirmation import (
+    CHANNEL,
+    EVENT,
+    LIFE,
+    AddressConfirmation,
+    confirmation_content,
+)
 from sereno.notifications.sweeper import Sweeper
 from sereno.notifications.tasks import NotificationTasks
 from sereno.notifications.templates.rendering import TemplateRenderer
@@ -76,6 +83,16 @@ class Notifications(DatabaseClient):
         )
         self.definitions[name], self.payloads[name] = definition, payload
         return self.event(name)
+
+    def define_confirmation(self, channel: ChannelName) -> Event[AddressConfirmation]:
+        """Declare the event type whose messages confirm addresses that recipients add."""
+        if (name := channel_name(channel)) != CHANNEL:
+            raise ConfigurationError(
+                f"recipients can add addresses of the channel {CHANNEL}, not of {name}: your code adds those itself"
+            )
+        event = self.define(EVENT, AddressConfirmation, [channel], critical=True, listed=False, ttl=LIFE)
+        event.template()(confirmation_content)
+        return event
 
     def event(self, name: str) -> Event[Any]:
         """Return an event type that the code declares."""

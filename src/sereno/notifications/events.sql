@@ -86,9 +86,13 @@ own as (
       and (p.category is null or p.category = (select category from event)) and (p.event is null or p.event = (select type from event))
     group by p.recipient_id, channel.name
 ),
+-- The message that asks for the confirmation of an address goes to that address alone.
 reach as (
     select id, recipient_id, channel from sereno.addresses
-    where recipient_id = any(array(select id from page)) and state = 'active'
+    where recipient_id = any(array(select id from page))
+      and case when (select type from event) = 'sereno.confirm_address'
+               then state = 'unverified' and id = (select (payload ->> 'address')::bigint from event)
+               else state = 'active' end
 ),
 judged as (
     select page.id, channel.name, channel.account, coalesce(own.quiet, channel.quiet) as quiet,

@@ -29,6 +29,7 @@ from sereno.server.shared.standby import MAY_USE_STANDBY, changed_cookie, may_us
 from sereno.server.web.build import routes as pages
 from sereno.server.web.element_scripts import routes as element_scripts
 from sereno.server.web.error_pages import ErrorPages
+from sereno.server.web.notifications.confirm_page import routes as confirm_page
 from sereno.server.web.notifications.preference_page import routes as preference_page
 from sereno.server.web.notifications.unsubscribe_page import routes as unsubscribe_page
 
@@ -67,6 +68,7 @@ def all_routes(context: ServerContext) -> Starlette:
             *metrics(context),
             *element_scripts(),
             *preference_page(context),
+            *confirm_page(context),
             *unsubscribe_page(context),
             *pages(context),
         ],

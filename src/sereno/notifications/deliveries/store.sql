@@ -50,6 +50,8 @@ judged as (
                     where part.recipient_id = d.recipient_id and part.digest = d.digest and part.digest_of = d.id limit 1) is null)
                     then 'cancelled'
                 when d.address_id is not null and a.state is distinct from 'active'
+                     -- The message that asks for the confirmation of an address.
+                     and (e.type <> 'sereno.confirm_address' or a.state is distinct from 'unverified')
                     then 'address ' || coalesce(a.state || coalesce(': ' || a.reason, ''), 'is gone')
                 when e.topic is not null and (
                     select s.recipient_id from sereno.subscriptions s

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from sereno.database.database import Database
 from sereno.notifications.deliveries.store import ClaimedDelivery, ClaimedEvent
+from sereno.notifications.recipients.address_confirmation import EVENT, confirmation_url
 from sereno.notifications.recipients.preference_links import PreferenceLinks
 from sereno.notifications.recipients.unsubscribe_links import UnsubscribeLinks
 
@@ -13,6 +14,7 @@ class MessageLinks(NamedTuple):
 
     unsubscribe_url: str | None = None
     preferences_url: str | None = None
+    confirmation_url: str | None = None
 
 
 # Of messages of the inbox, and of all messages without the settings that links need.
@@ -32,6 +34,11 @@ class MessageLinker:
         settings = self._database.settings
         if settings.public_url is None or settings.secret is None:
             return NO_LINKS
+        if event.type == EVENT:
+            # None to the preferences: the address may be of another person, who can only refuse messages.
+            who = (taken.tenant, taken.recipient, channel, taken.address_id)
+            url = confirmation_url(settings, channel, taken, event.payload)
+            return MessageLinks(self._unsubscribe.link(*who, None), None, url)
         return MessageLinks(
             self._unsubscribe.of(channel, taken, event), self._preferences.of_message(taken.tenant, taken.recipient)
         )

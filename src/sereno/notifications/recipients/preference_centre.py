@@ -14,6 +14,7 @@ from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.operations import find_recipient, masked
 from sereno.notifications.recipients import store
+from sereno.notifications.recipients.address_requests import REQUESTED
 from sereno.notifications.recipients.digest_choices import DigestChange, digest_rows
 from sereno.notifications.recipients.message_kind import MessageKind
 from sereno.notifications.recipients.operations import PreferenceData, prefer
@@ -72,12 +73,13 @@ class QuietChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreferenceCentre(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a recipient can see and change. `zone`: None means UTC."""
+    """All that a recipient can see and change. `zone`: None means UTC. `can_add`: channels they can add to."""
 
     zone: str | None
     lines: list[ChoiceLine]
     quiet: QuietChoice
     addresses: list[OwnAddress]
+    can_add: list[str]
 
 
 class PreferenceChanges(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -93,7 +95,9 @@ class PreferenceChanges(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     stop: Annotated[list[int], msgspec.Meta(max_length=MOST_STOPPED)] = []
 
 
-def read_centre(key: str, kinds: Sequence[MessageKind], *, tenant: str | None) -> Operation[PreferenceCentre]:
+def read_centre(
+    key: str, kinds: Sequence[MessageKind], *, tenant: str | None, can_add: Sequence[str] = ()
+) -> Operation[PreferenceCentre]:
     """Return what the recipient sees; ConfigurationError if there is no such recipient."""
     row = yield from find_recipient(key, tenant=tenant)
     preferences, addresses = yield from _rows(row)
@@ -105,11 +109,17 @@ def read_centre(key: str, kinds: Sequence[MessageKind], *, tenant: str | None) -
             OwnAddress(id=each.id, channel=each.channel, address=masked(each.address), state=each.state)
             for each in addresses
         ],
+        can_add=list(can_add),
     )
 
 
 def change_centre(
-    key: str, changes: PreferenceChanges, kinds: Sequence[MessageKind], *, tenant: str | None
+    key: str,
+    changes: PreferenceChanges,
+    kinds: Sequence[MessageKind],
+    *,
+    tenant: str | None,
+    can_add: Sequence[str] = (),
 ) -> Operation[PreferenceCentre]:
     """Apply the changes, all or none; return what the recipient sees then. The caller's transaction commits."""
     # Locked, because the choices are decided from rows that another change could replace meanwhile.
@@ -128,7 +138,7 @@ def change_centre(
         find_zone(changes.zone)
         yield from store.upsert(key, tenant=tenant, locale=None, zone=changes.zone, data=None)
     yield from _stop(key, tenant, addresses, changes.stop)
-    return (yield from read_centre(key, kinds, tenant=tenant))
+    return (yield from read_centre(key, kinds, tenant=tenant, can_add=can_add))
 
 
 def audit_detail(changes: PreferenceChanges, tenant: str | None) -> dict[str, Any]:
@@ -140,7 +150,9 @@ def audit_detail(changes: PreferenceChanges, tenant: str | None) -> dict[str, An
 def _rows(row: RecipientRow) -> Operation[tuple[list[Preference], list[AddressRow]]]:
     preferences = yield from notification_queries.preferences(row.id, tenant=row.tenant)
     addresses = yield from notification_queries.addresses(row.id)
-    return [each.preference(row.key) for each in preferences], addresses
+    # An address that they have requested is theirs once it is confirmed.
+    known = [each for each in addresses if each.state != "unverified" or each.reason != REQUESTED]
+    return [each.preference(row.key) for each in preferences], known
 
 
 def _channels(kinds: Sequence[MessageKind], addresses: Sequence[AddressRow]) -> list[str]:

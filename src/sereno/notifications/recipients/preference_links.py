@@ -43,7 +43,7 @@ class PreferenceLinks:
             raise ConfigurationError("preference tokens are signed: set SERENO_SECRET")
         if not 0 < lasts <= LONGEST_LIFE:
             raise InvalidArguments(f"expires_in={expires_in!r:.60}: it must be positive and at most one year")
-        token = make_token(secret, PreferenceOwner(tenant, recipient, math.ceil(time.time() + lasts)))
+        token = make_token(secret, PreferenceOwner(tenant, recipient, math.ceil(time.time() + lasts), may_add=True))
         if len(token) > LONGEST_TOKEN:
             raise InvalidArguments(f"tenant and key are too long for a token of {LONGEST_TOKEN:,} characters")
         return token

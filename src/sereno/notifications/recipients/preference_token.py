@@ -12,11 +12,16 @@ PREFIX = "srp_"
 
 
 class PreferenceOwner(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The recipient whose preferences a token opens. `until`: expiry in seconds since 1970."""
+    """The recipient whose preferences a token opens. `until`: expiry in seconds since 1970.
+
+    `may_add`: whether it opens adding addresses too. Links in messages do not: a person to whom one was forwarded could
+    read along from then on.
+    """
 
     tenant: str | None
     recipient: str
     until: int
+    may_add: bool = False
 
 
 _tokens = SignedTokens(PREFIX, b"sereno preferences", PreferenceOwner)

@@ -10,6 +10,7 @@ from sereno.database.database import Database
 from sereno.errors import UnknownEvent
 from sereno.notifications.deliveries.store import ClaimedDelivery, ClaimedEvent
 from sereno.notifications.event import Content, EventDefinition, Recipient
+from sereno.notifications.recipients.address_confirmation import EVENT, with_url
 from sereno.notifications.recipients.message_links import MessageLinks
 from sereno.notifications.templates import queries
 from sereno.notifications.templates.templates import TemplateSet, directory_of
@@ -69,6 +70,8 @@ class TemplateRenderer:
             preferences_url=links.preferences_url,
             variant=None if event.variants is None else variant_of(event.variants, taken.recipient_id),
         )
+        if event.type == EVENT:
+            return self._one(definition, channel, with_url(event.payload, links.confirmation_url), recipient)
         if len(taken.gathered) <= 1:
             return self._one(definition, channel, event.payload, recipient)
         gathered = definition.digest_content(channel, taken.gathered, recipient)

@@ -34,6 +34,7 @@ class OpenedPath(NamedTuple):
 
 _INBOX = OpenedPath(inbox_token.PREFIX, b"GET, POST", b"Authorization, Content-Type")
 _PREFERENCES = OpenedPath(preference_token.PREFIX, b"GET, PUT", b"Authorization, Content-Type")
+_ADDRESSES = OpenedPath(preference_token.PREFIX, b"POST", b"Authorization, Content-Type")
 _JOB = OpenedPath(job_token.PREFIX, b"GET", b"Authorization, Last-Event-ID")
 
 
@@ -72,6 +73,8 @@ def _opened(path: str) -> OpenedPath | None:
         return _INBOX
     if path == PREFERENCES:
         return _PREFERENCES
+    if path == f"{PREFERENCES}/addresses":
+        return _ADDRESSES
     return _JOB if _STREAM_OF_JOB.fullmatch(path) else None
 
 

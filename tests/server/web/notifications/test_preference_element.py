@@ -299,6 +299,25 @@ def test_the_element_works_where_the_server_is_mounted(shop: Shop) -> None:
     assert preferences(shop.database) == [("tenders", None, "email", True)]
 
 
+@pytest.mark.quick
+def test_an_address_is_added(shop: Shop) -> None:
+    shop.app.confirm_addresses(shop.app.channels["email"])
+    shop.app.database.run(shop.app.notifications.declare())
+    page = shop.open()
+    box(page, "Tenders", "E-mail").uncheck()
+    field = page.get_by_role("region", name="Add an e-mail address").get_by_label("E-mail")
+    field.fill("ada@new.example.org")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Open its link within 24 hours")).to_be_visible()
+    # What is not saved yet stays.
+    expect(box(page, "Tenders", "E-mail")).not_to_be_checked()
+    assert one(shop.database, "select state from sereno.addresses where address like '%new%'") == "unverified"
+    field.fill("ada@localhost")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("This is not an e-mail address")).to_be_visible()
+    shop.forgive(422)
+
+
 def test_the_element_and_the_page_have_the_same_words() -> None:
     script = all_files()["preferences.js"].content.decode()
     found = re.search(r"const WORDS = (\{.*?\n  \});", script, re.DOTALL)
@@ -324,4 +343,4 @@ def test_every_channel_has_a_name_that_recipients_know() -> None:
 
 
 def test_the_script_is_small() -> None:
-    assert len(all_files()["preferences.js"].packed) < 9_500
+    assert len(all_files()["preferences.js"].packed) < 10_500

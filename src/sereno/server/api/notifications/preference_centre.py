@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from sereno.channels.email_content import LONGEST_ADDRESS
 from sereno.errors import InvalidArguments
 from sereno.notifications.recipients.digest_choices import DigestChange
 from sereno.notifications.recipients.preference import LONGEST_DIGEST
@@ -29,22 +30,27 @@ from sereno.server.api.router import ALWAYS, Router
 from sereno.server.shared.authenticator import SAFE
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import HTTPError
-from sereno.server.shared.preference_access import PreferenceAccess
+from sereno.server.shared.preference_access import OF_MESSAGE, PreferenceAccess
 from sereno.server.shared.tenant_scope import their_tenant
 from sereno.text import check_text
 
 PATH = "/preference-centre"
+ADDRESSES = f"{PATH}/addresses"
 SHOWN = response_model(PreferenceCentre)
 _BEARER = "bearer "
 
 
 @dataclass(frozen=True)
 class ActingOwner:
-    """Whose preferences. `by`: the admin who reads or changes them; None for the recipient."""
+    """Whose preferences. `by`: the admin who reads or changes them; None for the recipient.
+
+    `may_add`: whether addresses can be added too.
+    """
 
     key: str
     tenant: str | None
     by: str | None = None
+    may_add: bool = True
 
 
 class ChoiceBody(BaseModel):
@@ -95,6 +101,15 @@ class CentreBody(BaseModel):
         return PreferenceChanges(choices=choices, digests=digests, quiet=quiet, zone=self.zone, stop=self.stop)
 
 
+class NewAddressBody(BaseModel):
+    """An address of the channel `email`. `language`: of the message, if the recipient has no locale."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    address: Annotated[str, Field(min_length=3, max_length=LONGEST_ADDRESS)]
+    language: Literal["en", "es", "pt"] = "en"
+
+
 def acting_owner(
     request: Request,
     recipient: Annotated[str | None, Query(description="Key of the recipient; for admins.")] = None,  # noqa: ARG001 - for the document
@@ -121,6 +136,7 @@ def routes(context: ServerContext) -> Router:
         request.state.owner = await _authenticate(context, access, request)
 
     router.checks[PATH] = authenticate
+    router.checks[ADDRESSES] = authenticate
 
     @router.api_route(PATH, methods=["GET"], **options)
     async def show_preferences(owner: Owner) -> Response:
@@ -129,12 +145,27 @@ def routes(context: ServerContext) -> Router:
         Addresses are masked. `is_fixed`: sent whatever the preferences are. `digest_choice`: for how long
         messages are collected, where that can be chosen.
         """
-        return json_response(await access.read(owner.key, owner.tenant))
+        return json_response(await access.read(owner.key, owner.tenant, may_add=owner.may_add))
 
     @router.api_route(PATH, methods=["PUT"], **options)
     async def change_preferences(owner: Owner, body: CentreBody) -> Response:
         """Change some of it. It applies to all that is not sent yet."""
-        return json_response(await access.change(owner.key, owner.tenant, body.changes(), actor=owner.by))
+        found = await access.change(owner.key, owner.tenant, body.changes(), may_add=owner.may_add, actor=owner.by)
+        return json_response(found)
+
+    sent: dict[str, Any] = {**options, "status_code": HTTPStatus.ACCEPTED, "response_model": None}
+
+    @router.api_route(ADDRESSES, methods=["POST"], **sent)
+    async def request_address(owner: Owner, body: NewAddressBody) -> Response:
+        """Send a message with a link to the address, which is used once the link is confirmed. At most 5 an hour.
+
+        The response is the same for an address that the recipient has already. 404 where `can_add` is empty, 403 with
+        the token of a message's link.
+        """
+        if not owner.may_add:
+            raise HTTPError(HTTPStatus.FORBIDDEN, OF_MESSAGE)
+        await access.request_address(owner.key, owner.tenant, body.address, body.language, actor=owner.by)
+        return Response(status_code=HTTPStatus.ACCEPTED)
 
     return router
 
@@ -146,7 +177,7 @@ async def _authenticate(context: ServerContext, access: PreferenceAccess, reques
     token = shown[len(_BEARER) :].strip()
     if shown[: len(_BEARER)].lower() == _BEARER and token.startswith(PREFIX):
         named = access.owner(token, is_change=is_change)
-        return ActingOwner(named.recipient, named.tenant)
+        return ActingOwner(named.recipient, named.tenant, may_add=named.may_add)
     who = await context.authenticator.check(request, "admin" if is_change else "viewer", of_tenants=True)
     if not who.may("admin"):
         raise HTTPError(HTTPStatus.FORBIDDEN, f"{who.name} is {who.role}; the preferences of others need admin")

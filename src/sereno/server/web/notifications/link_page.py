@@ -5,14 +5,16 @@ it cannot send its form. GET changes nothing, because programs that read mail fo
 """
 
 import gzip
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 
 from sereno.server.shared.authenticator import ELSEWHERE
 from sereno.server.shared.http_error import HTTPError
+from sereno.server.shared.preference_access import ExpiredToken
 from sereno.server.web.messages import LANGUAGES, NAMES, choose, say
 from sereno.server.web.page_request import PACKED_HOW, WORTH_PACKING, environment
 
@@ -23,6 +25,7 @@ HEADERS = {
     "X-Robots-Tag": "noindex",
     "Vary": "Accept-Encoding, Accept-Language",
 }
+MINUTE = 60
 # Of a form that a browser sends from another site, which cannot know the address; old browsers send no such header.
 OTHER_SITES = ("cross-site", "same-site")
 
@@ -45,6 +48,35 @@ def question(request: Request, title: str, words: str, button: str) -> HTMLRespo
 def notice(request: Request, title: str, words: str, status: HTTPStatus = HTTPStatus.OK) -> HTMLResponse:
     """Return a page that says what was done; with another status, what went wrong."""
     return _link_page(request, status, title, words)
+
+
+def problem(request: Request, title: str, error: Exception, told: Mapping[HTTPStatus, str]) -> Response:
+    """Return a page that says what to do; it shows nothing of the recipient. `told`: what the page says of a status."""
+    status, words = _explained(error, language_of(request), told)
+    response = notice(request, title, words, status)
+    headers = dict((error.headers if isinstance(error, HTTPError) else None) or {})
+    # A browser has nothing to sign in with. Other headers say when to try again, and that a connection ends whose
+    # request was not read to its end.
+    headers.pop("WWW-Authenticate", None)
+    response.headers.update(headers)
+    return response
+
+
+def _explained(error: Exception, language: str, told: Mapping[HTTPStatus, str]) -> tuple[HTTPStatus, str]:
+    if isinstance(error, ExpiredToken):
+        return HTTPStatus.GONE, told[HTTPStatus.GONE]
+    if not isinstance(error, HTTPError):
+        words = say(language, "This does not work at the moment. Try again in a minute.")
+        return HTTPStatus.SERVICE_UNAVAILABLE, words
+    match error.status:
+        case HTTPStatus.UNAUTHORIZED:
+            words = say(language, "This link is incomplete. Open it again from the message, or copy all of it.")
+            return HTTPStatus.BAD_REQUEST, words
+        case HTTPStatus.TOO_MANY_REQUESTS if int((error.headers or {}).get("Retry-After", 0)) > MINUTE:
+            return error.status, say(language, "Too many requests. Try again in an hour.")
+        case HTTPStatus.TOO_MANY_REQUESTS:
+            return error.status, say(language, "Too many requests. Try again in a minute.")
+    return error.status, told.get(error.status) or say(language, "Nothing can be changed here at the moment.")
 
 
 def _link_page(request: Request, status: HTTPStatus, title: str, words: str, button: str | None = None) -> HTMLResponse:

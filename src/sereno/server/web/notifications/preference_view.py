@@ -120,6 +120,7 @@ def centre_values(found: PreferenceCentre, language: str, spans: Sequence[QuietS
         "other_hours": [_scope_text(words, each) for each in quiet.others],
         "zone": found.zone,
         "zones": sorted(zone_names()),
+        "can_add": bool(found.can_add),
         "addresses": [_address(words, each) for each in found.addresses],
     }
 

@@ -25,7 +25,14 @@
       "There are no preferences for this link any more.": "Ya no hay preferencias para este enlace.", "Nothing can be changed here at the moment.": "Ahora mismo no se puede cambiar nada aquí.",
       "Too many requests. Try again in a minute.": "Demasiadas solicitudes. Pruebe de nuevo dentro de un minuto.", "Messenger": "Mensajería", "E-mail": "Correo electrónico",
       "Push to the phone": "Aviso en el teléfono", "In the application": "En la aplicación", "Push to the browser": "Aviso en el navegador", "Mon": "lun", "Tue": "mar", "Wed": "mié", "Thu": "jue",
-      "Fri": "vie", "Sat": "sáb", "Sun": "dom", "in use": "en uso", "not confirmed yet": "sin confirmar", "cannot be reached": "no se puede alcanzar", "stopped": "parado"
+      "Fri": "vie", "Sat": "sáb", "Sun": "dom", "in use": "en uso", "not confirmed yet": "sin confirmar", "cannot be reached": "no se puede alcanzar", "stopped": "parado",
+      "Add an e-mail address": "Añadir una dirección de correo",
+      "You get a message with a link at this address. It is used once you have confirmed it there.": "Recibirá un mensaje con un enlace en esta dirección. Se usará cuando la haya confirmado allí.",
+      "Send the message": "Enviar el mensaje",
+      "Addresses of other kinds are added by the application.": "Las direcciones de otro tipo las añade la aplicación.",
+      "If you do not use this address yet, a message is on its way to it. Open its link within 24 hours.": "Si aún no usa esta dirección, un mensaje va de camino. Abra su enlace antes de 24 horas.",
+      "This is not an e-mail address that can be reached. Check it.": "No es una dirección de correo a la que se pueda escribir. Revísela.",
+      "Too many requests. Try again in an hour.": "Demasiadas solicitudes. Pruebe de nuevo dentro de una hora."
     },
     "pt": {
       "Your notifications": "As suas notificações", "Saved. It applies to all messages that are not sent yet.": "Guardado. Vale para todas as mensagens que ainda não foram enviadas.",
@@ -49,7 +56,14 @@
       "There are no preferences for this link any more.": "Já não há preferências para esta ligação.", "Nothing can be changed here at the moment.": "Neste momento não se pode mudar nada aqui.",
       "Too many requests. Try again in a minute.": "Demasiados pedidos. Tente de novo daqui a um minuto.", "Messenger": "Mensageiro", "E-mail": "E-mail", "Push to the phone": "Aviso no telemóvel",
       "In the application": "Na aplicação", "Push to the browser": "Aviso no navegador", "Mon": "seg", "Tue": "ter", "Wed": "qua", "Thu": "qui", "Fri": "sex", "Sat": "sáb", "Sun": "dom",
-      "in use": "em uso", "not confirmed yet": "ainda não confirmado", "cannot be reached": "não se consegue alcançar", "stopped": "parado"
+      "in use": "em uso", "not confirmed yet": "ainda não confirmado", "cannot be reached": "não se consegue alcançar", "stopped": "parado",
+      "Add an e-mail address": "Acrescentar um endereço de e-mail",
+      "You get a message with a link at this address. It is used once you have confirmed it there.": "Recebe uma mensagem com uma ligação neste endereço. É usado depois de o confirmar aí.",
+      "Send the message": "Enviar a mensagem",
+      "Addresses of other kinds are added by the application.": "Os endereços de outro tipo são acrescentados pela aplicação.",
+      "If you do not use this address yet, a message is on its way to it. Open its link within 24 hours.": "Se ainda não usa este endereço, uma mensagem está a caminho. Abra a ligação no prazo de 24 horas.",
+      "This is not an e-mail address that can be reached. Check it.": "Não é um endereço de e-mail para o qual se possa escrever. Verifique-o.",
+      "Too many requests. Try again in an hour.": "Demasiados pedidos. Tente de novo daqui a uma hora."
     }
   };
   const CHANNELS = { apns: "Push to the phone", apprise: "Messenger", discord: "Discord", email: "E-mail", expo: "Push to the phone", fcm: "Push to the phone",
@@ -88,9 +102,9 @@ summary{cursor:pointer;color:var(--a);padding:.6em 0;min-height:44px}
 fieldset{border:0;margin:0;padding:0;min-width:0}.choice{display:grid}
 .span{border-top:1px solid var(--l);padding:.6em 0;margin-top:.6em}.span>label{margin-inline-end:20px}
 legend{font-weight:600;padding:0;float:inline-start;width:100%}
-input[type=time],select{font:inherit;color:inherit;background:var(--p);border:1px solid var(--e);border-radius:8px;padding:6px 10px;min-height:44px;max-width:100%}
+input[type=time],input[type=email],select{font:inherit;color:inherit;background:var(--p);border:1px solid var(--e);border-radius:8px;padding:6px 10px;min-height:44px;max-width:100%}
 .often{flex:1 1 100%;flex-wrap:wrap;gap:0 12px;color:var(--q)}.often select{color:var(--i);min-width:0}
-.zone{display:flex;flex-wrap:wrap;gap:4px 12px}.zone select{flex:1 1 200px;min-width:0}
+.zone{display:flex;flex-wrap:wrap;gap:4px 12px}.zone select,.zone input{flex:1 1 200px;min-width:0}
 .addresses{list-style:none;margin:0;padding:0}.addresses li{display:flex;flex-wrap:wrap;gap:0 20px;justify-content:space-between;align-items:center}
 .wrong{color:var(--w)}
 button{font:inherit;font-weight:600;color:var(--o);background:var(--a);border:0;border-radius:10px;padding:.7em 1.7em;min-height:48px;cursor:pointer}
@@ -138,12 +152,13 @@ button[aria-disabled]{opacity:.6}
     #wrong = make("p", { role: "alert", class: "wrong" });
     #save = make("button", { hidden: true });
     #form = make("form", {}, this.#body, this.#wrong, this.#saved, this.#save);
+    #adding = make("div");
 
     constructor() {
       super();
       const root = this.attachShadow({ mode: "open" });
       root.adoptedStyleSheets = [sheet];
-      root.append(this.#form);
+      root.append(this.#form, this.#adding);
       this.#form.addEventListener("submit", (event) => {
         event.preventDefault();
         this.#submit();
@@ -189,6 +204,7 @@ button[aria-disabled]{opacity:.6}
       this.#life = new AbortController();
       this.#token = this.#renewing = this.#centre = undefined;
       this.#body.replaceChildren();
+      this.#adding.replaceChildren();
       this.#saved.textContent = this.#wrong.textContent = "";
       this.#save.hidden = true;
     }
@@ -212,7 +228,7 @@ button[aria-disabled]{opacity:.6}
 
     // Requests
 
-    async #ask(body) {
+    async #ask(body, path = "") {
       const { signal } = this.#life;
       const address = server(this.getAttribute("server") ?? "");
       if (!address) throw new Error("no server");
@@ -220,7 +236,7 @@ button[aria-disabled]{opacity:.6}
         this.#token ??= this.getAttribute("token") || undefined;
         const token = this.#token ?? (await this.#renew(signal));
         const headers = { Accept: "application/json", Authorization: `Bearer ${token}`, ...(body && { "Content-Type": "application/json" }) };
-        const response = await fetch(`${address}api/v1/preference-centre`, { method: body ? "PUT" : "GET", headers, signal,
+        const response = await fetch(`${address}api/v1/preference-centre${path}`, { method: path ? "POST" : body ? "PUT" : "GET", headers, signal,
           body: body && JSON.stringify(body), credentials: "omit", cache: "no-store", referrerPolicy: "no-referrer" });
         if (response.status !== 401) return response;
         if (signal.aborted || !again) throw new Error("not let in");
@@ -310,7 +326,9 @@ button[aria-disabled]{opacity:.6}
       this.#number = 0;
       this.#form.lang = this.#language;
       this.#form.ariaLabel = this.#say("Your notifications");
-      const { addresses } = this.#centre;
+      const { addresses, can_add: canAdd } = this.#centre;
+      this.#adding.lang = this.#language;
+      this.#adding.replaceChildren(...(canAdd.length ? [this.#add()] : []));
       this.#body.replaceChildren(this.#what(), this.#when(), ...(addresses.length ? [this.#where(addresses)] : []));
       this.#save.textContent = this.#say("Save");
       this.#save.hidden = false;
@@ -441,6 +459,31 @@ button[aria-disabled]{opacity:.6}
       });
       return this.#section("Your addresses", make("div", { class: "card" }, make("ul", { class: "addresses", role: "list" }, ...items),
         this.#hint("This also stops what is always sent, and cannot be undone here.")));
+    }
+
+    #add() {
+      const input = make("input", { type: "email", maxlength: 254, autocomplete: "email", required: true });
+      const told = make("p", { role: "status" });
+      const form = make("form", { class: "card" }, make("p", {}, this.#say("You get a message with a link at this address. It is used once you have confirmed it there.")),
+        make("label", { class: "zone" }, this.#say("E-mail"), input), make("p", {}, make("button", {}, this.#say("Send the message"))), told,
+        this.#hint("Addresses of other kinds are added by the application."));
+      form.addEventListener("submit", async (event) => {
+        event.preventDefault();
+        told.textContent = this.#say(await this.#request(input.value));
+      });
+      return this.#section("Add an e-mail address", form);
+    }
+
+    // Returns what to say. The server does not tell whether the recipient has the address already.
+    async #request(address) {
+      try {
+        const { ok, status } = await this.#ask({ address, language: this.#language }, "/addresses");
+        if (ok) return "If you do not use this address yet, a message is on its way to it. Open its link within 24 hours.";
+        if (status === 422) return "This is not an e-mail address that can be reached. Check it.";
+        return status === 429 ? "Too many requests. Try again in an hour." : PROBLEMS[status] ?? LOST;
+      } catch {
+        return LOST;
+      }
     }
   }
 
