@@ -115,7 +115,7 @@ def test_a_server_that_does_not_answer(subtests: pytest.Subtests) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
-        remedy = re.escape(f"PostgreSQL at dbname=shop host=127.0.0.1 port={port} does not answer")
+        remedy = re.escape(f"no connection to PostgreSQL at dbname=shop host=127.0.0.1 port={port}: ")
         assert_explained(subtests, f"postgresql://127.0.0.1:{port}/shop", DatabaseUnavailable, remedy)
 
 

@@ -16,14 +16,14 @@ APP = "separate_worker.app:app"
 FAST: dict[str, When] = {CYCLE: Every("3s")}
 LINKS = [
     (
-        "The leading scheduler, its last tick, and every live worker: the original design had two tables for it",
+        "The leading scheduler, its last tick, and every live worker.",
         "system",
     ),
     (
-        "acme sends half of all leads and waits at its own rate limit; the other organisations do not wait",
+        "Acme sends half of all leads and waits at its own rate limit; the other organisations do not wait.",
         f"queues?limit={PER_ORGANISATION.name}",
     ),
-    ("The cycle that enqueues follow-ups: each run, its duration and its errors", f"schedule?key={CYCLE}"),
+    ("The cycle that enqueues follow-ups: each run, its duration and its errors.", f"schedule?key={CYCLE}"),
 ]
 # Of six leads three are acme's. The fifth of thirty has an address that the CRM refuses: a dead letter.
 WHOSE = ("acme", "globex", "acme", "initech", "acme", "globex")

@@ -28,14 +28,14 @@ FAST: dict[str, When] = {
 }
 LINKS: list[tuple[str, str]] = [
     (
-        "settle:2026-10 fails four times, is disabled, and is enabled when the price has been entered",
+        "A schedule that fails four times is disabled; it is enabled when the missing price has been entered.",
         "schedules?q=triggers.settle",
     ),
     (
-        "Procedures that jobs may call, with exact signatures. purge_readings is not allowed: its trigger is disabled",
+        "Procedures that jobs may call, with exact signatures. One is not allowed, so its trigger was disabled.",
         "procedures",
     ),
-    ("recount:norte waits for a tank that is being filled, longer than a lease at times", "schedules?q=triggers"),
+    ("A procedure that waits for a locked row, at times longer than a lease.", "schedules?q=triggers"),
 ]
 # Rounds per cycle, rounds in which the tank is being filled, and the round that enters the price.
 ROUNDS, FILLING, PRICE_AT = 40, 24, 80

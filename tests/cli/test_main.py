@@ -108,7 +108,7 @@ def test_invalid_settings_and_applications_exit_with_3(sereno: Command, tmp_path
         (["--schema", "No Schema"], "lower-case letters"),
         (["-a", "nowhere:app"], "no module named 'nowhere'"),
         (["-a", "missing.py"], "no such file: missing.py"),
-        (["-a", "no_app:app"], "is a int, not a Sereno"),
+        (["-a", "no_app:app"], "is of type int, not Sereno"),
         (["-a", "no_app:gone"], "does not exist"),
         (["-a", "no_app"], "has none"),
     ):
@@ -122,7 +122,8 @@ def test_invalid_settings_and_applications_exit_with_3(sereno: Command, tmp_path
 def test_an_unreachable_database_exits_with_4(process: Process) -> None:
     done = process("status", "--database-url", "postgresql://user:secret@127.0.0.1:1/x")
     assert done.returncode == 4
-    assert "does not answer" in done.stderr
+    assert "no connection to PostgreSQL" in done.stderr
+    assert "check the address in SERENO_DATABASE_URL" in done.stderr
     assert "secret" not in done.stderr
     assert len(done.stderr.strip().splitlines()) <= 2
 
@@ -147,7 +148,19 @@ def test_a_command_without_a_match_exits_with_7(sereno: Command) -> None:
     assert sereno("job", "retry", "--state", "dead", "--yes").exit_code == 0
     assert sereno("job", "retry", "--state", "dead", "--yes", "--fail-empty").exit_code == 7
     assert sereno("job", "retry", "99").exit_code == 7
-    assert sereno("job", "show", "99").exit_code == 7
+    shown = sereno("job", "show", "99")
+    assert shown.exit_code == 7
+    assert "sereno why ID" in shown.stderr
+    unknown = sereno("trace", "unknown")
+    assert unknown.exit_code == 7
+    assert "--subject" in unknown.stderr
+
+
+def test_an_unknown_command_is_answered_with_a_similar_one(sereno: Command) -> None:
+    for words, similar in ((["jobs"], "job"), (["job", "lst"], "list"), (["statsu"], "status")):
+        done = sereno(*words)
+        assert done.exit_code == 2
+        assert f"'{similar}'" in done.stderr, done.stderr
 
 
 def test_a_refused_change_exits_with_8(sereno: Command, manual: ManualWorker) -> None:

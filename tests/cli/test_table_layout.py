@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from sereno.cli.notifications.delivery import COLUMNS as DELIVERIES
 from sereno.cli.output import Column
 from sereno.cli.table_layout import Layout, layout, middle
 from tests.cli.terminal import screen
@@ -37,7 +38,19 @@ def test_columns_are_dropped_by_importance_and_names_before_texts_get_the_room(s
     for available, filled, places, widths in CASES:
         with subtests.test(available=available, filled=filled):
             assert layout(COLUMNS, NEEDS, filled, available) == Layout(places, widths)
-    assert layout(COLUMNS, NEEDS, FULL, 60).dropped(COLUMNS) == ["tries", "at"]
+    assert layout(COLUMNS, NEEDS, FULL, 60).dropped(COLUMNS, FULL) == ["tries", "at"]
+
+
+def test_a_dropped_column_without_values_is_not_missed() -> None:
+    filled = [True, True, True, True, False, True]
+    assert layout(COLUMNS, NEEDS, filled, 60).dropped(COLUMNS, filled) == ["tries"]
+
+
+def test_a_narrow_list_of_deliveries_names_the_recipient_before_the_event_id() -> None:
+    needs = {"recipient": 13, "channel": 12, "event": 24, "what happened": 40}
+    chosen = layout(DELIVERIES, [needs.get(column.name, 9) for column in DELIVERIES], [True] * len(DELIVERIES), 80)
+    shown = [DELIVERIES[place].name for place in chosen.places]
+    assert shown == ["id", "state", "event", "recipient", "what happened"]
 
 
 def test_a_name_is_shortened_in_its_middle() -> None:
@@ -56,6 +69,7 @@ COMMANDS = (
     ["status"],
     ["log", "list"],
     ["alert", "now"],
+    ["verify"],
     ["top", "--every", "0.1", "--seconds", "0.1"],
 )
 
@@ -85,3 +99,4 @@ def test_every_list_fits_60_80_and_140_columns(
         assert all(task[-6:] in jobs for task in TASKS), jobs
         assert all(word in jobs for word in ("dead", "ready", "what happened"))
         assert ("No room for" in jobs) == (width < 140)
+        assert "q quits" in screen(["top", "--seconds", "0.1"], database_url, tmp_path, width)

@@ -132,7 +132,7 @@ def load_app(path: str) -> Sereno:
         for name in attribute.split("."):
             found = getattr(found, name, None)
         if not isinstance(found, Sereno):
-            what = "does not exist" if found is None else f"is a {type(found).__name__}, not a Sereno"
+            what = "does not exist" if found is None else f"is of type {type(found).__name__}, not Sereno"
             raise ConfigurationError(f"{path}: {attribute} {what}; name the variable that holds your Sereno(…)")
         return found
     apps = {name: value for name, value in vars(module).items() if isinstance(value, Sereno)}

@@ -57,6 +57,10 @@ def exit_code(error: BaseException) -> int:
 
 def explained(error: BaseException) -> str:
     """Return the text for an error: what happened, to what, and what to do."""
+    if isinstance(error, JobNotFound):
+        return f"{error}: `sereno job list` shows the newest, and `sereno why ID` what may have become of it"
+    if isinstance(error, GroupNotFound):
+        return f"{error}: `sereno group list` shows the newest"
     if isinstance(error, SerenoError):
         return str(error)
     first_line = (str(error).strip().splitlines() or [""])[0]

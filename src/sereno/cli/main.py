@@ -96,6 +96,18 @@ class CommandLine(click.Group):
         command: click.Command = getattr(_import(module), attribute)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            from difflib import get_close_matches  # noqa: PLC0415 - only for an error
+
+            # click looks for similar names only among commands that are imported.
+            near = get_close_matches(name, COMMANDS, 1)
+            ctx.fail(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's own signature
         for section, entries in SECTIONS.items():
             with formatter.section(section):

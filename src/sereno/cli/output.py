@@ -1,5 +1,7 @@
 """Output formats: a table on a terminal, tab-separated lines in a pipe, JSON with `-o json`. Data goes to stdout."""
 
+import shutil
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -50,6 +52,8 @@ STYLES = {
 }
 # Width in characters of a table that is not written to a terminal (`-o table` in a pipe).
 PLAIN_WIDTH = 160
+# Width in characters below which texts beside a label are not wrapped any narrower.
+NARROWEST_TEXT = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +144,8 @@ def _fitted(items: Iterable[Any], columns: Sequence[Column]) -> tuple[Any, list[
     rows = [[_cell(column, column.value(item)) for column in columns] for item in items]
     cells = [[cell_len(row[place]) for row in rows] for place in range(len(columns))]
     needs = [max([len(column.name), *widths]) for column, widths in zip(columns, cells, strict=True)]
-    chosen = layout(columns, needs, [any(widths) for widths in cells], terminal().width)
+    filled = [any(widths) for widths in cells]
+    chosen = layout(columns, needs, filled, terminal().width)
     made = Table(box=None, header_style="dim", pad_edge=False, padding=(0, GAP, 0, 0))
     for place, width in zip(chosen.places, chosen.widths, strict=True):
         column = columns[place]
@@ -153,7 +158,7 @@ def _fitted(items: Iterable[Any], columns: Sequence[Column]) -> tuple[Any, list[
                 for place, width in zip(chosen.places, chosen.widths, strict=True)
             )
         )
-    return made, chosen.dropped(columns) if rows else []
+    return made, chosen.dropped(columns, filled)
 
 
 def _shortened(column: Column, text: str, width: int) -> str:
@@ -191,6 +196,14 @@ def counted(count: Any, noun: str) -> str:
     """Return a count with its noun: 1 job, 2,000 jobs. The text of a Count marks one that is not exact."""
     number = f"{count:,}" if isinstance(count, int) else str(count)
     return f"{number} {noun}" if number == "1" else f"{number} {noun}s"
+
+
+def wrapped(text: str, indent: int) -> list[str]:
+    """Return the lines of a text beside a label of this width, as they fit the terminal; one line in a pipe."""
+    if not stdout_is_terminal():
+        return [text]
+    width = max(NARROWEST_TEXT, shutil.get_terminal_size().columns - indent)
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def human_seconds(value: float | None) -> str:

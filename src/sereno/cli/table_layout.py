@@ -32,8 +32,9 @@ class Layout:
     places: tuple[int, ...]
     widths: tuple[int, ...]
 
-    def dropped(self, columns: Sequence[LayoutColumn]) -> list[str]:
-        return [column.name for place, column in enumerate(columns) if place not in self.places]
+    def dropped(self, columns: Sequence[LayoutColumn], filled: Sequence[bool]) -> list[str]:
+        """Return the names of the columns whose values are not shown."""
+        return [column.name for place, column in enumerate(columns) if filled[place] and place not in self.places]
 
 
 def layout(columns: Sequence[LayoutColumn], needs: Sequence[int], filled: Sequence[bool], available: int) -> Layout:

@@ -219,7 +219,10 @@ def unavailable(url: str, error: BaseException) -> DatabaseUnavailable:
     first_line = _first_line(error)
     if any(words in first_line for words in TOO_MANY):
         return ConnectionsInUse(f"PostgreSQL at {where} has no connection left: {first_line}")
-    return DatabaseUnavailable(f"PostgreSQL at {where} does not answer: {first_line}")
+    return DatabaseUnavailable(
+        f"no connection to PostgreSQL at {where}: {first_line}; start the server, or check the address in "
+        "SERENO_DATABASE_URL"
+    )
 
 
 def _first_line(error: BaseException) -> str:

@@ -320,11 +320,11 @@ def _pinned(holders: list[LockHolder]) -> DoctorCheck:
 
 def _dead_tuples(dead: int, live: int) -> DoctorCheck:
     if dead > max(DEAD_TUPLES, live):
-        words = f"{dead:,} dead rows in the table jobs, {live:,} live ones"
+        words = f"{dead:,} dead rows in the table jobs, {live:,} live"
         return DoctorCheck(
             "vacuum", "warn", words, "End old transactions, then run vacuum (analyze) on the table jobs."
         )
-    return DoctorCheck("vacuum", "ok", f"{dead:,} dead rows, {live:,} live ones")
+    return DoctorCheck("vacuum", "ok", f"{dead:,} dead rows, {live:,} live")
 
 
 def _partitions(today: bool, tomorrow: bool, strays: int) -> Iterator[DoctorCheck]:

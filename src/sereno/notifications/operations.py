@@ -109,7 +109,7 @@ def unknown_type(name: str, known: Iterable[str]) -> str:
     """Return the error message for an unknown event type."""
     names = sorted(known)
     if not names:
-        return f"there is no event type {name!r:.80}, and no other: declare it with app.event(…)"
+        return f"there is no event type {name!r:.80}: none is declared here; declare it with app.event(…)"
     near = get_close_matches(name, names, 1)
     hint = f": did you mean {near[0]}?" if near else ";"
     more = ", …" if len(names) > NAMED else ""

@@ -123,6 +123,7 @@ class DemoProcesses:
 
     def __init__(self, url: str, directory: Path, port: int | None) -> None:
         sys.path.insert(0, str(examples()))
+        self.directory = directory
         self._logs = directory / "logs"
         self._logs.mkdir(parents=True, exist_ok=True)
         self.systems = [DemoSystem(name, url, self._logs / f"{name}.log") for name in SYSTEMS]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from time import monotonic
 from typing import Any
 
@@ -123,6 +124,8 @@ class DemoScreen:
         click.echo(
             "\nTry:\n"
             f"  kill -9 {first.pid}    kills the worker of {first.name}: its jobs resume at once, and none is lost\n"
+            f"  export SERENO_DIRECTORY={quote(str(self._processes.directory))}    "
+            "in another terminal, and then sereno top, sereno job list, sereno doctor\n"
             f"\nLogs of the workers: {self._processes.logs}\nPress Ctrl-C to stop.\n"
         )
 

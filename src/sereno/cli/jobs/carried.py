@@ -1,13 +1,12 @@
 """`sereno queue carry` and `sereno queue show`: move a queue to its carrier and back, and see both sides."""
 
-import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from sereno.cli.options import context_options, output_option
-from sereno.cli.output import counted, human_seconds, show_record
+from sereno.cli.output import counted, human_seconds, show_record, wrapped
 from sereno.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -17,10 +16,8 @@ if TYPE_CHECKING:
     from sereno.jobs.queries.queues import QueueLine
 
 ALL = 100
-# Characters of the label of a line, and of a line at least.
-LABEL, NARROWEST = 12, 40
-# Width of a page that is not written to a terminal.
-ENDLESS = 10_000
+# Characters of the label of a line.
+LABEL = 12
 
 
 class NoCarrier(click.ClickException):
@@ -114,12 +111,10 @@ def show(context: "CommandContext", name: str, form: str) -> None:
 
 
 def _page(line: "QueueLine") -> Iterator[str]:
-    from sereno.cli.options import stdout_is_terminal  # noqa: PLC0415 - a test may replace it
-
-    width = max(NARROWEST, shutil.get_terminal_size().columns) if stdout_is_terminal() else ENDLESS
     for label, text in _lines(line):
-        wrapped = click.wrap_text(text, width, f"{label:<{LABEL}}", " " * LABEL)
-        yield from wrapped.splitlines()
+        first, *rest = wrapped(text, LABEL)
+        yield f"{label:<{LABEL}}{first}"
+        yield from (" " * LABEL + part for part in rest)
 
 
 def _lines(line: "QueueLine") -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ import click
 
 from sereno.cli.failures import UNHEALTHY
 from sereno.cli.options import context_options, output_option
-from sereno.cli.output import STYLES, chosen_form, show_json, visible
+from sereno.cli.output import STYLES, chosen_form, show_json, visible, wrapped
 
 if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
@@ -46,6 +46,11 @@ def show_finding(level: str, name: str, message: str, remedy: str = "", *, width
     """Print one finding; the level is coloured on a terminal."""
     label = level if level == "ok" else level.upper()
     colour = STYLES.get(level, "").removeprefix("bold ") or None
-    click.echo(f"{click.style(f'{label:<5}', fg=colour, bold=level == 'fail')} {name:<{width}} {visible(message)}")
+    indent = width + 7
+    first, *rest = wrapped(visible(message), indent)
+    click.echo(f"{click.style(f'{label:<5}', fg=colour, bold=level == 'fail')} {name:<{width}} {first}")
+    for line in rest:
+        click.echo(" " * indent + line)
     if remedy:
-        click.echo(f"{'':<{width + 6}} {click.style('→ ' + visible(remedy), dim=True)}")
+        # Not wrapped, so that its commands can be copied.
+        click.echo(f"{'':<6}{click.style('→ ' + visible(remedy), dim=True)}")

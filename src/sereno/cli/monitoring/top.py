@@ -123,20 +123,22 @@ class TopScreen:
         return Group(*parts)
 
     def _heading(self) -> Any:
-        """Return the first line; a narrow terminal has fewer samples of the rate."""
+        """Return the first line; a narrow terminal has fewer samples of the rate, then none of them and no slots."""
         from rich.text import Text  # noqa: PLC0415 - only on a terminal
 
         assert self.status is not None
         status, rate = self.status, f"{self.rate:,.0f} finished/s  "
-        workers = f"  workers {status.workers_alive}, slots {status.slots}, "
+        workers, slots = f"  workers {status.workers_alive}, ", f"slots {status.slots}, "
         dead, leave = f"{status.dead_letters} dead", "   q quits"
-        room = terminal().width - len("sereno " + rate + workers + dead + leave)
+        room = terminal().width - len("sereno " + rate + workers + slots + dead + leave)
+        if room < 0:
+            slots = ""
         shown = list(self._rates)[-room:] if room > 0 else []
         return Text.assemble(
             ("sereno ", "bold"),
             rate,
             (sparkline(shown), "cyan"),
-            workers,
+            workers + slots,
             (dead, "red" if status.dead_letters.value else ""),
             (leave, "dim"),
             no_wrap=True,

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sereno.cli.notifications.page import shown
+from sereno.cli.notifications.page import NotFound, shown
 from sereno.cli.options import context_options, output_option
 from sereno.cli.output import Column, show_list, show_record
+from sereno.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +60,10 @@ def trace(
             _choose(form, found)
             return
         trace_id = found[0].id
-    timeline = context.run(operation.trace(trace_id, tenant=tenant))
+    try:
+        timeline = context.run(operation.trace(trace_id, tenant=tenant))
+    except ConfigurationError as error:
+        raise NotFound(f"{error}: find one with --subject, --job or --delivery") from None
     show_record(form, timeline, lambda: _lines(timeline))
 
 

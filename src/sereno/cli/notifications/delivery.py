@@ -49,13 +49,13 @@ COLUMNS = (
     Column("id", lambda line: str(line.id), "number"),
     Column("state", lambda line: line.state, "state"),
     Column("event", lambda line: shown(line.event or "gone"), "name"),
-    Column("event id", lambda line: str(line.event_id), "number"),
+    Column("event id", lambda line: str(line.event_id), "number", 4),
     Column("recipient", lambda line: shown(line.recipient or "gone"), "name"),
     Column("channel", lambda line: shown(line.channel), "name"),
-    Column("tenant", lambda line: shown(line.tenant), "name"),
-    Column("tries", lambda line: line.attempts, "number"),
-    Column("due", lambda line: line.due_at if line.state == "pending" else None),
-    Column("sent", lambda line: line.sent_at),
+    Column("tenant", lambda line: shown(line.tenant), "name", 1),
+    Column("tries", lambda line: line.attempts, "number", 3),
+    Column("due", lambda line: line.due_at if line.state == "pending" else None, gives_way=2),
+    Column("sent", lambda line: line.sent_at, gives_way=2),
     Column("what happened", _what_happened, "wide"),
 )
 RECEIPT_COLUMNS = (

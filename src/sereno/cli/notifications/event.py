@@ -46,10 +46,10 @@ COLUMNS = (
     Column("event", lambda line: shown(line.type), "name"),
     Column("tenant", lambda line: shown(line.tenant), "name"),
     Column("subject", lambda line: shown(line.subject), "name"),
-    Column("to", _audience),
-    Column("channels", lambda line: line.channels),
+    Column("to", _audience, gives_way=1),
+    Column("channels", lambda line: line.channels, gives_way=2),
     Column("created", lambda line: line.created_at),
-    Column("due", lambda line: line.due_at),
+    Column("due", lambda line: line.due_at, gives_way=3),
     Column("audience", _progress),
     Column("note", lambda line: shown(line.note), "wide"),
 )

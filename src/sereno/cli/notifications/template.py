@@ -63,7 +63,7 @@ def list_templates(context: "CommandContext", event: str | None, form: str) -> N
 
     lines = template_lines(context.run(list_rows(event)), _templates(context, rows=False).sources(), event)
     found = [_shown_line(line) for line in sorted(lines, key=attrgetter("event", "channel", "locale", "tenant"))]
-    columns = [Column(name, itemgetter(name)) for name in COLUMNS]
+    columns = [Column(name.replace("_", " "), itemgetter(name)) for name in COLUMNS]
     show_list(form, found, columns, empty="No templates.")
 
 
