@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from playwright.sync_api import expect
 
-from sereno import Sereno
+from sereno import QuietHours, Sereno
 from sereno.notifications.deliveries import stats_queries
 from sereno.notifications.deliveries.stats import DeliveryChange, DeliveryTally
 from sereno.notifications.event import Content
@@ -245,6 +245,14 @@ def test_an_address_is_revealed_and_audited(
     page.get_by_role("button", name="Reveal").click()
     expect(page.locator("[data-address]")).to_have_text(ADDRESS)
     assert one(connection, "select count(*) from sereno.audit where action = 'recipient.reveal'") == 1
+
+
+@pytest.mark.slow
+def test_quiet_hours_of_one_channel_are_shown(browse: Visits, notified: NotifiedEvents, app: Sereno) -> None:
+    app.recipients.prefer("off", channel="pager", quiet=QuietHours("23:00", "07:00"))
+    page = browse("recipient?key=off")
+    expect(page.locator("#quiet-elsewhere")).to_contain_text("pager 23:00\N{EN DASH}07:00")
+    expect(page.locator("#quiet-now")).not_to_contain_text("at any time")
 
 
 @pytest.mark.slow

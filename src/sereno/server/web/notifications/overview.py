@@ -266,12 +266,11 @@ def _of_event(page: PageRequest, number: int, detail: EventDetail | None) -> dic
 def _event_sentence(page: PageRequest, event: EventLine, detail: EventDetail) -> str:
     total = detail.total
     count = f"{figure(total.value)}{'' if total.exact else '+'}"
-    arrived = sum(line.count for line in detail.deliveries if line.state in ARRIVED)
+    # Many channels, such as e-mail without receipts, never report a delivery.
+    sent = sum(line.count for line in detail.deliveries if line.state in GIVEN)
     if not total.value:
         return page.say("%(type)s: no deliveries yet.", type=event.type)
-    return page.say(
-        "%(type)s: %(arrived)s of %(count)s deliveries arrived.", type=event.type, arrived=figure(arrived), count=count
-    )
+    return page.say("%(type)s: %(sent)s of %(count)s deliveries sent.", type=event.type, sent=figure(sent), count=count)
 
 
 def _event_funnel(page: PageRequest, number: int, tally: Sequence[TallyLine]) -> list[FigureBar]:

@@ -134,6 +134,7 @@ async def _shown(
         "preferences": [as_line(each) for each in detail.preferences],
         "quiet": quiet,
         "quiet_spans": [span_text(span) for span in (quiet.quiet if quiet else None) or ()],
+        "quiet_elsewhere": [_scoped_hours(row) for row in detail.preferences if row.quiet and _scope(row)],
         "last": last,
         "types": sorted({*kinds, *lately}),
         "sendable": sorted({*kinds, *(declared.value or [])}),
@@ -183,8 +184,16 @@ def _about(page: PageRequest, detail: RecipientDetail) -> str:
 
 def _quiet(rows: Sequence[PreferenceRow]) -> PreferenceRow | None:
     """Return the first row with quiet hours for everything, which decides."""
-    whole = (row for row in rows if row.quiet is not None and not (row.event or row.category or row.channel))
-    return next(whole, None)
+    return next((row for row in rows if row.quiet is not None and not _scope(row)), None)
+
+
+def _scope(row: PreferenceRow) -> str:
+    """Return the event type, category and channel that a preference is about; empty if it is about everything."""
+    return " · ".join(name for name in (row.event, row.category, row.channel) if name)
+
+
+def _scoped_hours(row: PreferenceRow) -> str:
+    return f"{_scope(row)} {', '.join(span_text(span) for span in row.quiet or ())}"
 
 
 def _copies(page: PageRequest, text: str, tenant: str | None) -> dict[str, str]:
