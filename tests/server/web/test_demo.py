@@ -147,7 +147,8 @@ def test_five_systems_run_and_a_killed_worker_is_replaced(demo: Demo, running_ch
         assert done, demo.output
         assert int(done[1]) > 0, demo.output
     assert re.search(r"^tenders: .* [1-9]\d* messages sent", demo.output, re.MULTILINE), demo.output
-    assert "export SERENO_DIRECTORY=" in demo.output
+    # Named at the start and at the end.
+    assert demo.output.count(f"  export SERENO_DIRECTORY={demo.directory}") == 2
 
 
 def kill_worker(demo: Demo) -> list[int]:
