@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import httpx
 import psycopg
@@ -25,7 +26,7 @@ from tests.server.web.notifications.preference_pages import SECRET, fill, post
 from tests.server.web.visit import InspectPage
 
 HOME, NEW = "https://post.example.com", "ada@new.example.org"
-OPTIONS = {"locale": "en", "timezone_id": "UTC"}
+OPTIONS: dict[str, Any] = {"locale": "en", "timezone_id": "UTC"}
 STATE = f"select state from sereno.addresses where address = '{NEW}'"
 
 
