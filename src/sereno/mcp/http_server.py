@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any
 
 import uvicorn
 from mcp.server.mcpserver import Context
@@ -62,17 +62,13 @@ class TokenRequired:
         return HTTPStatus.UNAUTHORIZED if caller is None else await self._api.status(caller)
 
 
-class Connections(NamedTuple):
-    """`protocol`: bounds their number and the time in which a request arrives. `backlog`: accepted in one go."""
-
-    protocol: type[asyncio.Protocol]
-    backlog: int
-
-
 async def serve_http(
-    url: str, listener: socket.socket, hosts: Sequence[str], connections: Connections, *, allow_writes: bool
+    url: str, listener: socket.socket, hosts: Sequence[str], protocol: type[asyncio.Protocol], *, allow_writes: bool
 ) -> None:
-    """Serve until TERM or Ctrl-C. `hosts`: names under which clients reach the server, besides those of loopback."""
+    """Serve until TERM or Ctrl-C. `hosts`: names under which clients reach the server, besides those of loopback.
+
+    `protocol`: of a connection; it bounds their number and the time in which a request arrives.
+    """
     async with http_client() as http:
         server = mcp_server(url, http, _caller, allow_writes=allow_writes)
         inside = server.streamable_http_app(
@@ -85,8 +81,7 @@ async def serve_http(
         config = uvicorn.Config(
             TokenRequired(inside, APIClient(url, http, _caller)),
             lifespan="on",
-            http=connections.protocol,
-            backlog=connections.backlog,
+            http=protocol,
             ws="none",
             log_config=None,
             access_log=False,

@@ -10,9 +10,8 @@ import click
 from sereno.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    import asyncio
     import socket
-
-    from sereno.mcp.http_server import Connections
 
 URL = "http://127.0.0.1:8765"
 PORT = 8766
@@ -59,7 +58,7 @@ def mcp(
     from sereno.mcp.http_server import serve_http  # noqa: PLC0415 - an extra
 
     listener = _listener(host or "127.0.0.1", PORT if port is None else port, hosts)
-    asyncio.run(serve_http(server, listener, hosts, _connections(), allow_writes=allow_writes))
+    asyncio.run(serve_http(server, listener, hosts, _protocol(), allow_writes=allow_writes))
 
 
 def needed() -> None:
@@ -73,16 +72,15 @@ def needed() -> None:
         ) from None
 
 
-def _connections() -> "Connections":
-    """Return the limits of `sereno server`: slow and silent clients keep no others out."""
-    from sereno.mcp.http_server import MOST_CONNECTIONS, Connections  # noqa: PLC0415 - an extra
+def _protocol() -> "type[asyncio.Protocol]":
+    """Return the protocol of `sereno server`: slow and silent clients keep no others out."""
+    from sereno.mcp.http_server import MOST_CONNECTIONS  # noqa: PLC0415 - an extra
     from sereno.server.connections import ConnectionLimits, RequestWarnings  # noqa: PLC0415 - an extra
     from sereno.server.shared.log_rate import LogRate  # noqa: PLC0415 - see above
     from sereno.settings import Settings  # noqa: PLC0415 - slow to import; --help needs none
 
     logging.getLogger("uvicorn.error").addFilter(RequestWarnings(LogRate()))
-    limits = ConnectionLimits(Settings(server_connections=MOST_CONNECTIONS))
-    return Connections(limits.protocol(), limits.backlog)
+    return ConnectionLimits(Settings(server_connections=MOST_CONNECTIONS)).protocol()
 
 
 def _token() -> str | None:
