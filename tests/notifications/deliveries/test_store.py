@@ -241,6 +241,19 @@ async def test_a_carrier_can_be_collected_together_with_its_deliveries(
     assert [row[2:] for row in states()] == [("sent", None), *[("skipped", f"covered by delivery {first}")] * 2]
 
 
+async def test_every_recipient_gets_one_message_however_much_was_collected(
+    app: Sereno, connection: psycopg.Connection, pager: Pager
+) -> None:
+    pager.batch = 100
+    people, codes = [f"p{number}" for number in range(100)], [f"T{number}" for number in range(8)]
+    await add_recipients(app, *people)
+    await publish(app, digest_event(app, pager), *codes)
+    advance(connection, 16 * 60)
+    await run_send_job(app)
+    assert titles(pager) == [" ".join(codes)] * 100
+    assert one(connection, "select count(*) from sereno.deliveries where state = 'pending'") == 0
+
+
 async def test_a_requeued_delivery_is_not_sent_by_another_message(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:

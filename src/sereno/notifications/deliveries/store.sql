@@ -147,7 +147,8 @@ found as materialized (
       and (d.attempts = 0 or d.due_at <= sereno.now())
       -- By key: a join would read all events.
       and (select e.cancelled_at from sereno.events e where e.id = d.event_id) is null
-    limit 500
+    -- Of all carriers together: what is left over is sent in a second message.
+    limit 10000
     for update of d skip locked
 ),
 -- This transaction already locks deliveries, so it does not wait for more: a delivery whose collected deliveries are
@@ -167,6 +168,11 @@ others as materialized (
     select id, recipient_id, digest, carrier from mine where id <> carrier
     union all
     select id, recipient_id, digest, carrier from waiting
+),
+members as materialized (
+    select id, recipient_id, digest, carrier from mine where id = carrier
+    union all
+    select id, recipient_id, digest, carrier from others
 ),
 -- A delivery that carried others and was not sent: they are passed on to the new carrier.
 inherited as (
@@ -188,14 +194,15 @@ select coalesce(json_agg(json_build_array(carrier, payloads)), '[]')::text,
         from (select event_id, tenant, channel, count(*) as count from done group by 1, 2, 3) as collected
         left join sereno.events e on e.id = collected.event_id)::text,
        (select count(*) from inherited)
-from (select mine.carrier,
-             (select json_agg(e.payload order by e.id)
-              from sereno.deliveries d join sereno.events e on e.id = d.event_id
-              where d.recipient_id = mine.recipient_id and d.digest = mine.digest
-                and (d.id = mine.carrier or (d.digest_of = mine.carrier and d.state = 'skipped')
-                     or d.id in (select id from others where others.carrier = mine.carrier)
-                     or (d.state = 'skipped' and d.digest_of in (select id from others where others.carrier = mine.carrier)))) as payloads
-      from mine where mine.id = mine.carrier) as each;
+from (select carrier, json_agg(e.payload order by e.id) as payloads
+      from (select id, carrier from members
+            union
+            select d.id, members.carrier
+            from members join sereno.deliveries d
+              on d.recipient_id = members.recipient_id and d.digest = members.digest and d.digest_of = members.id and d.state = 'skipped'
+           ) as part
+      join sereno.deliveries d on d.id = part.id join sereno.events e on e.id = d.event_id
+      group by carrier) as each;
 
 -- name: any_due
 -- Whether a delivery of a queue is due on a channel that is not paused.
