@@ -241,10 +241,14 @@ async def test_a_carrier_can_be_collected_together_with_its_deliveries(
     assert [row[2:] for row in states()] == [("sent", None), *[("skipped", f"covered by delivery {first}")] * 2]
 
 
+class BusyPager(Pager):
+    batch = 100
+
+
 async def test_every_recipient_gets_one_message_however_much_was_collected(
-    app: Sereno, connection: psycopg.Connection, pager: Pager
+    app: Sereno, connection: psycopg.Connection
 ) -> None:
-    pager.batch = 100
+    pager = BusyPager()
     people, codes = [f"p{number}" for number in range(100)], [f"T{number}" for number in range(8)]
     await add_recipients(app, *people)
     await publish(app, digest_event(app, pager), *codes)
