@@ -10,6 +10,7 @@ import pytest
 from sereno import Sereno
 from sereno.access.identity import ROLES
 from sereno.access.operations import create, revoke
+from sereno.channels.email import Email
 from tests.server.api.conftest import PLAIN, Ask, Document, Served
 from tests.server.api.world import Operation, Things, fill, fill_over_http, operations, requests, send
 
@@ -110,6 +111,9 @@ def test_requests_without_the_role_are_refused(
 @pytest.mark.slow
 def test_requests_with_the_role_are_accepted(document: Document, app: Sereno, ask: Ask) -> None:
     """The lowest sufficient role succeeds; higher ones are authorized, even if the row is gone by then."""
+    app.override(public_url="https://post.example.com")
+    app.confirm_addresses(Email(host="127.0.0.1", sender="post@example.com"))
+    app.database.run(app.notifications.declare())
     ann, _ = _fill(app, ask)
     clients = {role: ask(role) for role in ROLES}
     for operation in operations(document):

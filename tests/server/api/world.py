@@ -342,6 +342,7 @@ def _about_notifications(things: Things) -> dict[str, dict[str, Any]]:
         "POST /inbox/mark": inbox | {"json": {"what": "read"}},
         "GET /preference-centre": inbox,
         "PUT /preference-centre": inbox | {"json": {"zone": "Europe/Riga"}},
+        "POST /preference-centre/addresses": inbox | {"json": {"address": "new@example.com"}},
         "POST /callbacks/{channel}": {"path": {"channel": "pager"}},
         "POST /callbacks/{channel}/{account}": {"path": {"channel": "pager", "account": things.tenant}},
     }

@@ -311,7 +311,7 @@ def test_an_address_is_added(shop: Shop) -> None:
     expect(page.get_by_text("Open its link within 24 hours")).to_be_visible()
     # What is not saved yet stays.
     expect(box(page, "Tenders", "E-mail")).not_to_be_checked()
-    assert one(shop.database, "select state from sereno.addresses where address like '%new%'") == "unverified"
+    assert one(shop.database, "select state from sereno.addresses where address like '%%new%%'") == "unverified"
     field.fill("ada@localhost")
     page.keyboard.press("Enter")
     expect(page.get_by_text("This is not an e-mail address")).to_be_visible()
