@@ -14,6 +14,7 @@ from sereno.jobs.queries.carriers import AWAY, list_carriers
 from sereno.monitoring.verify import verify
 from sereno.telemetry.exposition import exposition
 from sereno.telemetry.metrics import Gauges, MetricTally
+from sereno.worker.carried import relay
 from tests.carriers.report_steps import line
 from tests.facts import advance, auntil
 from tests.jobs.job_steps import do
@@ -104,13 +105,17 @@ async def test_a_dead_carrier_is_reported_until_it_answers_again(
 
 
 @pytest.mark.asyncio
-async def test_a_carrier_that_hangs_is_given_up(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_a_carrier_that_hangs_is_given_up(
+    database_url: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = LocalNats(tmp_path_factory.mktemp("hanging"))
     server.start()
     app = Sereno(database_url)
     app.queue("clicks", carrier=JetStream(server.url))
     seen: Counter[int] = Counter()
-    enqueued: list[int] = []
+    # The worker shall notice that the carrier hangs when it publishes, not by a look at it before.
+    monkeypatch.setattr(relay, "LOOK_EVERY", 3600.0)
+    monkeypatch.setattr(relay, "TRUSTED", 3600.0)
 
     @app.task(queue="clicks")
     async def click(number: int) -> None:
@@ -118,16 +123,12 @@ async def test_a_carrier_that_hangs_is_given_up(database_url: str, tmp_path_fact
 
     try:
         with psycopg.connect(database_url, autocommit=True) as connection:
-            async with app.working({"clicks": 10}):
-                await auntil(lambda: do(connection, list_carriers()) != [])
+            async with app.working({"clicks": 10}) as worker:
+                await auntil(lambda: worker.carried._relay is not None and "clicks" in worker.carried._relay._reached)
                 server.pause(0)
-
-                def has_jobs_to_publish() -> bool:
-                    # A job runs from PostgreSQL if the worker has just noticed that the carrier hangs: try more.
-                    enqueued.extend(click.enqueue(len(enqueued)).id for _ in range(5))
-                    return line(connection).relay_jobs > 0
-
-                await auntil(has_jobs_to_publish)
+                enqueued = [click.enqueue(number).id for number in range(5)]
+                await auntil(lambda: line(connection).relay_jobs > 0)
+                monkeypatch.undo()
                 change = do(connection, set_share("clicks", 0, recover=True))
                 assert change.recovered > 0
                 await auntil(lambda: len(seen) == len(enqueued))
