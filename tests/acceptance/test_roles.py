@@ -14,6 +14,7 @@ import pytest
 from sereno import Sereno
 from sereno.access.operations import create
 from sereno.bulk import operations as bulk
+from sereno.channels.email import Email
 from sereno.database import migrate
 from sereno.database.statement import run
 from sereno.jobs.filters import JobFilter
@@ -211,6 +212,10 @@ def ann(app: Sereno, roles: Roles, connection: psycopg.Connection) -> Things:
     things = Things("ann-tenant", "canary-ann")
     name = roles.name("server")
     connection.execute(f"alter role {name} superuser".encode())
+    # Recipients can add addresses.
+    app.override(public_url="https://post.example.com")
+    app.confirm_addresses(Email(host="127.0.0.1", sender="post@example.com"))
+    app.database.run(app.notifications.declare())
     fill(app, things)
     connection.execute(f"alter role {name} nosuperuser".encode())
     app.close()

@@ -123,7 +123,7 @@ def test_an_unreachable_database_exits_with_4(process: Process) -> None:
     done = process("status", "--database-url", "postgresql://user:secret@127.0.0.1:1/x")
     assert done.returncode == 4
     assert "no connection to PostgreSQL" in done.stderr
-    assert "check the address in SERENO_DATABASE_URL" in done.stderr
+    assert "check the URL (that of sereno is SERENO_DATABASE_URL)" in done.stderr
     assert "secret" not in done.stderr
     assert len(done.stderr.strip().splitlines()) <= 2
 

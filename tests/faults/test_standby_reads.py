@@ -137,7 +137,7 @@ def test_the_primary_is_read_while_the_standby_is_away(servers: ReplicatedServer
     assert checks["standby"] == "ok"
     servers["c"].kill()
     assert reader.jobs(viewer) == 1
-    assert standby_line(servers).startswith("WARN  standby        read_url: PostgreSQL at ")
+    assert standby_line(servers).startswith("WARN  standby        read_url: no connection to PostgreSQL at ")
     until(lambda: "Read from the primary: the standby is away" in reader.page(viewer))
 
 

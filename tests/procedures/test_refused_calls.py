@@ -359,7 +359,7 @@ async def test_an_unreachable_address_is_retried(
     assert await run(app, connection, job.id) == "dead"
     assert one(connection, "select failures from sereno.history where id = %s", job.id) == 2
     text = reason(connection, job.id)
-    assert "does not answer" in text
+    assert "no connection to PostgreSQL" in text
     assert "only-for-procedures" not in text
     assert one(connection, "select count(*) from reporting.ran") == 0
     await app.aclose()

@@ -220,8 +220,8 @@ def unavailable(url: str, error: BaseException) -> DatabaseUnavailable:
     if any(words in first_line for words in TOO_MANY):
         return ConnectionsInUse(f"PostgreSQL at {where} has no connection left: {first_line}")
     return DatabaseUnavailable(
-        f"no connection to PostgreSQL at {where}: {first_line}; start the server, or check the address in "
-        "SERENO_DATABASE_URL"
+        f"no connection to PostgreSQL at {where}: {first_line}; start the server, or check the URL "
+        "(that of sereno is SERENO_DATABASE_URL)"
     )
 
 
