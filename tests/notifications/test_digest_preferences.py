@@ -7,6 +7,7 @@ import pytest
 
 from sereno import Digest, QuietHours, Sereno
 from sereno.database.statement import queries
+from sereno.errors import ConfigurationError
 from sereno.notifications.event_types import kind_of
 from sereno.notifications.recipients.digest_choices import collected_for
 from sereno.notifications.recipients.preference import Preference
@@ -83,6 +84,17 @@ async def test_python_decides_the_time_as_the_fan_out_does(
                 assert collected_for(rows, message_kind, ["pager"]) == {collected(connection)[key]}
         # Windows of one event type are apart from those of the others.
     assert collected(connection) == {"default": 1800, "at once": 0, "1m": 60, "1h": 1800, "1d": 1800, "7d": 1800}
+
+
+def test_a_digest_ends_before_its_messages_expire_or_escalate(app: Sereno, pager: Pager) -> None:
+    escalating = {"channels": [pager.then(Phone(), after="15m")]}
+    for given, words in (
+        ({"channels": [pager], "ttl": "15m"}, "for 15 m, but they expire after 15 m: none would be sent"),
+        (escalating, "for 15 m, but they escalate from pager to phone after 15 m, before pager has sent"),
+    ):
+        kind: dict[str, Any] = {"digest": Digest("15m"), **given}
+        with pytest.raises(ConfigurationError, match=words):
+            app.event("tender.published", Tender, **kind)
 
 
 async def test_a_choice_holds_for_later_messages(

@@ -140,7 +140,7 @@ def test_sql_writes_the_same_event_rows_as_python(
     if limited:
         app.queue("notifications", concurrency=Limit(3, key="{tenant}"))
     events = {
-        name: app.event(name, Tender, channels=[pager.then(in_app, after="10m"), "telephone"], **options)
+        name: app.event(name, Tender, channels=[pager.then(in_app, after="20m"), "telephone"], **options)
         for name, options in OPTIONS_OF_EVENTS.items()
     }
     declare(app, connection)

@@ -108,6 +108,9 @@ class _Account(msgspec.Struct):
     dated: float = 0.0
     has_succeeded: bool = False
 
+    def __repr__(self) -> str:
+        return "_Account(…)"
+
 
 class APNs(SingleMessageChannel[APNsSettings]):
     """A push to an Apple device."""

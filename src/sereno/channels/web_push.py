@@ -60,6 +60,9 @@ class PushToken(msgspec.Struct):
     header: str
     is_good: bool = False
 
+    def __repr__(self) -> str:
+        return "PushToken(…)"
+
 
 class PreparedPush(msgspec.Struct, frozen=True):
     """One message, encrypted and signed. `is_known`: its push service is one of SERVICES."""
@@ -69,6 +72,9 @@ class PreparedPush(msgspec.Struct, frozen=True):
     headers: dict[str, str]
     token: PushToken
     is_known: bool
+
+    def __repr__(self) -> str:
+        return "PreparedPush(…)"
 
 
 class GuardedExchange(Exchange):

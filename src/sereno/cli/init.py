@@ -143,7 +143,7 @@ def _explained(directory: Path) -> Iterator[None]:
 
 def _next_words(directory: Path, shown: str, package: str, *, fastapi: bool) -> list[str]:
     go = [] if directory.resolve() == Path.cwd() else [f"cd {shlex.quote(shown)}"]
-    serve = [f"uvicorn {package}.web:web"] if fastapi else []
+    serve = [f"uvicorn {package}.web:web  # in another terminal"] if fastapi else []
     return [*go, "pip install -e '.[dev]'", "pytest", f"sereno worker {package}.jobs:app --embedded", *serve]
 
 

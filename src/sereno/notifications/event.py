@@ -8,7 +8,7 @@ import msgspec
 
 from sereno.channels.contract import EscalationStep
 from sereno.database.json_values import stored
-from sereno.duration import Duration, seconds
+from sereno.duration import Duration, duration_text, seconds
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs.arguments import decode_model
 from sereno.jobs.task import check_options
@@ -118,6 +118,7 @@ class EventDefinition:
         self.ttl = None if ttl is None else seconds(ttl)
         self.throttle = options.get("throttle")
         self.digest = options.get("digest")
+        self._check_digest()
         self.listed = options.get("listed", True)
         self.variants = self._variants(options.get("variants"))
         self.templates: dict[str | None, Template] = {}
@@ -158,6 +159,21 @@ class EventDefinition:
             return None
         found = self.variant_templates
         return found.get((channel, variant)) or found.get((None, variant))
+
+    def _check_digest(self) -> None:
+        """Refuse a digest that collects messages until they have expired or escalated."""
+        if self.digest is None:
+            return
+        window = seconds(self.digest.window)
+        collects = f"event {self.name}: its digest collects messages for {duration_text(window)}"
+        if self.ttl is not None and self.ttl <= window:
+            raise ConfigurationError(f"{collects}, but they expire after {duration_text(self.ttl)}: none would be sent")
+        first = min(self.steps, key=lambda step: step.after, default=None)
+        if first is not None and first.after <= window:
+            raise ConfigurationError(
+                f"{collects}, but they escalate from {first.first} to {first.second} after "
+                f"{duration_text(first.after)}, before {first.first} has sent: escalate later, or collect for less"
+            )
 
     def _variants(self, weights: Mapping[str, float] | None) -> Variants | None:
         if weights is None:

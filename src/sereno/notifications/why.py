@@ -122,6 +122,11 @@ def why_event(number: int, recipient: str, *, tenant: str | None = None) -> Oper
     return list(_about(event, found, person))
 
 
+def is_unknown(sentences: Sequence[str]) -> bool:
+    """Return whether `why_notification` found no such recipient, or no such event type."""
+    return sentences[0].startswith(("There is no recipient ", "There is no event type "))
+
+
 def _person(row: RecipientRow) -> Operation[WhyRecipient]:
     addresses = yield from notification_queries.addresses(row.id)
     preferences = yield from notification_queries.preferences(row.id, tenant=row.tenant)

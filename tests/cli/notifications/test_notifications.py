@@ -402,7 +402,12 @@ def test_why_with_two_arguments_is_about_a_recipient(sereno: Command, notified: 
     found = json.loads(ok(sereno("why", "off", "tender.published", "-o", "json")))
     assert found["event"] == "tender.published"
     assert "preference off, by the preference of off for category tenders" in found["why"][0]
-    assert "did you mean tender.published" in ok(sereno("why", "user:7", "tender.publishd", "-a", shop))
+    for words, sentence in (
+        (["user:7", "tender.publishd"], "did you mean tender.published"),
+        (["user:77", "tender.published"], "There is no recipient user:77"),
+    ):
+        unknown = sereno("why", *words, "-a", shop)
+        assert (unknown.exit_code, sentence in unknown.stdout) == (7, True), unknown.stdout
     assert "which is opt-in" in ok(sereno("why", "user:7", "tender.closed", "-a", shop))
     wrong = sereno("why", "user:7")
     assert wrong.exit_code == 2

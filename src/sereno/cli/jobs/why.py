@@ -24,12 +24,12 @@ def why(context: "CommandContext", subject: str, event: str | None, tenant: str 
     """Explain why a job is not running, or why a recipient was or was not notified of an event."""
     if event is None:
         return _why_job(context, subject, form)
-    from sereno.notifications.why import why_notification  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.why import is_unknown, why_notification  # noqa: PLC0415 - slow to import; --help needs none
 
     sentences = context.run(why_notification(subject, event, tenant=tenant, known=_known(context)))
     record = {"recipient": subject, "event": event, "tenant": tenant, "why": sentences}
     show_record(form, record, lambda: map(shown, sentences))
-    return 0
+    return NOTHING_MATCHED if is_unknown(sentences) else 0
 
 
 def _why_job(context: "CommandContext", subject: str, form: str) -> int:
