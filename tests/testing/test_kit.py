@@ -4,7 +4,7 @@ import asyncio
 import importlib
 import sys
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,47 @@ def test_drain_runs_ready_jobs(kit: Kit) -> None:
     assert ("charge", "succeeded") in [(each.task, each.state) for each in kit.drain().jobs]
     assert kit.job(job).state == "succeeded"
     assert not kit.drain().jobs
+
+
+def test_a_new_kit_finds_empty_tables_and_the_first_ids(kit: Kit, sereno_kit: Callable[[Sereno], Kit]) -> None:
+    kit.app.recipients.upsert("user:7")
+    shop().order_paid.notify(shop().Order(1), to="user:7")
+    first = shop().charge.enqueue(7)
+    kit.travel("1h")
+    kit.drain()
+    with psycopg.connect(kit.app.database.url, autocommit=True) as connection:
+
+        def filled() -> set[str]:
+            tables = connection.execute(
+                "select relname, relid::regclass from pg_stat_user_tables where schemaname = %s",
+                [kit.app.settings.schema],
+            ).fetchall()
+            rows = (connection.execute(f"select 1 from {full} limit 1".encode()) for _, full in tables)
+            return {name for (name, _), found in zip(tables, rows, strict=True) if found.fetchone()}
+
+        assert {"recipients", "events", "deliveries", "sessions", "clock"} < filled()
+        again = sereno_kit(kit.app)
+        assert filled() <= {"migrations", "duties"}
+    assert abs(again.now() - datetime.now(UTC)) < timedelta(minutes=30)
+    assert shop().charge.enqueue(7).id <= first.id
+
+
+def test_maintenance_is_due_again_when_the_clock_has_moved(kit: Kit, sereno_kit: Callable[[Sereno], Kit]) -> None:
+    with psycopg.connect(kit.app.database.url, autocommit=True) as connection:
+
+        def done() -> dict[str, datetime]:
+            kit.drain()
+            query = f"select name, done_at from {kit.app.settings.schema}.duties"
+            return dict(connection.execute(query.encode()).fetchall())
+
+        # A drain may end before maintenance has begun.
+        first = kit.until(done)
+        sereno_kit(kit.app)
+        second = done()
+        assert all(second[name] > first[name] for name in first)
+        assert done().items() >= second.items(), "nothing is due a moment later"
+        kit.travel("1d")
+        kit.until(lambda: all(at > second[name] for name, at in done().items() if name in second))
 
 
 @pytest.mark.slow

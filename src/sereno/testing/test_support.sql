@@ -8,15 +8,25 @@ from (select distinct pid from pg_locks
         and relation in (select oid from pg_class
                          where relnamespace = to_regnamespace(split_part('sereno.jobs', '.', 1)))) as late;
 
--- name: delete_sessions
--- Deletes sessions without restarting their ids: a worker left by an earlier test must not find a session with its own id.
-truncate sereno.sessions cascade;
-
--- name: tables
--- All other tables of the schema, except the list of applied migrations.
-select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables
-where schemaname = split_part('sereno.jobs', '.', 1) and tablename not in ('migrations', 'sessions')
+-- name: written_tables
+-- The tables that have been written to since they were last emptied, except the applied migrations and the duties.
+select quote_ident(nspname) || '.' || quote_ident(relname)
+from pg_class join pg_namespace on pg_namespace.oid = relnamespace
+where nspname = split_part('sereno.jobs', '.', 1) and relkind = 'r' and relname not in ('migrations', 'duties')
+  and pg_relation_size(pg_class.oid) > 0
 order by 1;
+
+-- name: restart_ids
+-- Ids start at 1 again, except those of sessions: a worker left by an earlier test must not find a session with its own id.
+select count(setval(seqrelid::regclass, seqstart, false))
+from pg_sequence join pg_depend on classid = 'pg_class'::regclass and objid = seqrelid and deptype in ('a', 'i')
+where refobjid in (select oid from pg_class
+                   where relnamespace = to_regnamespace(split_part('sereno.jobs', '.', 1)) and relname <> 'sessions')
+  and pg_sequence_last_value(seqrelid) is not null;
+
+-- name: restart_duties
+-- As if maintenance had just been done: it is due again when the clock has moved far enough, as in a database in use.
+update sereno.duties set done_at = sereno.now();
 
 -- name: archived
 -- Archived partitions that are not dropped yet.
