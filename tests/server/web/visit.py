@@ -152,22 +152,26 @@ def _axe() -> str:
     return (files("axe_playwright_python") / "axe.min.js").read_text("utf-8")
 
 
-def inspect_page(page: Page, name: str, *looks: tuple[bool, int]) -> None:
+def inspect_page(page: Page, name: str, *looks: tuple[bool, int], contrast: bool = True) -> None:
     """Assert that axe finds no accessibility problem and that the page fits the window.
 
-    `looks`: LIGHT_DESKTOP, DARK_PHONE …, one after the other on the same page; without any: as the page is.
-    With SERENO_TEST_SCREENSHOTS=1 in the environment, a picture of each is stored.
+    `looks`: LIGHT_DESKTOP, DARK_PHONE …, one after the other on the same page; without any: as the page is. The
+    contrast of colours is checked once in each theme: it takes axe four times as long as all other rules.
+    `contrast=False`: not at all, for a page of which only the language is new. With SERENO_TEST_SCREENSHOTS=1 in the
+    environment, a picture of each is stored.
     """
     page.wait_for_load_state()
+    # The first light one and the last dark one, which are of different widths where there are several.
+    with_contrast = [*[look for look in looks if not look[0]][:1], *[look for look in looks if look[0]][-1:]]
     for dark, width in looks:
         page.emulate_media(color_scheme="dark" if dark else "light")
         page.set_viewport_size({"width": width, "height": TALL})
-        _inspect(page, name)
+        _inspect(page, name, contrast=contrast and (dark, width) in with_contrast)
     if not looks:
-        _inspect(page, name)
+        _inspect(page, name, contrast=contrast)
 
 
-def _inspect(page: Page, name: str) -> None:
+def _inspect(page: Page, name: str, *, contrast: bool) -> None:
     size = page.viewport_size
     assert size is not None
     shade = "dark" if page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark" else "light"
@@ -176,17 +180,19 @@ def _inspect(page: Page, name: str) -> None:
         page.screenshot(path=SCREENSHOTS / f"{name}-{shade}-{size['width']}.png", full_page=True)
     wide = page.evaluate("document.documentElement.scrollWidth")
     assert wide <= size["width"], f"{name} is {wide} wide in a window of {size['width']}"
-    violations = accessibility_problems(page)
+    violations = accessibility_problems(page, contrast=contrast)
     assert not violations, f"{name}, {shade}, {size['width']} wide:\n" + "\n".join(violations)
 
 
-def accessibility_problems(page: Page) -> list[str]:
-    """Return what axe finds on the page as it is."""
+def accessibility_problems(page: Page, *, contrast: bool = True) -> list[str]:
+    """Return what axe finds on the page as it is. `contrast`: also texts with too little contrast."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(_axe())
     # Only the violations are transferred: the other results would take half of the time. A frame is a document of
     # its own: a message as its recipient sees it.
-    found = page.evaluate("axe.run({resultTypes: ['violations'], iframes: false}).then((each) => each.violations)")
+    run = """(contrast) => axe.run({resultTypes: ['violations'], iframes: false,
+        rules: {'color-contrast': {enabled: contrast}}}).then((each) => each.violations)"""
+    found = page.evaluate(run, contrast)
     return [
         f"{each['id']}: {each['help']}: {node['html'][:200]} {node['failureSummary'][:400]}"
         for each in found

@@ -127,19 +127,20 @@ def test_a_trace_shows_dependencies(read: Read, rows: Rows) -> None:
 @pytest.mark.parametrize("language", ["en", "es", "pt"])
 def test_links_and_groups_in_a_browser(browse: Visits, inspect_page: InspectPage, rows: Rows, language: str) -> None:
     looks = LOOKS if language == "en" else LOOKS[::3]
+    contrast = language == "en"
     page = browse(f"jobs?q=group:{rows.group.id}&job={rows.then}", language=language)
     expect(page.locator("#jobs-group progress")).to_be_visible()
-    inspect_page(page, f"group-{language}", *looks)
+    inspect_page(page, f"group-{language}", *looks, contrast=contrast)
     page.get_by_role("link", name=GROUPS[language], exact=True).click()
     expect(page.locator("#groups-list tbody tr").first).to_be_visible()
-    inspect_page(page, f"groups-{language}", *looks)
+    inspect_page(page, f"groups-{language}", *looks, contrast=contrast)
     page.go_back()
     page.locator(f".linked a[href*='job={rows.last}']").click()
     expect(page.locator(".drawer .linked").first).to_be_visible()
-    inspect_page(page, f"links-{language}", *looks)
+    inspect_page(page, f"links-{language}", *looks, contrast=contrast)
     page = browse("trace?id=sales", language=language)
     expect(page.locator("path.dependency").first).to_be_attached()
-    inspect_page(page, f"trace-{language}", *looks)
+    inspect_page(page, f"trace-{language}", *looks, contrast=contrast)
 
 
 @pytest.mark.slow
