@@ -1,5 +1,7 @@
 """How every page looks, in both themes and at three widths: it fits, axe finds nothing, and amber is a warning."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from playwright.sync_api import Page
 
@@ -30,6 +32,12 @@ SCROLLING = """[...document.querySelectorAll('main *')].filter((each) =>
     && ['auto', 'scroll'].includes(getComputedStyle(each).overflowX)
     && !each.matches('.timeline, .newest, pre, textarea, input, select')
 ).map((each) => `${each.tagName} ${each.id} ${each.className} ${each.scrollWidth} in ${each.clientWidth}`)"""
+
+# Texts of which a line holds a letter or two, and badges that are as tall as what is beside them.
+SQUEEZED = """[...document.querySelectorAll('main td, main a, main p, main dd, main .pill')].filter((each) => {
+    const {width, height} = each.getBoundingClientRect();
+    return each.matches('.pill') ? height > 30 : height > 5 * width && each.innerText.trim().length > 4;
+}).map((each) => each.outerHTML.slice(0, 120))"""
 
 # Elements in the hue of amber that stand for no warning.
 AMBER = """(() => {
@@ -93,6 +101,7 @@ def _problems(page: Page, width: int, theme: str) -> list[str]:
     wide = page.evaluate("document.documentElement.scrollWidth")
     found = [f"the page is {wide} wide"] if wide > width else []
     found += [f"scrolls sideways: {each}" for each in page.evaluate(SCROLLING)]
+    found += [f"squeezed: {each}" for each in page.evaluate(SQUEEZED)]
     found += [f"amber: {each}" for each in page.evaluate(AMBER)]
     # Each theme, and the widest and the narrowest layout, are seen by axe once.
     return found + accessibility_problems(page) if AXE[theme] == width else found
@@ -127,6 +136,34 @@ def test_rows_are_labelled_cards_on_a_phone(ann: Things, browse: Visits) -> None
         page.locator("#live").click()
         page.locator("#live").click()
     page.wait_for_function("document.querySelector('#jobs-table td[data-label=task]') !== null")
+
+
+@pytest.mark.slow
+def test_the_current_page_is_seen_among_the_others_on_a_phone(
+    app: Sereno, ann: Things, browse: Visits, subtests: pytest.Subtests
+) -> None:
+    page = browse("", width=390)
+    names = page.locator("aside nav a").all_inner_texts()
+    for name in names:
+        page.get_by_role("navigation").get_by_role("link", name=name, exact=True).click()
+        page.wait_for_function("'ready' in document.documentElement.dataset")
+        with subtests.test(page=name):
+            place = page.locator("aside [aria-current]").bounding_box()
+            assert place is not None
+            assert place["x"] >= 0
+            assert place["x"] + place["width"] <= 390
+    assert len(names) > 8
+
+
+@pytest.mark.slow
+def test_what_has_passed_is_not_in_the_future_for_a_device_whose_clock_is_behind(ann: Things, browse: Visits) -> None:
+    page = browse("", own=True)
+    page.clock.install(time=datetime.now(UTC) - timedelta(hours=1))
+    goto(page, "jobs")
+    created = page.locator("#jobs-table time[data-past]")
+    assert created.count() > 0
+    page.clock.run_for(3000)
+    assert [text for text in created.all_inner_texts() if not text.endswith(" ago")] == []
 
 
 @pytest.mark.slow

@@ -211,6 +211,8 @@ class PageRequest:
 
     def render(self, template: str, /, status: int = 200, **values: Any) -> HTMLResponse:
         """Render a template in the user's language; for a live update without the frame."""
+        # Later than all that was read: a job that was created meanwhile is not shown as one of the future.
+        self.now = datetime.now(UTC)
         is_live = self.request.headers.get("x-sereno-live") is not None
         names: Mapping[str, Any] = {
             "_": self.say,

@@ -30,7 +30,8 @@ def when(at: datetime | None, now: datetime, zone: tzinfo, say: Callable[..., st
     )
     local = at.astimezone(zone)
     full = f"{local:%Y-%m-%d %H:%M:%S} {local.tzname()}"
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(at.astimezone(UTC).isoformat(), full, words)
+    past = Markup("" if seconds > 0 else " data-past")
+    return Markup('<time datetime="{}"{} title="{}">{}</time>').format(at.astimezone(UTC).isoformat(), past, full, words)
 
 
 def clock(at: datetime | None, zone: tzinfo, form: str = "%H:%M") -> str:

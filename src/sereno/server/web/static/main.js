@@ -11,5 +11,10 @@ import "./keys.js";
 import "./completion.js";
 import "./saved.js";
 
+// On a phone the pages are a line that scrolls: the current one is in its middle.
+const bar = document.querySelector("aside");
+const current = bar?.querySelector("[aria-current]");
+if (current) bar.scrollLeft = current.offsetLeft - (bar.clientWidth - current.offsetWidth) / 2;
+
 // From here on all buttons work; tests wait for this.
 document.documentElement.dataset.ready = "";

@@ -13,7 +13,9 @@ function spoken(seconds) {
 
 export function tell() {
   for (const time of document.querySelectorAll("time[datetime]:not([data-fixed])")) {
-    const seconds = (Date.parse(time.dateTime) - Date.now()) / 1000;
+    const exact = (Date.parse(time.dateTime) - Date.now()) / 1000;
+    // What has passed for the server has not become future because the clock of this device is behind.
+    const seconds = "past" in time.dataset ? Math.min(exact, 0) : exact;
     const form = (seconds > 0 ? document.body.dataset.in : document.body.dataset.ago) || (seconds > 0 ? "in %s" : "%s ago");
     const words = form.replace("%s", spoken(Math.abs(seconds)));
     if (time.textContent !== words) time.textContent = words;
