@@ -40,10 +40,8 @@ select id, 'tenders', '{}',
 from sereno.recipients
 """
 
-# Deliveries that are left, counted by batches of a hundred: counting rows would take longer than sending them.
-LEFT = """
-select coalesce(sum(cardinality(deliveries)), 0) from sereno.batches where purpose = '{}' and due_at < 'infinity'
-"""
+# Batches that are left, of a hundred deliveries each: counting deliveries would take longer than sending them.
+LEFT = "select count(*) from sereno.batches where purpose = '{}' and due_at < 'infinity'"
 
 TOKENS = """
 select sereno.enqueue(%s, '{"channel": "expo", "account": ""}', queue => 'notifications') from generate_series(1, %s)

@@ -5,6 +5,7 @@ provider prints its address first.
 """
 
 import asyncio
+import gc
 import signal
 import sys
 from dataclasses import dataclass
@@ -50,6 +51,9 @@ async def work(url: str, provider: str) -> None:
     declare(app)
     app.channels.accounts["expo"] = {"url": provider}
     worker = app.worker({QUEUE: SLOTS})
+    # As `sereno worker` does.
+    gc.collect()
+    gc.freeze()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
     await worker.run()
 
