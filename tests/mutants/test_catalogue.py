@@ -23,6 +23,8 @@ def _problem(mutant: Mutant) -> str | None:
         return f"its line is there {count} times in {mutant.file}, not once"
     if mutant.old == mutant.new:
         return "it changes nothing"
+    if later := [each.name for each in path.parent.glob("[0-9]*.sql") if each > path and mutant.old in _text(each)]:
+        return f"its function is replaced by {later[0]}"
     file, _, rest = mutant.test.partition("::")
     name = rest.partition("[")[0].rpartition("::")[2]
     is_there = re.search(rf"^ *(async )?def {name}\(", _text(ROOT / file), re.MULTILINE)

@@ -12,6 +12,10 @@ from sereno.duration import duration_text
 from sereno.server.web.numbers import NONE
 from sereno.zones import names
 
+# A script never shows what has passed as a time to come, whatever the clock of the device.
+COMING = Markup('<time datetime="{}" title="{}">{}</time>')
+PAST = Markup('<time datetime="{}" data-past title="{}">{}</time>')
+
 
 def zone_of(name: str | None) -> tzinfo:
     """Return the viewer's time zone; UTC for an unknown name."""
@@ -30,8 +34,8 @@ def when(at: datetime | None, now: datetime, zone: tzinfo, say: Callable[..., st
     )
     local = at.astimezone(zone)
     full = f"{local:%Y-%m-%d %H:%M:%S} {local.tzname()}"
-    past = Markup("" if seconds > 0 else " data-past")
-    return Markup('<time datetime="{}"{} title="{}">{}</time>').format(at.astimezone(UTC).isoformat(), past, full, words)
+    mark = COMING if seconds > 0 else PAST
+    return mark.format(at.astimezone(UTC).isoformat(), full, words)
 
 
 def clock(at: datetime | None, zone: tzinfo, form: str = "%H:%M") -> str:
