@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import psycopg
 import pytest
@@ -115,6 +116,31 @@ async def test_a_share_of_zero_keeps_jobs_in_postgresql(database_url: str, jetst
     await client.close()
     assert set(seen.values()) == {1}
     assert found.state.last_seq == 0, "nothing was published"
+
+
+async def test_a_share_of_ten_publishes_one_id_in_ten(
+    database_url: str, jetstream: JetStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved: set[int] = set()
+    carry = store.carry
+
+    def recorded(session: int, queue: str, ids: Collection[int]) -> Any:
+        moved.update(ids)
+        return carry(session, queue, ids)
+
+    monkeypatch.setattr(store, "carry", recorded)
+    with clicking(database_url, jetstream) as (app, seen), line(database_url) as connection:
+        do(connection, store.set_share(QUEUE, 10))
+        async with app.working() as worker:
+            await auntil(lambda: worker.carried._relay is not None and worker.carried._relay.rounds > 0)
+            connection.execute(
+                "select sereno.enqueue('click', jsonb_build_object('number', n), queue => %s) "
+                "from generate_series(1, 300) as n",
+                [QUEUE],
+            )
+            await auntil(lambda: len(seen) == 300)
+    assert moved
+    assert {number % 100 for number in moved} <= set(range(10))
 
 
 HOSTILE = {

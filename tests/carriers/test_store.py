@@ -176,6 +176,14 @@ def test_two_workers_do_not_wait_for_each_other_to_take_over(connection: Connect
         assert do(connection, store.take_batches(other, ["default"])) == []
 
 
+def test_a_share_of_zero_keeps_jobs_of_a_worker_that_has_read_another(connection: Connection) -> None:
+    owner = session(connection)
+    ids = add(connection, 2)
+    take(connection, owner)
+    do(connection, store.set_share("default", 0))
+    assert do(connection, store.carry(owner, "default", ids)) == (None, set(ids))
+
+
 def test_messages_that_were_not_published_come_back(connection: Connection) -> None:
     owner = session(connection)
     ids = add(connection, 2, tenant="a", tags=("x", "y"), priority=3)
