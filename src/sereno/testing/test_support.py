@@ -60,7 +60,7 @@ def reset() -> Operation[None]:
     Ids start at 1 again, except those of sessions.
     """
     yield Statement(_sql["disconnect_others"])
-    # Each emptied table costs a millisecond, so it is done for those only in which something was written.
+    # To empty a table takes longer than to see that nothing was written to it.
     names = [row[0] for row in (yield Statement(_sql["written_tables"]))]
     if names:
         yield Statement(f"truncate {', '.join(names)} cascade")
