@@ -1,6 +1,7 @@
 """One event to a million recipients: matching, sending through a local Expo provider, and fetching receipts.
 
-The three parts are timed one after another: the channel is paused during the fan-out.
+The three parts are timed one after another: the channel is paused during the fan-out. The processor time of the
+worker and of PostgreSQL scatters less than the speed, because it does not depend on what else the machine does.
 """
 
 import subprocess
@@ -13,7 +14,9 @@ from pathlib import Path
 import psycopg
 
 from bench.context import BenchContext
+from bench.cpu_time import server_seconds
 from bench.notify_app import Tender, declare
+from bench.process import processor_seconds
 from bench.workers import BenchmarkFailed
 from sereno import Sereno
 
@@ -49,7 +52,7 @@ select sereno.enqueue(%s, '{"channel": "expo", "account": ""}', queue => 'notifi
 
 
 def run(context: BenchContext) -> None:
-    """`fanout` in seconds, `dispatch` and `receipts` per second, and the worker's peak memory."""
+    """`fanout` in seconds, `dispatch` and `receipts` per second with their processor time, and the worker's memory."""
     count = context.size(RECIPIENTS, RECIPIENTS_QUICK)
     with context.server.fresh("notify") as url, psycopg.connect(url, autocommit=True) as connection:
         _populate(connection, count)
@@ -58,7 +61,7 @@ def run(context: BenchContext) -> None:
             address = provider.stdout.readline().decode().strip()
             with _process("worker", url, address) as worker:
                 _fan_out(context, url, connection, count)
-                _dispatch(context, connection, context.size(SENT, SENT_QUICK))
+                _dispatch(context, connection, worker.pid, context.size(SENT, SENT_QUICK))
                 memory = _memory(worker.pid)
         context.report.figure("memory", memory, "MiB")
         if memory > MOST_MEMORY:
@@ -89,7 +92,7 @@ def _fan_out(context: BenchContext, url: str, connection: psycopg.Connection, co
     context.report.note(f"fanout: {count:,} recipients, {made[0]:,} deliveries")
 
 
-def _dispatch(context: BenchContext, connection: psycopg.Connection, count: int) -> None:
+def _dispatch(context: BenchContext, connection: psycopg.Connection, worker: int, count: int) -> None:
     connection.execute(
         "update sereno.batches set due_at = 'infinity' "
         "where id > (select id from sereno.batches order by id offset %s limit 1)",
@@ -98,17 +101,34 @@ def _dispatch(context: BenchContext, connection: psycopg.Connection, count: int)
     connection.execute("vacuum analyze sereno.deliveries")
     _until(connection, "select count(*) from sereno.jobs where task = 'sereno.deliver'", lambda found: found == 0)
     connection.execute("delete from sereno.channel_pauses")
-    began = time.monotonic()
-    connection.execute(TOKENS, ["sereno.deliver", 20])
-    _until(connection, LEFT.format("send"), lambda found: found == 0)
-    context.report.figure("dispatch", count / (time.monotonic() - began), "/s")
+    with _measured(context, connection, "dispatch", worker, count):
+        connection.execute(TOKENS, ["sereno.deliver", 20])
+        _until(connection, LEFT.format("send"), lambda found: found == 0)
     _check(connection, "sent", count)
     connection.execute("update sereno.batches set due_at = sereno.now() where purpose = 'ask'")
-    began = time.monotonic()
-    connection.execute(TOKENS, ["sereno.receipts", 4])
-    _until(connection, LEFT.format("ask"), lambda found: found == 0)
-    context.report.figure("receipts", count / (time.monotonic() - began), "/s")
+    with _measured(context, connection, "receipts", worker, count):
+        connection.execute(TOKENS, ["sereno.receipts", 4])
+        _until(connection, LEFT.format("ask"), lambda found: found == 0)
     _check(connection, "delivered", count)
+
+
+@contextmanager
+def _measured(
+    context: BenchContext, connection: psycopg.Connection, name: str, worker: int, count: int
+) -> Iterator[None]:
+    """Report deliveries per second, and the processor time of each in the worker and in PostgreSQL."""
+    spent = [processor_seconds(worker), server_seconds(connection)]
+    began = time.monotonic()
+    yield
+    seconds = time.monotonic() - began
+    in_worker, in_server = processor_seconds(worker) - spent[0], server_seconds(connection) - spent[1]
+    context.report.figure(name, count / seconds, "/s")
+    for figure, cost in (
+        (f"{name}_cpu", in_worker + in_server),
+        (f"{name}_cpu_worker", in_worker),
+        (f"{name}_cpu_server", in_server),
+    ):
+        context.report.figure(figure, cost * 1e6 / count, "us/delivery")
 
 
 def _check(connection: psycopg.Connection, state: str, count: int) -> None:

@@ -24,7 +24,7 @@ class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def less_is_better(self) -> bool:
-        return self.unit in ("us/job", "ms", "s", "MiB", "%")
+        return self.unit in ("us/job", "us/delivery", "ms", "s", "MiB", "%")
 
     def line(self) -> str:
         return f"{self.name:<28} {amount(self.value):>12} {self.unit:<10} {self.compared(' x ')}".rstrip()
