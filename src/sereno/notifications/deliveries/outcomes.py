@@ -88,8 +88,10 @@ class OutcomeRecorder:
         batch: Batch,
         taken: Sequence[ClaimedDelivery],
         outcomes: Mapping[int, Outcome | DeliveryMovedOn],
+        *,
+        last: bool = True,
     ) -> None:
-        """Record the outcomes of all remaining deliveries of the batch."""
+        """Record the outcomes of deliveries of the batch. `last`: of all that remain."""
         policy = self.policy(channel)
         transitions = [
             _for_other_worker(each)
@@ -98,7 +100,7 @@ class OutcomeRecorder:
             for each in taken
         ]
         kinds = {each.id: (batch.events[each.event_id].type, each.tenant or "") for each in taken}
-        await _OutcomeWriter(self, job, channel, account, batch.batches, kinds).write(transitions)
+        await _OutcomeWriter(self, job, channel, account, batch.batches, kinds).write(transitions, last=last)
         down = next((outcome for outcome in outcomes.values() if isinstance(outcome, Down)), None)
         if down is not None:
             await self.pause(channel, account, one_line(down.code), one_line(down.message))
