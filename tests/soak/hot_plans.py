@@ -18,7 +18,7 @@ HOT = {
     "schedules/tick": ("take", "fire", "record", "link", "advance", "end_runs", "heal"),
     "notifications/deliveries/store": ("take_batches", "take", "settle_unsent", "without_job", "any_due"),
     "notifications/deliveries/outcomes": ("record", "record_accepted", "put_into_inbox"),
-    "notifications/deliveries/receipt_store": ("apply_receipts", "hold_batches", "unrequested"),
+    "notifications/deliveries/receipt_store": ("apply_receipts", "apply_delivered", "hold_batches", "unrequested"),
     "notifications/events": ("begin_fan_out", "fan_out", "without_job"),
 }
 # Wrappers of partitions, which may be one or many.

@@ -1,10 +1,14 @@
 """What recipients do with a message moves its delivery forward; a complaint or an unsubscription ends the address."""
 
+from typing import Any
+
 import psycopg
 import pytest
 
 from sereno import Sereno
 from sereno.channels.outcome import Receipt, ReceiptOutcome
+from sereno.database.statement import run
+from sereno.notifications.deliveries import receipt_store
 from tests.facts import one
 from tests.notifications.conftest import Pager, States, Tender
 from tests.notifications.deliveries.test_outcomes import (
@@ -92,3 +96,44 @@ async def test_an_early_complaint_is_applied_with_its_reason(
     assert one(connection, "select reason from sereno.addresses") == "reported as spam: abuse"
     await publish(app, published, "T2")
     assert states()[-1][2:] == ("skipped", "no active address")
+
+
+async def test_requested_receipts_that_say_delivered_change_only_what_waits_for_them(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, subtests: pytest.Subtests
+) -> None:
+    """They are applied by a statement of their own."""
+    await add_recipients(app, "a")
+    await publish(app, app.event("tender.published", Tender, channels=[pager]), "T1")
+    await run_send_job(app)
+    (number,) = delivery_ids(connection)
+    name = f"p{number}"
+    table: list[tuple[str, str, str]] = [
+        *[("sent", name, "delivered"), ("unknown", name, "delivered")],
+        *[(state, name, state) for state in ("delivered", "read", "bounced", "pending", "sending", "dead")],
+        # Sent again since the request, with another id.
+        ("sent", "p-later", "sent"),
+    ]
+    for before, provider_id, expected in table:
+        changes: dict[str, Any] = {"state": before, "name": provider_id}
+        connection.execute(
+            "update sereno.deliveries set state = %(state)s, provider_id = %(name)s, error_code = '503'", changes
+        )
+        receipts = [Receipt(provider_id=name, outcome="delivered")] * 2
+        applied = run(connection, receipt_store.apply("pager", "", receipts, [60.0], {name: [number]}))
+        with subtests.test(before=before, provider_id=provider_id):
+            assert one(connection, "select state from sereno.deliveries") == expected
+            changed = before in ("sent", "unknown") and provider_id == name
+            assert applied.moved == len(applied.received) == changed
+            assert one(connection, "select error_code from sereno.deliveries") == (None if changed else "503")
+
+
+def test_batches_whose_time_is_over_are_found_among_the_next_ones(connection: psycopg.Connection) -> None:
+    for ends_in in (-1, 60, -1, -1):
+        connection.execute(
+            "insert into sereno.batches (purpose, channel, account, due_at, ends_at, deliveries) values "
+            "('ask', 'pager', '', sereno.now() - interval '1 minute', sereno.now() + make_interval(secs => %s), '{}')",
+            [ends_in],
+        )
+    for most, left in ((2, 3), (2, 2), (10, 1)):
+        run(connection, receipt_store.stop_expired("pager", "", most=most))
+        assert one(connection, "select count(*) from sereno.batches") == left

@@ -14,6 +14,8 @@ from sereno.telemetry.metrics import BUCKETS
 
 _sql = queries("notifications/deliveries/receipt_store")
 
+# Due batches that are examined before a request: more than the concurrent requests claim.
+MOST_EXAMINED = 100
 OUTCOMES = frozenset(get_args(get_type_hints(Receipt)["outcome"]))
 
 
@@ -64,7 +66,7 @@ def claim_due(
     channel: str, account: str, *, most: int, again: float, queue: str = QUEUE
 ) -> Operation[tuple[list[ReceiptRequest], int]]:
     """Return the receipts to request now and the number of deliveries. They become due again after `again` seconds."""
-    yield from stop_expired(channel, account, queue)
+    yield from stop_expired(channel, account, queue, MOST_EXAMINED)
     found = yield from take_batches("ask", channel, account, most, again=again, queue=queue)
     ids = [delivery for _, deliveries in found for delivery in deliveries]
     if not found:
@@ -78,9 +80,10 @@ def claim_due(
     return requests, len(ids)
 
 
-def stop_expired(channel: str, account: str, queue: str = QUEUE) -> Operation[None]:
-    """Stop requesting receipts whose time is over."""
-    yield Statement(_sql["stop_expired"], {"queue": queue, "channel": channel, "account": account})
+def stop_expired(channel: str, account: str, queue: str = QUEUE, most: int = 10_000) -> Operation[None]:
+    """Stop requesting receipts whose time is over, among the next `most` batches."""
+    place = {"queue": queue, "channel": channel, "account": account}
+    yield Statement(_sql["stop_expired"], {**place, "most": most})
 
 
 def apply(
@@ -99,7 +102,39 @@ def apply(
     requested again. `drop_unknown`: a receipt for an unknown message is dropped instead of stored for later.
     """
     known = requested or {}
-    entries = [
+    if all(_is_plain(receipt) and receipt.provider_id in known for receipt in receipts):
+        query, entries = "apply_delivered", _delivered(receipts, known)
+    else:
+        query, entries = "apply_receipts", _entries(receipts, known)
+    values = {"channel": channel, "account": account, "delays": list(delays), "drop_unknown": drop_unknown}
+    given = {"receipts": msgspec.json.encode(entries).decode(), "edges": list(BUCKETS)}
+    requests = left_over or {}
+    ids = [each for group in (*known.values(), *requests.values()) for each in group]
+    if requests:
+        yield Statement(_sql["hold_batches"], {"batches": array(list(requests))})
+    rows = yield Statement(_sql[query], {**values, **given, "ids": array(ids)})
+    moved, again, received = rows[0]
+    if left_over is not None:
+        rest = [{"batch": batch, "ids": list(ids)} for batch, ids in left_over.items()]
+        yield Statement(_sql["request_again"], {"left_over": msgspec.json.encode(rest).decode()})
+    return ReceiptResult(moved, _delays.decode(again), _received.decode(received))
+
+
+def _is_plain(receipt: Receipt) -> bool:
+    """Return whether the receipt says that the message was delivered, and no more."""
+    return receipt.outcome == "delivered" and receipt.id is None and not (receipt.code or receipt.message)
+
+
+def _delivered(receipts: Sequence[Receipt], known: Mapping[str, Sequence[int]]) -> list[dict[str, Any]]:
+    return [
+        {"delivery_id": delivery, "provider_id": one_line(receipt.provider_id)}
+        for receipt in receipts
+        for delivery in known[receipt.provider_id]
+    ]
+
+
+def _entries(receipts: Sequence[Receipt], known: Mapping[str, Sequence[int]]) -> list[dict[str, Any]]:
+    return [
         {
             "delivery_id": delivery,
             "provider_id": one_line(receipt.provider_id),
@@ -113,18 +148,6 @@ def apply(
         # One message may stand for several deliveries.
         for delivery in known.get(receipt.provider_id, (None,))
     ]
-    values = {"channel": channel, "account": account, "delays": list(delays), "drop_unknown": drop_unknown}
-    given = {"receipts": msgspec.json.encode(entries).decode(), "edges": list(BUCKETS)}
-    requests = left_over or {}
-    ids = [each for group in (*known.values(), *requests.values()) for each in group]
-    if requests:
-        yield Statement(_sql["hold_batches"], {"batches": array(list(requests))})
-    rows = yield Statement(_sql["apply_receipts"], {**values, **given, "ids": array(ids)})
-    moved, again, received = rows[0]
-    if left_over is not None:
-        rest = [{"batch": batch, "ids": list(ids)} for batch, ids in left_over.items()]
-        yield Statement(_sql["request_again"], {"left_over": msgspec.json.encode(rest).decode()})
-    return ReceiptResult(moved, _delays.decode(again), _received.decode(received))
 
 
 def early() -> Operation[list[EarlyReceipt]]:

@@ -3,11 +3,17 @@
 
 -- name: stop_expired
 -- Stops requesting receipts whose time is over, with or without a reply. A batch that another job has locked is left to
--- that job, or to the next call.
-with over as materialized (
-    select id from sereno.batches
+-- that job, or to the next call. Only the batches that are requested next are examined: many may be due.
+with clock as materialized (select sereno.now() as now),
+due as materialized (
+    select id, ends_at from sereno.batches
     where purpose = 'ask' and channel = %(channel)s and account = %(account)s and queue = %(queue)s and job_id is null
-      and due_at <= sereno.now() and ends_at <= sereno.now()
+      and due_at <= sereno.now()
+    order by due_at, id limit %(most)s
+),
+over as materialized (
+    select id from sereno.batches
+    where id = any(array(select id from due where ends_at <= (select now from clock))) and job_id is null
     order by id for update skip locked
 ),
 ended as (
@@ -175,6 +181,34 @@ select (select count(*) from moved),
                                   extract(epoch from (select now from clock) - sent_at)::double precision,
                                   %(edges)s::double precision[]) as bucket, count(*) as count
                        from moved group by 1, 2, 3, 4, 5, 6, 7) as counted
+                 left join sereno.events e on e.id = counted.event_id), '[]')::text;
+
+-- name: apply_delivered
+-- `apply_receipts` for requested receipts that all say `delivered`: the usual case, without what the others need.
+-- Deliveries that were collected into these messages do not change, so they are not locked.
+with clock as materialized (select sereno.now() as now),
+locked as materialized (
+    select id, state, provider_id from sereno.deliveries where id = any(%(ids)s::text::bigint[]) order by id for update
+),
+fresh as materialized (
+    select locked.id, locked.state as before
+    from jsonb_to_recordset(%(receipts)s::text::jsonb) as s(delivery_id bigint, provider_id text)
+    join locked on locked.id = s.delivery_id and locked.provider_id = s.provider_id
+    where locked.state in ('sent', 'unknown')
+),
+moved as (
+    update sereno.deliveries
+    set state = 'delivered', reason = null, error_code = null, error_message = null, receipt_at = null, changed_at = (select now from clock)
+    from fresh
+    where deliveries.id = fresh.id
+    returning event_id, tenant, sent_at, fresh.before
+)
+select (select count(*) from moved), '[]',
+       coalesce((select json_agg(json_build_array(e.type, counted.tenant, 'delivered', counted.before, 'delivered', null, counted.bucket, counted.count))
+                 from (select event_id, tenant, before, width_bucket(
+                                  extract(epoch from (select now from clock) - sent_at)::double precision,
+                                  %(edges)s::double precision[]) as bucket, count(*) as count
+                       from moved group by 1, 2, 3, 4) as counted
                  left join sereno.events e on e.id = counted.event_id), '[]')::text;
 
 -- name: early_receipts
