@@ -61,8 +61,9 @@ receipts as (
     insert into sereno.batches (purpose, channel, account, queue, due_at, ends_at, deliveries)
     select 'ask', channel, account, (select queue from owned limit 1), (select now from clock) + make_interval(secs => min(receipt_in)),
            (select now from clock) + make_interval(secs => %(receipts_for)s), array_agg(id order by id)
-    from moved where receipt_in is not null
-    group by channel, account
+    from (select *, (row_number() over (partition by channel, account order by id) - 1) / 100 as part
+          from moved where receipt_in is not null) as asked
+    group by channel, account, part
 ),
 named as (
     insert into sereno.message_ids (channel, account, provider_id, delivery_id)
@@ -120,9 +121,10 @@ moved as (
 receipts as (
     insert into sereno.batches (purpose, channel, account, queue, due_at, ends_at, deliveries)
     select 'ask', channel, account, (select queue from owned limit 1), (select now from clock) + make_interval(secs => min(receipt_in)),
-           (select now from clock) + make_interval(secs => %(receipts_for)s), array_agg(id)
-    from moved where receipt_in is not null
-    group by channel, account
+           (select now from clock) + make_interval(secs => %(receipts_for)s), array_agg(id order by id)
+    from (select *, (row_number() over (partition by channel, account order by id) - 1) / 100 as part
+          from moved where receipt_in is not null) as asked
+    group by channel, account, part
 ),
 named as (
     insert into sereno.message_ids (channel, account, provider_id, delivery_id)
