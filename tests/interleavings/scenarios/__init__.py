@@ -15,6 +15,7 @@ from tests.interleavings.scenarios import (
     preferences,
     relay,
     releases,
+    requested_receipts,
     schedules,
     signals,
 )
@@ -28,6 +29,7 @@ _ALL: list[AnyScenario] = [
     *links.SCENARIOS,
     *schedules.SCENARIOS,
     *notifications.SCENARIOS,
+    *requested_receipts.SCENARIOS,
     *preferences.SCENARIOS,
     *broadcasts.SCENARIOS,
     *archive.SCENARIOS,
