@@ -7,7 +7,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.channels.contract import Exchange, Message
-from sereno.channels.outcome import Outcome, Retryable
+from sereno.channels.outcome import Down, Outcome, Retryable
 from sereno.notifications.deliveries import sender
 from tests.facts import one
 from tests.notifications.conftest import Pager, States, Tender
@@ -90,3 +90,16 @@ async def test_a_channel_that_parks_unknown_outcomes_gets_one_batch_per_claim(
     pager = ParkingPager(connection, monkeypatch)
     await send(app, pager, 5)
     assert pager.calls == [(2, 2), (2, 2), (1, 1)]
+
+
+async def test_a_channel_that_does_not_work_gets_no_more_batches_of_the_claim(
+    app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, states: States
+) -> None:
+    monkeypatch.setattr(sender, "FAST_CALL", ALWAYS)
+    pager = ObservedPager(connection, monkeypatch)
+    pager.outcomes = {"u3": Down("bad_credentials")}
+    await send(app, pager, 10)
+    assert pager.calls == [(2, 2), (2, 8)]
+    assert [row[2] for row in states()] == ["sent"] * 3 + ["pending"] * 7
+    assert one(connection, "select sum(attempts) from sereno.deliveries") == 3
+    assert one(connection, "select reason from sereno.channel_pauses") == "bad_credentials: "

@@ -107,10 +107,15 @@ class DeliverySender:
         known, size, taken = self._channels.get(channel), self._send_jobs.batch_size(channel), batch.deliveries
         is_fast = known is not None and known.on_unknown == "retry"
         outcomes: dict[int, Outcome | DeliveryMovedOn] = {}
-        first = 0
+        first, down = 0, None
         for end in range(size, len(taken) + size, size):
-            began = monotonic()
-            outcomes |= await self._call(channel, taken[end - size : end], batch, exchange)
+            began, part = monotonic(), taken[end - size : end]
+            if down is None:
+                outcomes |= await self._call(channel, part, batch, exchange)
+                down = next((outcome for outcome in outcomes.values() if isinstance(outcome, Down)), None)
+            else:
+                # The channel does not work, and is paused when this is recorded.
+                outcomes |= dict.fromkeys([each.id for each in part], down)
             is_fast, is_last = is_fast and monotonic() - began < FAST_CALL, end >= len(taken)
             if is_last or not is_fast:
                 await self._recorder.record(job, channel, account, batch, taken[first:end], outcomes, last=is_last)
