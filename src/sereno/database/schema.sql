@@ -1139,7 +1139,7 @@ end $$;
 
 COMMENT ON FUNCTION sereno.emit(session bigint, id bigint, attempt integer, chunks jsonb, first integer) IS 'Store chunks of the output of a running job for those who watch it, and return the number of the last one; null if the session no longer holds the job. first: the number of the first of these chunks, so that the call can be repeated.';
 
-CREATE FUNCTION sereno.end_links(ids bigint[], group_ids bigint[], states text[]) RETURNS boolean
+CREATE FUNCTION sereno.end_links(ids bigint[], group_ids bigint[], states text[], settled_by bigint DEFAULT NULL::bigint) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 declare
@@ -1242,11 +1242,12 @@ begin
                 returning jobs.queue, jobs.state, jobs.run_at
             )
             select queue, min(extract(epoch from run_at - moment))::double precision as due_in
-            from moved where state <> 'waiting' group by queue
+            from moved where state <> 'waiting' group by queue, state
         loop
-            perform sereno.notify_ready(freed.queue, greatest(0, freed.due_in));
+            perform sereno.notify_ready(freed.queue, greatest(0, freed.due_in), settled_by);
             is_ready := is_ready or freed.due_in <= 0;
         end loop;
+        exit when cardinality(breaks) = 0;
 
         with gone as (
             delete from sereno.jobs where id = any(breaks) and state = 'waiting' returning *
@@ -2404,12 +2405,13 @@ CREATE FUNCTION sereno.notify_finished(ids bigint[]) RETURNS void
     group by (place - 1) / 300
 $$;
 
-CREATE FUNCTION sereno.notify_ready(queue text, due_in double precision) RETURNS void
+CREATE FUNCTION sereno.notify_ready(queue text, due_in double precision, settled_by bigint DEFAULT NULL::bigint) RETURNS void
     LANGUAGE plpgsql
     AS $$
 begin
     if due_in <= 10 and coalesce(current_setting('sereno.notify', true), '') <> 'off'
-       and exists (select from sereno.sessions s where s.idle and s.queues ? notify_ready.queue) then
+       and exists (select from sereno.sessions s where s.idle and s.queues ? notify_ready.queue
+                                                   and (due_in > 0 or s.id is distinct from settled_by)) then
         perform pg_notify(case when due_in <= 0 then 'sereno.ready' else 'sereno.due' end,
                           case when due_in <= 0 then notify_ready.queue
                                else round(due_in::numeric, 3) || ' ' || notify_ready.queue end);

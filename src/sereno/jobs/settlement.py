@@ -121,11 +121,13 @@ def settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[s
         calls = [{"id": item.id, "after": item.settlement.wait_for, "calls": True} for item in waiting]
         yield from make_waiting(sorted(calls, key=itemgetter("id")))
     if linked := [item for item in batch if item.link is not None and item.id in applied]:
-        linked[0].has_continued = yield from _end_links(way, linked, stopped)
+        linked[0].has_continued = yield from _end_links(way, session, linked, stopped)
     return applied
 
 
-def _end_links(way: Way, linked: Sequence[SettleResult], stopped: Collection[int]) -> Operation[bool]:
+def _end_links(
+    way: Way, session: int, linked: Sequence[SettleResult], stopped: Collection[int]
+) -> Operation[bool]:
     """Continue what waited for these jobs, if they have ended; return whether jobs became ready."""
     by_state: dict[str, Sequence[SettleResult]]
     match way:
@@ -139,22 +141,25 @@ def _end_links(way: Way, linked: Sequence[SettleResult], stopped: Collection[int
             by_state = {"succeeded": linked}
     continued = False
     for state, items in by_state.items():
-        if (yield from end_links([(item.id, item.link or 0) for item in items], state)):
+        if (yield from end_links([(item.id, item.link or 0) for item in items], state, settled_by=session)):
             continued = True
     return continued
 
 
-def end_links(linked: Collection[tuple[int, int]], state: str) -> Operation[bool]:
+def end_links(
+    linked: Collection[tuple[int, int]], state: str, *, settled_by: int | None = None
+) -> Operation[bool]:
     """Continue what waited for jobs that have just ended in this state; return whether jobs became ready.
 
-    `linked`: their ids, and their groups (0: none).
+    `linked`: their ids, and their groups (0: none). `settled_by`: the session that has settled them; it is not notified,
+    because it claims at once if jobs became ready.
     """
     if not linked:
         return False
     ids, groups = zip(*sorted(linked), strict=True)
     if state == "succeeded" and 0 not in groups and (yield from _count_members(ids, groups)):
         return False
-    given = {"ids": array(ids), "groups": array(groups), "state": state, "count": len(ids)}
+    given = {"ids": array(ids), "groups": array(groups), "state": state, "count": len(ids), "settled_by": settled_by}
     rows = yield Statement(_sql["end_links"], given)
     return bool(rows[0][0])
 

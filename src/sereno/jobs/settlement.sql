@@ -255,7 +255,7 @@ select sereno.count_members(%(ids)s::text::bigint[], %(groups)s::text::bigint[],
 -- name: end_links
 -- Continue jobs that wait for these, which have ended in the same transaction; return whether jobs became ready.
 select sereno.end_links(%(ids)s::text::bigint[], %(groups)s::text::bigint[],
-                        array_fill(%(state)s::text, array[coalesce(%(count)s::integer, 0)]));
+                        array_fill(%(state)s::text, array[coalesce(%(count)s::integer, 0)]), %(settled_by)s::bigint);
 
 -- name: check_links
 -- Check dependencies that a settlement may not have known of; return whether there are any.

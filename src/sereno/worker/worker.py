@@ -230,7 +230,7 @@ class Worker:
             lambda: self._tallies.take_unwritten(self._executors),
             settings,
         )
-        self._settler.on_continued = self.claimer.notified
+        self._settler.on_continued = self.claimer.wake
         self._listener = Listener(url, settings, self._on_notify(), self._on_connected)
         self.lease_holder: LeaseHolder = self._make_lease_holder(url, settings, self.session, self._registered_at)
         self.registered.set()

@@ -1,13 +1,15 @@
 """NOTIFY is sent only when it helps: to idle workers, once per queue and statement."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
 
 from sereno import Sereno, Task
-from sereno.jobs.attempt import ReleasedAttempt
+from sereno.jobs.attempt import SUCCEEDED, ReleasedAttempt
+from tests.facts import state
 from tests.jobs.job_steps import add, decided, end, line, session, take
 
 Work = Task[[int], None]
@@ -127,6 +129,24 @@ def test_a_job_that_becomes_ready_again_notifies_other_idle_workers(database_url
         session(connection, idle=True)
         end(connection, owner, held[2:], decided(ReleasedAttempt("shutdown")))
         assert listener.received() == ["default"]
+
+
+def test_a_job_that_continues_notifies_other_idle_workers(database_url: str, listener: Listener) -> None:
+    with line(database_url) as connection:
+        owner = session(connection, idle=True)
+        for others in (0, 1):
+            first, second = add(connection, 2)
+            (last,) = add(connection, after=[first])
+            (later,) = add(connection, after=[second], run_at=datetime.now(UTC) + timedelta(seconds=9))
+            if others:
+                session(connection, idle=True)
+            listener.received()
+            end(connection, owner, take(connection, owner), SUCCEEDED)
+            assert (state(connection, last), state(connection, later)) == ("ready", "scheduled")
+            found = listener.received()
+            assert found.count("default") == others, "the worker that settled its predecessor claims anyway"
+            assert len(found) == 1 + others, "its promoter is told when the other one is due"
+            end(connection, owner, take(connection, owner), SUCCEEDED)
 
 
 def test_no_trigger_runs_for_a_job_without_limits(connection: psycopg.Connection) -> None:

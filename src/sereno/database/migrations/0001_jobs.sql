@@ -501,11 +501,13 @@ end $$;
 -- Wake the idle workers of a queue by NOTIFY; nothing to do when none is idle, because a busy worker polls by itself.
 -- If a job is due within 10 seconds, the promoters are told in how many, so that it does not wait for their next poll.
 -- `set sereno.notify = off` disables it: a transaction that has notified cannot be prepared (two-phase commit).
-create function sereno.notify_ready(queue text, due_in double precision) returns void
+-- `settled_by`: a session that claims at once after this transaction, and so needs no notification of ready jobs.
+create function sereno.notify_ready(queue text, due_in double precision, settled_by bigint default null) returns void
     language plpgsql as $$
 begin
     if due_in <= 10 and coalesce(current_setting('sereno.notify', true), '') <> 'off'
-       and exists (select from sereno.sessions s where s.idle and s.queues ? notify_ready.queue) then
+       and exists (select from sereno.sessions s where s.idle and s.queues ? notify_ready.queue
+                                                   and (due_in > 0 or s.id is distinct from settled_by)) then
         perform pg_notify(case when due_in <= 0 then 'sereno.ready' else 'sereno.due' end,
                           case when due_in <= 0 then notify_ready.queue
                                else round(due_in::numeric, 3) || ' ' || notify_ready.queue end);

@@ -177,12 +177,13 @@ begin
 end $$;
 
 -- Continue what waited for jobs that have just ended, in the same transaction: their ids, groups (0: none) and states.
--- Return whether jobs became ready.
+-- Return whether jobs became ready. `settled_by`: the session that has settled them, and that claims these itself.
 -- Called as a statement of its own, so that it sees what was committed while the settlement waited for a lock. The row
 -- of a dependency is deleted by one transaction only, which then counts it. Jobs that are cancelled here may have
 -- successors too, so it works level by level. Lookups are by array and by subquery: joins would be planned as scans of
 -- whole tables with the settings of a worker's connection.
-create function sereno.end_links(ids bigint[], group_ids bigint[], states text[]) returns boolean
+create function sereno.end_links(ids bigint[], group_ids bigint[], states text[], settled_by bigint default null)
+    returns boolean
     language plpgsql as $$
 declare
     moment         timestamptz := sereno.now();
@@ -284,11 +285,12 @@ begin
                 returning jobs.queue, jobs.state, jobs.run_at
             )
             select queue, min(extract(epoch from run_at - moment))::double precision as due_in
-            from moved where state <> 'waiting' group by queue
+            from moved where state <> 'waiting' group by queue, state
         loop
-            perform sereno.notify_ready(freed.queue, greatest(0, freed.due_in));
+            perform sereno.notify_ready(freed.queue, greatest(0, freed.due_in), settled_by);
             is_ready := is_ready or freed.due_in <= 0;
         end loop;
+        exit when cardinality(breaks) = 0;
 
         with gone as (
             delete from sereno.jobs where id = any(breaks) and state = 'waiting' returning *
