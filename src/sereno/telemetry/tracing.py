@@ -116,8 +116,9 @@ def current() -> str | None:
 
 def of_attempt(jobs: Sequence[Any]) -> Sequence[AttemptWatcher]:
     """Return what runs around the attempt of these jobs, from the outside inwards."""
-    if active is None and not _watchers:
-        return ()
+    # Called for every attempt, of which most are not watched, or by `active` alone.
+    if not _watchers:
+        return (active,) if active is not None and active.traces(jobs) else ()
     every = _watchers if active is None else (active, *_watchers)
     return [each for each in every if each.traces(jobs)]
 

@@ -205,11 +205,10 @@ class OpenTelemetry:
 
     def traces(self, jobs: Sequence[ClaimedJob]) -> bool:
         """Return whether the attempt of these jobs gets a span."""
-        return any(self._is_sampled(job) for job in jobs)
+        return self._is_sampled(jobs[0]) or (len(jobs) > 1 and any(map(self._is_sampled, jobs)))
 
     def _is_sampled(self, job: ClaimedJob) -> bool:
-        parent = propagation.named_span(job.trace)
-        if parent is not None:
+        if job.trace is not None and (parent := propagation.named_span(job.trace)) is not None:
             return parent.trace_flags.sampled
         # Batches of deliveries, upkeep and the like would be traces without anything of the application.
         return self._samples_roots() and not job.task.startswith(OWN_TASKS)
