@@ -125,9 +125,7 @@ def settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[s
     return applied
 
 
-def _end_links(
-    way: Way, session: int, linked: Sequence[SettleResult], stopped: Collection[int]
-) -> Operation[bool]:
+def _end_links(way: Way, session: int, linked: Sequence[SettleResult], stopped: Collection[int]) -> Operation[bool]:
     """Continue what waited for these jobs, if they have ended; return whether jobs became ready."""
     by_state: dict[str, Sequence[SettleResult]]
     match way:
@@ -146,13 +144,11 @@ def _end_links(
     return continued
 
 
-def end_links(
-    linked: Collection[tuple[int, int]], state: str, *, settled_by: int | None = None
-) -> Operation[bool]:
+def end_links(linked: Collection[tuple[int, int]], state: str, *, settled_by: int | None = None) -> Operation[bool]:
     """Continue what waited for jobs that have just ended in this state; return whether jobs became ready.
 
-    `linked`: their ids, and their groups (0: none). `settled_by`: the session that has settled them; it is not notified,
-    because it claims at once if jobs became ready.
+    `linked`: their ids, and their groups (0: none). `settled_by`: the session that has settled them; it is not
+    notified, because it claims at once if jobs became ready.
     """
     if not linked:
         return False
