@@ -56,16 +56,16 @@ FEATURES = {
     "not_sampled": FeatureLoad(_of(tasks.plain), sampling="off"),
     "metered": FeatureLoad(_of(tasks.plain), sampling="metrics"),
     "sampled": FeatureLoad(_of(tasks.plain), sampling="on"),
-    "log_line": FeatureLoad(_of(tasks.logging), divisor=3, log_lines=1),
+    "log_line": FeatureLoad(_of(tasks.logging), divisor=12, log_lines=1),
     "progress": FeatureLoad(_of(tasks.reporting)),
-    "step": FeatureLoad(_of(tasks.in_steps), divisor=5),
-    "transaction": FeatureLoad(_of(tasks.in_transaction), divisor=5),
-    "retry": FeatureLoad(_of(tasks.retried), divisor=3, calls=2, log_lines=1),
+    "step": FeatureLoad(_of(tasks.in_steps), divisor=20),
+    "transaction": FeatureLoad(_of(tasks.in_transaction), divisor=20),
+    "retry": FeatureLoad(_of(tasks.retried), divisor=12, calls=2, log_lines=1),
     "concurrency_key": FeatureLoad(
         _keyed(lambda key: tasks.plain.using(concurrency=Limit(10, key=key, name="concurrency")))
     ),
-    "rate_key": FeatureLoad(_keyed(lambda key: tasks.plain.using(rate=Rate(AMPLE, key=key, name="rate")))),
-    "order_key": FeatureLoad(_keyed(lambda key: tasks.plain.using(order_key=key))),
+    "rate_key": FeatureLoad(_keyed(lambda key: tasks.plain.using(rate=Rate(AMPLE, key=key, name="rate"))), divisor=4),
+    "order_key": FeatureLoad(_keyed(lambda key: tasks.plain.using(order_key=key)), divisor=4),
     "fair_key": FeatureLoad(_keyed(lambda key: tasks.plain.using(fair_key=key))),
     "sync": HANDLERS["handlers_sync"],
     "batch": HANDLERS["handlers_batch"],
@@ -75,7 +75,8 @@ FEATURES = {
 
 def run(context: BenchContext) -> None:
     """`feature_plain_worker` and so on for a plain job; for every other feature what it costs beyond that."""
-    jobs = context.size(15_000, 4_000)
+    # Processor time is counted in steps of 10 ms: with fewer jobs, a step would be more than a feature costs.
+    jobs = context.size(60_000, 16_000)
     measured: dict[str, list[FeatureCost]] = {name: [] for name in FEATURES}
     for _ in range(context.size(ROUNDS, 1)):
         for name, load in FEATURES.items():
