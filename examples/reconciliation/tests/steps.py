@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ async def rows(connection: Connection, query: str, *values: Any) -> list[Any]:
     return await (await connection.execute(in_schema(query), values or None)).fetchall()
 
 
-async def run_now(kit: Kit, connection: Connection, *accounts: str, name: str = "reconcile") -> list[int]:
-    """Start the runs of tonight, as their schedules do."""
-    period, ids = JOB_TYPES[name].period(kit.now().date()), []
+async def run_now(
+    kit: Kit, connection: Connection, *accounts: str, name: str = "reconcile", night: date | None = None
+) -> list[int]:
+    """Start the runs of a night, as their schedules do; without `night`, those of tonight."""
+    period, ids = JOB_TYPES[name].period(night or kit.now().date()), []
     async with connection.transaction():
         for account in accounts:
             found = await account_of(connection, account)
