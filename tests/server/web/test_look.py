@@ -137,7 +137,7 @@ def test_rows_are_labelled_cards_on_a_phone(ann: Things, browse: Visits) -> None
     with page.expect_event("requestfinished", lambda request: request.headers.get("x-sereno-live") is not None):
         page.locator("#live").click()
         page.locator("#live").click()
-    page.wait_for_function("document.querySelector('#jobs-table td[data-label=task]') !== null")
+    page.wait_for_function("() => document.querySelector('#jobs-table td[data-label=task]') !== null")
 
 
 @pytest.mark.slow
@@ -148,7 +148,8 @@ def test_the_current_page_is_seen_among_the_others_on_a_phone(
     names = page.locator("aside nav a").all_inner_texts()
     for name in names:
         page.get_by_role("navigation").get_by_role("link", name=name, exact=True).click()
-        page.wait_for_function("'ready' in document.documentElement.dataset")
+        # A function is evaluated once; the policy of the page forbids to evaluate a text at each look.
+        page.wait_for_function("() => 'ready' in document.documentElement.dataset")
         with subtests.test(page=name):
             place = page.locator("aside [aria-current]").bounding_box()
             assert place is not None
