@@ -95,11 +95,12 @@ class SettleResult(msgspec.Struct, gc=False):
 _id = attrgetter("id")
 
 
-def settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[set[int]]:
+def settle(way: Way, session: int, batch: Sequence[SettleResult], *, claims_next: bool = False) -> Operation[set[int]]:
     """Write one kind of outcome for many attempts; return the ids of the jobs that the session still held.
 
     With `side_rows`, several statements run in one transaction: only the later ones see what an attempt wrote while
     the first one waited for the lock on the job's row. Chunks are stored before.
+    `claims_next`: the session claims at once if jobs became ready (`has_continued`), so it is not notified of them.
     """
     with_side_rows = [item for item in batch if item.side_rows]
     if with_side_rows and (unstored := [chunks for item in with_side_rows for chunks in item.chunks]):
@@ -121,11 +122,14 @@ def settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[s
         calls = [{"id": item.id, "after": item.settlement.wait_for, "calls": True} for item in waiting]
         yield from make_waiting(sorted(calls, key=itemgetter("id")))
     if linked := [item for item in batch if item.link is not None and item.id in applied]:
-        linked[0].has_continued = yield from _end_links(way, session, linked, stopped)
+        settled_by = session if claims_next else None
+        linked[0].has_continued = yield from _end_links(way, linked, stopped, settled_by)
     return applied
 
 
-def _end_links(way: Way, session: int, linked: Sequence[SettleResult], stopped: Collection[int]) -> Operation[bool]:
+def _end_links(
+    way: Way, linked: Sequence[SettleResult], stopped: Collection[int], settled_by: int | None
+) -> Operation[bool]:
     """Continue what waited for these jobs, if they have ended; return whether jobs became ready."""
     by_state: dict[str, Sequence[SettleResult]]
     match way:
@@ -139,7 +143,7 @@ def _end_links(way: Way, session: int, linked: Sequence[SettleResult], stopped: 
             by_state = {"succeeded": linked}
     continued = False
     for state, items in by_state.items():
-        if (yield from end_links([(item.id, item.link or 0) for item in items], state, settled_by=session)):
+        if (yield from end_links([(item.id, item.link or 0) for item in items], state, settled_by=settled_by)):
             continued = True
     return continued
 

@@ -226,7 +226,8 @@ class Settler(Service):
     async def _write(self, way: Way, items: list[SettleResult]) -> set[int]:
         """Write one batch: one statement, or several in a transaction if steps, progress or links belong to it."""
         return await self._connection.run(
-            settle(way, self._session, items), atomic=any(item.has_more_rows for item in items)
+            settle(way, self._session, items, claims_next=self.on_continued is not None),
+            atomic=any(item.has_more_rows for item in items),
         )
 
     async def _settle_apart(self, way: Way, items: list[SettleResult], error: Exception) -> None:
@@ -247,6 +248,7 @@ class Settler(Service):
         except Exception as refusal:  # noqa: BLE001 - a trigger or a missing privilege must not block the others
             self._retry_later(item, refusal)
         else:
+            item.has_continued = plain.has_continued
             if self.hooks is not None:
                 self.hooks.settled([plain], {plain.id} - applied)
 

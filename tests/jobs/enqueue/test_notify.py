@@ -9,8 +9,9 @@ import pytest
 
 from sereno import Sereno, Task
 from sereno.jobs.attempt import SUCCEEDED, ReleasedAttempt
+from sereno.jobs.settlement import settle
 from tests.facts import state
-from tests.jobs.job_steps import add, decided, end, line, session, take
+from tests.jobs.job_steps import add, decided, do, end, line, session, settled, take
 
 Work = Task[[int], None]
 
@@ -131,21 +132,23 @@ def test_a_job_that_becomes_ready_again_notifies_other_idle_workers(database_url
         assert listener.received() == ["default"]
 
 
-def test_a_job_that_continues_notifies_other_idle_workers(database_url: str, listener: Listener) -> None:
+def test_a_settlement_that_continues_jobs_notifies_idle_workers(database_url: str, listener: Listener) -> None:
+    """Except its own worker, if that claims anyway."""
     with line(database_url) as connection:
         owner = session(connection, idle=True)
-        for others in (0, 1):
+        for claims_next, others, expected in ((True, 0, 0), (False, 0, 1), (True, 1, 1)):
             first, second = add(connection, 2)
             (last,) = add(connection, after=[first])
             (later,) = add(connection, after=[second], run_at=datetime.now(UTC) + timedelta(seconds=9))
             if others:
                 session(connection, idle=True)
             listener.received()
-            end(connection, owner, take(connection, owner), SUCCEEDED)
+            items = [settled(job, SUCCEEDED) for job in take(connection, owner)]
+            do(connection, settle("succeed", owner, items, claims_next=claims_next))
             assert (state(connection, last), state(connection, later)) == ("ready", "scheduled")
             found = listener.received()
-            assert found.count("default") == others, "the worker that settled its predecessor claims anyway"
-            assert len(found) == 1 + others, "its promoter is told when the other one is due"
+            assert found.count("default") == expected, (claims_next, others)
+            assert len(found) == 1 + expected, "promoters are told when the other one is due"
             end(connection, owner, take(connection, owner), SUCCEEDED)
 
 
