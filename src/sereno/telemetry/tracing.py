@@ -116,7 +116,7 @@ def current() -> str | None:
 
 def of_attempt(jobs: Sequence[Any]) -> Sequence[AttemptWatcher]:
     """Return what runs around the attempt of these jobs, from the outside inwards."""
-    # Called for every attempt, of which most are not watched, or by `active` alone.
+    # Called for every attempt; usually there is no watcher beside `active`.
     if not _watchers:
         return (active,) if active is not None and active.traces(jobs) else ()
     every = _watchers if active is None else (active, *_watchers)
