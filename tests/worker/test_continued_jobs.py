@@ -1,4 +1,4 @@
-"""The only worker starts the jobs that its own settlements make ready at once: nobody notifies it of them."""
+"""A worker starts the jobs that its own settlements make ready at once, even if it is the only one."""
 
 import asyncio
 
